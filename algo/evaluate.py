@@ -18,6 +18,7 @@ from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.sections.opponents import INITIAL_POLICY, unknown_player
 from configs.werewolf import WerewolfConfig
+from store.printable import set_up_logging
 
 logger = logging.getLogger("algo.evaluate")
 
@@ -113,11 +114,10 @@ def main() -> int:
         return config
     if options.local:
         return run_locally("algo.evaluate", config, options, "-evaluation", "werewolf")
-    return run(config, options) if options.people is None else run_people(config, options)
+    return _run(config, options) if options.people is None else run_people(config, options)
 
 
-def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
-    """Play and show the evaluation; returns the exit status."""
+def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     # agentlightning takes many seconds to import.
     from algo.evaluation.page import show_tables, wide_console
     from algo.evaluation.play import evaluate_model
@@ -126,13 +126,8 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.run.command_line import begin_run, run_to_its_end
 
     label = options.label or default_label(options.model or config.model.path)
-    opened = begin_run(
-        config,
-        options.log_level,
-        suffix="-evaluation",
-        log="evaluation.log",
-        resume=options.resume == "auto",
-    )
+    resume = options.resume == "auto"
+    opened = begin_run(config, options.log_level, suffix="-evaluation", log="evaluation.log", resume=resume)
     if isinstance(opened, int):
         return opened
     run_dir = opened.config.run_dir
@@ -170,20 +165,20 @@ def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str) -> No
 
 def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
     """Count and show people's games; returns the exit status."""
-    from algo.evaluation.page import wide_console
-    from algo.evaluation.people import count_people, show_people
+    from algo.evaluation.page import show_tables, wide_console
+    from algo.evaluation.people import count_people
     from algo.run.checkpoints import load_state
     from algo.run.command_line import run_to_its_end
     from algo.werewolf.demonstrations import NothingToImitate
 
     run_dir = config.run.dir / options.people
-    logging.basicConfig(level=options.log_level)
+    set_up_logging(options.log_level)
     counting = count_people(config, load_state(run_dir).run_id, run_dir)
     status, done = run_to_its_end(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
     if done is not None:
         scores, path = done
         console = wide_console()
-        show_people(scores, console)
+        show_tables([scores.table], console)
         console.print(str(path), highlight=False, markup=False, soft_wrap=True)
     return status
 

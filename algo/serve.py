@@ -15,6 +15,7 @@ from configs.command_line import add_set_option
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
+from store.printable import set_up_logging
 
 logger = logging.getLogger("algo.serve")
 
@@ -90,7 +91,7 @@ async def serve(config: WerewolfConfig, version: int) -> None:
 def main() -> int:
     """Entry point; the exit status."""
     options = parse_arguments()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(name)s: %(message)s")
+    set_up_logging("INFO")
     from algo.serving.preconditions import ServingError
 
     try:

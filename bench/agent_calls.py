@@ -22,6 +22,7 @@ from rich.table import Table
 
 from bench.llm_proxy import llm_proxy
 from bench.tables import table_of
+from runners.addresses import Addresses
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.chat_server import ChatServer
 from runners.policy.servers import Connections
@@ -58,7 +59,7 @@ async def _converse(client: AsyncOpenAI, seed: int, **options) -> list[float]:
 async def _ways(vllm: str, proxy: Callable[[], Awaitable[str]]) -> AsyncIterator[dict[str, Way]]:
     """By what they go through. proxy: gives the address of a new attempt at LLMProxy."""
     resources = resources_of(f"{vllm}/v1", policies=())
-    servers, gateway, numbers = Connections(ChatServer.of), Gateway(), itertools.count(1)
+    servers, gateway, numbers = Connections(ChatServer.of, Addresses(vllm)), Gateway(), itertools.count(1)
     await gateway.start()
     # The same connections for all: a client of its own would first read the system's certificates, for 50 ms.
     client = AsyncOpenAI(base_url=f"{vllm}/v1", api_key="none")

@@ -159,7 +159,7 @@ async def shared(bench: Bench, part: str, *settings: str) -> None:
     plan.check(config)
     config.run_dir.mkdir(parents=True, exist_ok=True)
     adapters, transfer = config.model.lora_rank > 0, config.serving.weight_transfer
-    async with await Servers.open(config, print) as serving:
+    async with await Servers.open(config) as serving:
         started = time.perf_counter()
         await serving.sleep()
         asleep = time.perf_counter() - started
@@ -208,7 +208,7 @@ async def shared(bench: Bench, part: str, *settings: str) -> None:
             figure = f"{took:.2f} s, {tokens / took:,.0f} tokens/s, {100 * used:.1f} % of the matrix rate"
             bench.add(part, "update", figure)
             peak = metrics.get("perf/max_memory_allocated_gb", 0.0)
-            planned = next((each.needed / GIB for each in plan.memories if each.name == "a GPU while updating"), 0.0)
+            planned = plan.needed("a GPU while updating") / GIB if "a GPU while updating" in plan.memories else 0.0
             bench.add(part, "peak of the update", f"{peak:.1f} GiB, planned {planned:.1f}")
             await push(2)
             after = await sampled(serving, bench, 2)

@@ -21,6 +21,7 @@ from bench.recorded import play_served, task_of
 from bench.tables import table_of
 from configs.loading import load_config
 from configs.schema import Config
+from runners.addresses import Addresses
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
 from runners.werewolf.game import Side
@@ -65,14 +66,18 @@ def _config(model: Path, *settings: str) -> Config:
     return load_config(None, [f"model.path={model}", *of_length(**LIMITS), *league, *serving, *settings])
 
 
+def _server(serving: Servers, model: str) -> PolicyServer:
+    return PolicyServer(serving.endpoints[0], model, 1.0, Addresses(serving.endpoints[0]))
+
+
 async def _adapters(model: Path, folder: Path) -> Mapping[str, float]:
     config = _config(model, "model.lora_rank=8", "model.lora_alpha=16", f"run.dir={folder}")
     names = [TRAINED_POLICY, *(past_name(version) for version in range(POOL))]
     folders = {name: random_adapters(folder / name, model, seed, 8) for seed, name in enumerate(names)}
-    async with await Servers.start(config, policy_launches(config), lambda line: None) as serving:
+    async with await Servers.start(config, policy_launches(config)) as serving:
         await serving.serve_adapters({name: folders[name] for name in names[1:]}, now=False)
         await serving.push_weights(folders[TRAINED_POLICY], POOL)
-        policy, *past = (PolicyServer(serving.endpoints[0], name, 1.0) for name in (serving.model, *names[1:]))
+        policy, *past = (_server(serving, name) for name in (serving.model, *names[1:]))
         return await _compare(model, policy, past)
 
 
@@ -82,8 +87,8 @@ async def _whole(model: Path, folder: Path) -> Mapping[str, float]:
     async with AsyncExitStack() as stack:
         servers = []
         for launches in (policy_launches(config), [frozen_launch(config, "past-1", settings)]):
-            serving = await stack.enter_async_context(await Servers.start(config, launches, lambda line: None))
-            servers.append(PolicyServer(serving.endpoints[0], serving.model, 1.0))
+            serving = await stack.enter_async_context(await Servers.start(config, launches))
+            servers.append(_server(serving, serving.model))
         return await _compare(model, servers[0], servers[1:])
 
 

@@ -24,7 +24,6 @@ from bench.tables import table_of
 from store.client import connect
 from store.finished import FinishedGames
 from store.hub.database.postgres import SCHEMA
-from store.hub.database.postgres_url import PostgresUrl
 from tests.support.hub.hub_process import HubProcess, StockHub
 from tests.support.hub.postgres_server import PostgresServer, discard, new_server
 
@@ -70,7 +69,7 @@ async def _hub(kind: str, server: PostgresServer, *options: str) -> AsyncIterato
         if kind == "postgres":
             url = await server.make_database(f"bench{time.monotonic_ns()}")
             hub = HubProcess(folder, *quiet, "--db", url, *options)
-            hub.database = PostgresUrl(url)
+            hub.database = url
         else:
             hub = StockHub(folder) if kind == "stock" else HubProcess(folder, *quiet)
         await hub.start()
@@ -145,7 +144,7 @@ async def _with_kills(scale: float, server: PostgresServer) -> Table:
                     await asyncio.to_thread(server.start)
         seconds = time.perf_counter() - started
         assert set(light.ended) == set(ids) and set(light.ended.values()) == {1}, "a game is lost or was ended twice"
-        kept = await asyncpg.connect(hub.database.dsn, server_settings={"search_path": SCHEMA})
+        kept = await asyncpg.connect(hub.database, server_settings={"search_path": SCHEMA})
         sql = "SELECT rollout_id, attempt_id, count(*), max(sequence_id) FROM spans GROUP BY 1, 2"
         stored = {(one, attempt): (count, last) for one, attempt, count, last in await kept.fetch(sql)}
         assert await kept.fetchval("SELECT count(*) FROM rollouts") == games
@@ -177,7 +176,7 @@ ANALYZE
 async def _among_kept(scale: float, server: PostgresServer) -> Table:
     rows, totals, filled = [], [], 0
     async with _hub("postgres", server) as hub:
-        kept = await asyncpg.connect(hub.database.dsn, server_settings={"search_path": SCHEMA})
+        kept = await asyncpg.connect(hub.database, server_settings={"search_path": SCHEMA})
         await _cost(hub, 60, 8, TURNS, server)  # warm
         for number in (round(number * scale) for number in KEPT):
             await kept.execute(_FILL.format(first=filled + 1, last=number))

@@ -16,7 +16,7 @@ from configs.sections.opponents import (
     check_player_names,
     unknown_player,
 )
-from configs.sections.policies import LearnerConfig, problem_with_team
+from configs.sections.policies import SOLE_LEARNER, LearnerConfig, problem_with_team
 from configs.sections.rewards import RewardConfig
 from configs.sections.warm_start import WarmStartConfig
 from configs.sections.watch import BoundConfig
@@ -95,9 +95,7 @@ class WerewolfConfig(Config):
             "turns/valid_share": BoundConfig(below=0.5),
             "speech/good/distinct_share": BoundConfig(below=0.1),
             "speech/wolf/distinct_share": BoundConfig(below=0.1),
-        },
-        description="numbers of the log, by name, and the bounds beyond which a run says so or ends; what is set "
-        "replaces these",
+        }
     )
 
     def endpoints(self) -> dict[str, ChatEndpoint]:
@@ -167,9 +165,8 @@ class WerewolfConfig(Config):
     def _policies_can_learn_together(self) -> "WerewolfConfig":
         if not self.policies:
             return self
-        served = self.serving.served_model_name
         for name in self.policies:
-            if name in self.players or name in self.frozen or name in (served, f"{served}-base"):
+            if name in self.players or name in self.frozen or name == f"{SOLE_LEARNER}-base":
                 raise ValueError(f"policies has {name!r}, which names something in players, frozen or serving already")
         deck = DECKS[self.game.preset]
         seated = deck if self.evaluation.wanted else filter(self.game.policy_may_play, deck)

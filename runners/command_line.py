@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
-from store.printable import LogFormatter
+from store.printable import set_up_logging
 
 if TYPE_CHECKING:
     from runners.play import Play
@@ -119,13 +119,10 @@ def unique_worker_name() -> str:
     return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
-def set_up_logging(options: argparse.Namespace) -> None:
-    """One printable line a record, with the process's number where there are several."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter("" if options.process_number is None else f"[{options.process_number}] "))
-    logging.basicConfig(level=options.log_level, handlers=[handler])
-    for noisy in ("httpx", "httpx2", "openai", "agentlightning", "LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+def log_to_terminal(options: argparse.Namespace) -> None:
+    """Log with the process's number where there are several."""
+    number = options.process_number
+    set_up_logging(options.log_level, speaker="" if number is None else f"[{number}] ")
 
 
 def run_fleet(module: str, options: argparse.Namespace) -> int:

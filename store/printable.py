@@ -1,4 +1,4 @@
-"""Texts of others as a terminal may show them."""
+"""Texts of others as a terminal may show them, and the logs of all commands."""
 
 import logging
 
@@ -27,3 +27,16 @@ class LogFormatter(logging.Formatter):
 
     def formatException(self, ei) -> str:
         return "\n".join(f"  {printable(line)}" for line in super().formatException(ei).split("\n"))
+
+
+_NOISY = ("httpx", "httpx2", "openai", "agentlightning", "ray", "verl", "LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
+
+
+def set_up_logging(level: str, *others: logging.Handler, speaker: str = "") -> None:
+    """Log to the terminal, and to other handlers. speaker: see ``LogFormatter``."""
+    handlers = [logging.StreamHandler(), *others]
+    for handler in handlers:
+        handler.setFormatter(LogFormatter(speaker))
+    logging.basicConfig(level=level, handlers=handlers, force=True)
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.WARNING)

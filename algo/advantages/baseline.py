@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import NamedTuple
 
 import torch
 
@@ -28,14 +29,12 @@ EQUAL_WITHIN = 1e-6
 is rounding error, and GRPO would divide it by a deviation as small."""
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """What rewards are compared with.
+class Baseline(NamedTuple):
+    """What rewards are compared with: the mean of the steps before; in the first step that of its own rewards.
 
-    mean: of the steps before; in the first step of its own rewards.
     deviation: root of the mean squared distance of rewards from the baselines that they were compared with. Unlike the
-        mean it takes in the present step already: a first surprise after many equal rewards would else be divided by
-        next to nothing.
+    mean it takes in the present step already: a first surprise after many equal rewards would else be divided by next
+    to nothing.
     """
 
     mean: float
@@ -70,8 +69,6 @@ class RoleBaselines:
 
     def __init__(self, decay: float) -> None:
         """decay: weight of the past at each step, from 0 to less than 1."""
-        if not 0 <= decay < 1:
-            raise ValueError(f"the decay of a running baseline must be at least 0 and below 1, not {decay}")
         self._decay = decay
         self._moments: dict[str, tuple[float, float]] = {}  # name -> mean, variance
 
@@ -108,18 +105,13 @@ def equal(values: Iterable[float]) -> bool:
     return not found or max(found) - min(found) <= EQUAL_WITHIN
 
 
-def rewards_by_question(rows: Sequence[ActorRow]) -> dict[str, list[float]]:
-    """Question -> what each turn that answered it added."""
-    found: dict[str, list[float]] = defaultdict(list)
-    for row in rows:
-        for turn in row.turns:
-            found[turn.question].append(turn.reward)
-    return found
-
-
 def within_group(members: Sequence[ActorRow], config: AdvantageConfig) -> Comparison:
-    """Of rows of several rollouts of one group, each with the others."""
-    turns = rewards_by_question(members)
+    """Of rows of one group, each with those of other rollouts."""
+    if len({row.task_id for row in members}) == 1:
+        return Comparison(False)
+    turns: dict[str, list[float]] = defaultdict(list)
+    for turn in (turn for row in members for turn in row.turns):
+        turns[turn.question].append(turn.reward)
     divides = config.normalize_by_std and ESTIMATORS[config.estimator].divides
     outcomes_differ = not equal(row.outcome for row in members)
     outcomes = torch.tensor([row.outcome - row.kl_penalty for row in members])
@@ -138,37 +130,38 @@ def within_side(members: Sequence[ActorRow], config: AdvantageConfig) -> Compari
     if ESTIMATORS[config.estimator].values or config.gamma < 1 or any(row.kl is not None for row in members):
         return Comparison(True)
     return Comparison(
-        not equal([row.outcome for row in members]) or any(turn.reward for row in members for turn in row.turns)
+        not equal(row.outcome for row in members) or any(turn.reward for row in members for turn in row.turns)
     )
 
 
 def against_roles(
     rows: Sequence[ActorRow], config: AdvantageConfig, role_baselines: RoleBaselines
-) -> tuple[list[Comparison], dict[str, float]]:
-    """For each row what its role earned before, and the baselines as metrics; they take the rows' rewards in."""
-    by_role: dict[str, list[ActorRow]] = defaultdict(list)
+) -> tuple[dict[str, Comparison], dict[str, float]]:
+    """By role what it earned before, and the baselines as metrics; they take the rows' rewards in."""
+    outcomes: dict[str, list[float]] = defaultdict(list)
+    turns: dict[str, list[float]] = defaultdict(list)  # by "role/question"
     for row in rows:
-        by_role[row.role].append(row)
-    outcomes = {role: [row.outcome - row.kl_penalty for row in members] for role, members in by_role.items()}
-    turns = {role: rewards_by_question(members) for role, members in by_role.items()}
+        outcomes[row.role].append(row.outcome - row.kl_penalty)
+        for turn in row.turns:
+            turns[f"{row.role}/{turn.question}"].append(turn.reward)
     baselines = role_baselines.compare(outcomes)
-    of_questions = role_baselines.compare(
-        {f"{role}/{question}": rewards for role, asked in turns.items() for question, rewards in asked.items()}
-    )
+    of_questions = role_baselines.compare(turns)
     comparisons = {}
     for role, baseline in baselines.items():
-        means = {question: of_questions[f"{role}/{question}"].mean for question in turns[role]}
+        means = {
+            name.removeprefix(f"{role}/"): of.mean for name, of in of_questions.items() if name.startswith(f"{role}/")
+        }
         divides = config.normalize_by_std and baseline.deviation > EQUAL_WITHIN
         comparisons[role] = Comparison(
             by_outcome=_differ_from(outcomes[role], baseline.mean),
-            by_turn=any(_differ_from(rewards, means[question]) for question, rewards in turns[role].items()),
+            by_turn=any(_differ_from(turns[f"{role}/{question}"], mean) for question, mean in means.items()),
             turn_means=means,
             deviation=baseline.deviation if divides else 1.0,
             mean=baseline.mean,
         )
     metrics = {f"advantage/baseline/{role}": baseline.mean for role, baseline in baselines.items()}
     metrics |= {f"advantage/deviation/{role}": baseline.deviation for role, baseline in baselines.items()}
-    return [comparisons[row.role] for row in rows], metrics
+    return comparisons, metrics
 
 
 def _differ_from(values: Iterable[float], baseline: float) -> bool:

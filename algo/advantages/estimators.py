@@ -83,16 +83,12 @@ def token_advantages(
     needs_values = ESTIMATORS[estimator].values
     if needs_values and values is None and trajectories:
         raise ValueError(f"advantage.estimator {estimator!r} needs the critic's values")
-    if estimator == ROLE_BASELINE and role_baselines is None:
-        raise ValueError(f"advantage.estimator {estimator!r} needs role_baselines")
     rows = actor_rows(trajectories, by_turn=config.credit == "turn", kl_penalties=kl_penalties, values=values)
-    groups: dict[str, list[ActorRow]] = defaultdict(list)
-    for row in rows:
-        groups[row.group].append(row)
+    groups = _by("group", rows)
     one_game = {name for name, members in groups.items() if len({row.task_id for row in members}) == 1}
     equal_rewards = {name for name, members in groups.items() if equal(row.reward for row in members)}
 
-    compared, metrics = _comparisons(rows, groups, one_game, config, role_baselines)
+    compared, metrics = _comparisons(rows, config, role_baselines)
     advantages = [torch.zeros(row.tokens) for row in rows]
     returns = [torch.zeros(row.tokens) for row in rows]
     for side in sorted({row.side for row in rows}):
@@ -129,25 +125,24 @@ def token_advantages(
 
 
 def _comparisons(
-    rows: Sequence[ActorRow],
-    groups: dict[str, list[ActorRow]],
-    one_game: set[str],
-    config: AdvantageConfig,
-    role_baselines: RoleBaselines | None,
+    rows: Sequence[ActorRow], config: AdvantageConfig, role_baselines: RoleBaselines | None
 ) -> tuple[list[Comparison], dict[str, float]]:
     """For each row what it is compared with, and the baselines as metrics."""
     if config.estimator == ROLE_BASELINE:
-        assert role_baselines is not None
-        return against_roles(rows, config, role_baselines)
-    if ESTIMATORS[config.estimator].groups:
-        by_group = {
-            name: Comparison(False) if name in one_game else within_group(members, config)
-            for name, members in groups.items()
-        }
-        return [by_group[row.group] for row in rows], {}
-    by_side = {row.side: [other for other in rows if other.side == row.side] for row in rows}
-    compared = {side: within_side(members, config) for side, members in by_side.items()}
-    return [compared[row.side] for row in rows], {}
+        if role_baselines is None:
+            raise ValueError(f"advantage.estimator {ROLE_BASELINE!r} needs role_baselines")
+        by_role, metrics = against_roles(rows, config, role_baselines)
+        return [by_role[row.role] for row in rows], metrics
+    among, compare = ("group", within_group) if ESTIMATORS[config.estimator].groups else ("side", within_side)
+    compared = {name: compare(members, config) for name, members in _by(among, rows).items()}
+    return [compared[getattr(row, among)] for row in rows], {}
+
+
+def _by(name: str, rows: Sequence[ActorRow]) -> dict[str, list[ActorRow]]:
+    found: dict[str, list[ActorRow]] = defaultdict(list)
+    for row in rows:
+        found[getattr(row, name)].append(row)
+    return found
 
 
 def _estimate(
@@ -174,14 +169,13 @@ def _estimate(
             token_level_rewards, values, mask, gamma=config.gamma, lam=config.lam
         )
     else:
-        arguments: dict[str, Any] = {
-            "config": AlgoConfig(
-                adv_estimator=config.estimator,
-                gamma=config.gamma,
-                lam=config.lam,
-                norm_adv_by_std_in_grpo=config.normalize_by_std,
-            )
-        }
+        verls = AlgoConfig(
+            adv_estimator=config.estimator,
+            gamma=config.gamma,
+            lam=config.lam,
+            norm_adv_by_std_in_grpo=config.normalize_by_std,
+        )
+        arguments: dict[str, Any] = {"config": verls}
         if estimator.groups:
             arguments["index"] = np.array([row.group for row in rows], dtype=object)
         if estimator.divides:

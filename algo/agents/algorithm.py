@@ -20,7 +20,7 @@ from algo.evaluation.page import wide_console
 from algo.loop.startup import check_before_starting
 from algo.loop.train import train
 from algo.rollouts.played import NothingUsable
-from algo.run.folder import give_up_rollouts, open_run, set_up_logging
+from algo.run.folder import give_up_rollouts, log_to, open_run
 from algo.run.summary import show_summary
 from configs.agents import AgentConfig
 from configs.loading import load_config
@@ -55,7 +55,7 @@ class AgentVerl(Algorithm):
         read_data(config)
         check_before_starting(config)
         opened = open_run(config, self._resume)
-        set_up_logging("INFO", opened.config.run_dir / "logs" / "algorithm.log")
+        log_to("INFO", opened.config.run_dir / "logs" / "algorithm.log")
         if opened.state.step >= config.run.steps:
             logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
             return

@@ -23,7 +23,7 @@ from algo.evaluation.statistics import (
     wilson_interval,
 )
 from algo.evaluation.strengths import Strengths, fit_strengths
-from algo.werewolf.matches import SIDES
+from algo.werewolf.matches import OTHER_SIDE, SIDES
 from configs.sections.opponents import INITIAL_POLICY
 from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
@@ -39,8 +39,7 @@ BRIER_SCORE, LOG_LOSS = "Brier score of beliefs", "log loss of beliefs, nats"
 class Score(Frozen):
     """How some games ended for one player. A draw is no win. win_rate: None without games.
 
-    reference: how often the reference won in its place. difference: between them, over the deals that both played;
-    None where there is no reference.
+    reference: how often the reference won in its place. difference: between them, over the deals that both played.
     """
 
     games: int
@@ -59,14 +58,10 @@ class Score(Frozen):
 
 
 class AgainstOpponent(Frozen):
-    """How the policy fared against one opponent. by_role: as its side, since every deal has all roles.
-
-    not_finished: games against it, also of the reference, that have no row.
-    """
+    """How the policy fared against one opponent. not_finished: games against it, the reference's too, without a row."""
 
     by_side: dict[SideName, Score]
     both_sides: Score
-    by_role: dict[str, Score]
     not_finished: int
 
 
@@ -118,6 +113,11 @@ class Figures(Frozen):
     actions: tuple[Actions, ...]
     beliefs: dict[str, BeliefReport]
 
+    @property
+    def strength(self) -> Estimate | None:
+        """The policy's overall."""
+        return self.strengths and self.strengths.players.get(TRAINED_POLICY)
+
 
 def figures_of(evaluation: GameEvaluation, among: Among = "all") -> Figures:
     """All figures of an evaluation, of all its games or of those without errors."""
@@ -125,25 +125,31 @@ def figures_of(evaluation: GameEvaluation, among: Among = "all") -> Figures:
     rows, seed, opponents = rows_among(evaluation, among), header.seed, header.terms["opponents"]
     shared = _without_other_weights(evaluation, among)
     players = sorted({player for row in shared for player in row.players})
-    met = [name for name in opponents if name != TRAINED_POLICY and any(name in row.players for row in rows)]
+    met = (name for name in opponents if name != TRAINED_POLICY and any(name in row.players for row in rows))
     beliefs = {player: belief_report(_answers(shared, player), seed) for player in players}
+
+    def beside_reference(side: SideName, opponent: str | None) -> Score:
+        games, others = (games_of(rows, player, side, opponent) for player in (TRAINED_POLICY, panel.reference))
+        reference = Score.of_side([row.result for row in others], side).win_rate
+        difference = paired_difference(won_by_deal(games, side), won_by_deal(others, side), seed)
+        return Score.of_side([row.result for row in games], side, reference=reference, difference=difference)
+
     return Figures(
         games=len(rows),
-        all_games=_over_deals([(row, side) for row in rows for side in row.sides_of(TRAINED_POLICY)], seed),
+        all_games=_both_sides(rows, None, seed),
         opponents={
-            name: _against(rows, name, missing, panel.reference, seed)
+            name: AgainstOpponent(
+                by_side={side: beside_reference(side, name) for side in SIDES},
+                both_sides=_both_sides(rows, name, seed),
+                not_finished=missing,
+            )
             for name, missing in evaluation.missing().items()
             if name in opponents
         },
-        single_seats={
-            side: _beside(
-                *(single_seat_games(rows, player, side) for player in (TRAINED_POLICY, panel.reference)), side, seed
-            )
-            for side in (SIDES if panel.company else ())
-        },
+        single_seats={side: beside_reference(side, None) for side in SIDES if panel.company},
         cells=tuple(_cells(rows)),
         conduct={"both": conduct_of(rows, SIDES, seed), **{side: conduct_of(rows, [side], seed) for side in SIDES}},
-        strengths=fit_strengths(rows, panel.reference or next(iter(met), None), seed),
+        strengths=fit_strengths(rows, panel.reference or next(met, None), seed),
         actions=tuple(
             found for player in players for side in SIDES if (found := actions_of(shared, player, side, seed)).games
         ),
@@ -156,41 +162,14 @@ def rows_among(evaluation: GameEvaluation, among: Among) -> list[GameRow]:
     return [row for row in evaluation.rows if among == "all" or row.without_errors]
 
 
-def _answers(rows: Iterable[GameRow], player: str) -> list[tuple[int, Any]]:
-    """The deal and each answer of the player's good seats."""
-    return [(row.cluster, one) for row in rows for one in row.answers if row.seat(one.seat).is_of(player, "good")]
+def games_of(rows: Iterable[GameRow], player: str, side: SideName, opponent: str | None) -> list[GameRow]:
+    """The games in which ``player`` had one whole side and ``opponent`` the other.
 
-
-def _without_other_weights(evaluation: GameEvaluation, among: Among) -> list[GameRow]:
-    company, rows = PANELS[evaluation.header.panel].company, rows_among(evaluation, among)
-    return [row for row in rows if not company or row.players <= {TRAINED_POLICY, *company}]
-
-
-def by_game(evaluation: GameEvaluation, among: Among) -> dict[str, dict[str, float]]:
-    """Votes and beliefs of the policy's good seats, in the games of ``actions``: what -> ``GameRow.place`` -> mean."""
-    found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in _without_other_weights(evaluation, among):
-        for seat, what, value in noted(row):
-            if what in (VOTES_FOR_WOLVES, ODDS_OF_VOTES) and seat.is_of(TRAINED_POLICY, "good"):
-                found[what][row.place].append(float(value))
-        for _, answer in _answers([row], TRAINED_POLICY):
-            found[BRIER_SCORE][row.place].append(answer.squared_error("own"))
-            found[LOG_LOSS][row.place].append(answer.own.log_loss)
-    return {name: {place: fmean(values) for place, values in of.items()} for name, of in found.items()}
-
-
-# --- win rates and conduct --------------------------------------------------------------------------------------------
-
-
-def whole_side_games(rows: Iterable[GameRow], player: str, opponent: str, side: SideName) -> list[GameRow]:
-    """The games in which ``player`` had one whole side and ``opponent`` the other."""
-    other: SideName = "good" if side == "wolf" else "wolf"
-    return [row for row in rows if side in row.sides_of(player) and other in row.sides_of(opponent)]
-
-
-def single_seat_games(rows: Iterable[GameRow], player: str, side: SideName) -> list[GameRow]:
-    """The games in which ``player`` had the single seat, and with it a role of ``side``."""
-    return [row for row in rows if row.single is not None and row.seat(row.single).is_of(player, side)]
+    opponent: None for those in which ``player`` had the single seat, and with it a role of ``side``.
+    """
+    if opponent is None:
+        return [row for row in rows if row.single is not None and row.seat(row.single).is_of(player, side)]
+    return [row for row in rows if row.is_whole(side, player) and row.is_whole(OTHER_SIDE[side], opponent)]
 
 
 def won_by_deal(rows: Iterable[GameRow], side: SideName) -> dict[int, float]:
@@ -198,37 +177,17 @@ def won_by_deal(rows: Iterable[GameRow], side: SideName) -> dict[int, float]:
     return {row.cluster: float(row.result == side) for row in rows}
 
 
-def _against(rows: Sequence[GameRow], opponent: str, missing: int, reference: str, seed: int) -> AgainstOpponent:
-    own = {side: whole_side_games(rows, TRAINED_POLICY, opponent, side) for side in SIDES}
-    by_side = {
-        side: _beside(games, whole_side_games(rows, reference, opponent, side), side, seed)
-        for side, games in own.items()
-    }
-    both = sorted(((row, side) for side in SIDES for row in own[side]), key=lambda played: played[0].number)
-    roles = {seat.role: side for side in SIDES for row in own[side] for seat in row.seats if seat.side == side}
-    return AgainstOpponent(
-        by_side=by_side,
-        both_sides=_over_deals(both, seed),
-        by_role={role: by_side[side] for role, side in sorted(roles.items())},
-        not_finished=missing,
-    )
-
-
-def _beside(games: Sequence[GameRow], others: Sequence[GameRow], side: SideName, seed: int) -> Score:
-    """The policy's games as ``side``, and those of the reference in its place."""
-    return Score.of_side(
-        [row.result for row in games],
-        side,
-        reference=Score.of_side([row.result for row in others], side).win_rate,
-        difference=paired_difference(won_by_deal(games, side), won_by_deal(others, side), seed),
-    )
-
-
-def _over_deals(played: Sequence[tuple[GameRow, SideName]], seed: int) -> Score:
-    """played: games and the sides looked at. seed: of the resampling of deals."""
+def _both_sides(rows: Iterable[GameRow], opponent: str | None, seed: int) -> Score:
+    """Of the policy's games as either side, against one opponent, or all. seed: of the resampling of deals."""
+    played = [
+        (row, side)
+        for row in rows
+        for side in row.sides_of(TRAINED_POLICY)
+        if opponent is None or row.is_whole(OTHER_SIDE[side], opponent)
+    ]
     wins = [float(row.result == side) for row, side in played]
-    draws = sum(row.result == "draw" for row, _ in played)
     rate = mean_by_cluster([row.cluster for row, _ in played], wins, seed) if played else None
+    draws = sum(row.result == "draw" for row, _ in played)
     return Score(games=len(played), wins=int(sum(wins)), draws=draws, win_rate=rate)
 
 
@@ -265,7 +224,30 @@ def conduct_of(rows: Iterable[GameRow], sides: Iterable[SideName], seed: int) ->
     )
 
 
+def _without_other_weights(evaluation: GameEvaluation, among: Among) -> list[GameRow]:
+    company, rows = PANELS[evaluation.header.panel].company, rows_among(evaluation, among)
+    return [row for row in rows if not company or row.players <= {TRAINED_POLICY, *company}]
+
+
+def _answers(rows: Iterable[GameRow], player: str) -> list[tuple[int, Any]]:
+    """The deal and each answer of the player's good seats."""
+    return [(row.cluster, one) for row in rows for one in row.answers if row.seat(one.seat).is_of(player, "good")]
+
+
 # --- two evaluations --------------------------------------------------------------------------------------------------
+
+
+def by_game(evaluation: GameEvaluation, among: Among) -> dict[str, dict[str, float]]:
+    """Votes and beliefs of the policy's good seats, in the games of ``actions``: what -> ``GameRow.place`` -> mean."""
+    found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in _without_other_weights(evaluation, among):
+        for seat, what, value in noted(row):
+            if what in (VOTES_FOR_WOLVES, ODDS_OF_VOTES) and seat.is_of(TRAINED_POLICY, "good"):
+                found[what][row.place].append(float(value))
+        for _, answer in _answers([row], TRAINED_POLICY):
+            found[BRIER_SCORE][row.place].append(answer.squared_error("own"))
+            found[LOG_LOSS][row.place].append(answer.own.log_loss)
+    return {name: {place: fmean(values) for place, values in of.items()} for name, of in found.items()}
 
 
 @dataclass(frozen=True)
@@ -287,24 +269,16 @@ def differences(ours: GameEvaluation, other: GameEvaluation, among: Among = "all
         raise ValueError(f"{ours.header.label} and {other.header.label} differ in their terms: they cannot be compared")
     seed = ours.header.seed
     own, others = (rows_among(evaluation, among) for evaluation in (ours, other))
-    matches = [
-        (
-            f"side {side} against {opponent}",
-            side,
-            [whole_side_games(rows, TRAINED_POLICY, opponent, side) for rows in (own, others)],
-        )
-        for opponent in ours.header.terms["opponents"]
-        if opponent != INITIAL_POLICY or ours.header.initial == other.header.initial
-        for side in SIDES
-    ]
-    matches += [
-        (f"single seat, {side}", side, [single_seat_games(rows, TRAINED_POLICY, side) for rows in (own, others)])
-        for side in SIDES
-    ]
-    for where, side, games in matches:
-        won, won_by_other = (won_by_deal(each, side) for each in games)
-        if (value := paired_difference(won, won_by_other, seed)) is not None:
-            yield Difference(f"games won, {where}", len(won.keys() & won_by_other.keys()), value, share=True)
+    for opponent in (*ours.header.terms["opponents"], None):
+        if opponent == INITIAL_POLICY and ours.header.initial != other.header.initial:
+            continue
+        for side in SIDES:
+            where = f"single seat, {side}" if opponent is None else f"side {side} against {opponent}"
+            won, of_other = (
+                won_by_deal(games_of(rows, TRAINED_POLICY, side, opponent), side) for rows in (own, others)
+            )
+            if (value := paired_difference(won, of_other, seed)) is not None:
+                yield Difference(f"games won, {where}", len(won.keys() & of_other.keys()), value, share=True)
     deal_of = {row.place: row.cluster for row in own}
     figures, of_other = (by_game(evaluation, among) for evaluation in (ours, other))
     for name, of in figures.items():
@@ -323,7 +297,7 @@ def metrics_of(evaluation: GameEvaluation, found: Figures) -> dict[str, float]:
     both = found.conduct["both"]
     named: dict[str, Estimate | float | None] = {
         "win_rate": found.all_games.win_rate,
-        "strength": found.strengths and found.strengths.players.get(TRAINED_POLICY),
+        "strength": found.strength,
         "days": both.days,
         "turns_per_game": both.turns_per_game,
         "defaulted_decisions": float(both.defaulted_decisions),
@@ -332,7 +306,6 @@ def metrics_of(evaluation: GameEvaluation, found: Figures) -> dict[str, float]:
     }
     for opponent, against in found.opponents.items():
         scores = {"both": against.both_sides, **against.by_side}
-        scores |= {f"role/{role}": score for role, score in against.by_role.items()}
         named |= {f"win_rate/{what}/vs/{opponent}": score.win_rate for what, score in scores.items()}
         named[f"draws/vs/{opponent}"] = float(against.both_sides.draws)
     for where, conduct in found.conduct.items():

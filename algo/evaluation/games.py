@@ -43,31 +43,19 @@ class SeatRow(Frozen):
         return (self.player, self.side) == (player, side)
 
 
-class SampleTurn(Frozen):
-    """One reply of a model; the fields mean what they mean in ``store.werewolf.TurnSpan``."""
-
-    seat: int
-    day: int
-    decision: str
-    policy: str
-    policy_version: int
-    is_reask: bool
-    thought: str
-    reply: str
-    error: str | None
-    target: int | None
-    events_before: int
+_OF_TURN = ("seat", "day", "decision", "policy", "policy_version", "is_reask", "thought", "reply", "error", "target",
+            "events_before")  # fmt: skip
 
 
 class Sample(Frozen):
-    """A game kept whole. transcript: as someone who sees all cards would read it. turns: in their order, by seat.
+    """A game kept whole. transcript: as someone who sees all cards would read it.
 
-    events: the same for programs (``store.werewolf.read_events``).
+    events: the same for programs (``store.werewolf.read_events``). turns: some fields of each ``TurnSpan``.
     """
 
     transcript: str
-    events: tuple[dict[str, Any], ...] = ()
-    turns: tuple[SampleTurn, ...]
+    events: tuple[dict[str, Any], ...]
+    turns: tuple[dict[str, Any], ...]
 
 
 class GameRow(Row):
@@ -104,20 +92,21 @@ class GameRow(Row):
 
     @property
     def players(self) -> set[str]:
-        """Everybody who had a seat."""
         return {seat.player for seat in self.seats}
 
     def seat(self, number: int) -> SeatRow:
-        """The seat of this number. Raises StopIteration."""
         return next(seat for seat in self.seats if seat.seat == number)
 
     def players_of(self, side: SideName) -> set[str]:
-        """Who plays a side."""
         return {seat.player for seat in self.seats if seat.side == side}
+
+    def is_whole(self, side: SideName, player: str) -> bool:
+        """Whether the player has the whole side."""
+        return self.single is None and self.players_of(side) == {player}
 
     def sides_of(self, player: str) -> list[SideName]:
         """The sides that a player has whole: one of them, or both where it plays itself."""
-        return [side for side in SIDES if self.single is None and self.players_of(side) == {player}]
+        return [side for side in SIDES if self.is_whole(side, player)]
 
 
 GameEvaluation = Evaluation[GameRow]
@@ -171,13 +160,11 @@ def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: Rewar
         checks=note.checks,
         deaths=note.deaths,
         answers=tuple(probed_answers(note, task.preset, {seat.seat: Role(seat.role) for seat in result.seats})),
-        sample=_sample(rollout) if whole else None,
+        sample=Sample(
+            transcript=result.transcript,
+            events=tuple(read_events([*rollout.turns, result])),
+            turns=tuple({name: getattr(turn, name) for name in _OF_TURN} for turn in rollout.turns),
+        )
+        if whole
+        else None,
     )
-
-
-def _sample(rollout: FinishedRollout) -> Sample:
-    turns = tuple(
-        SampleTurn(**{name: getattr(turn, name) for name in SampleTurn.model_fields}) for turn in rollout.turns
-    )
-    events = tuple(read_events([*rollout.turns, rollout.outcome]))
-    return Sample(transcript=rollout.outcome.transcript, events=events, turns=turns)

@@ -39,7 +39,6 @@ class Picture:
 
     @property
     def source(self) -> str:
-        """For the ``src`` of an image."""
         return f"data:image/png;base64,{b64encode(self.png).decode('ascii')}"
 
 
@@ -67,19 +66,15 @@ class Page:
 
     def write(self, path: Path) -> Path:
         """Write the page; a file that is there is replaced whole. Returns the path."""
-        write_whole(path, page_environment(Path(__file__).parent).get_template("page.html").render(page=self))
+        templates = Environment(
+            loader=FileSystemLoader(Path(__file__).parent),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        write_whole(path, templates.get_template("page.html").render(page=self))
         return path
-
-
-def page_environment(folder: Path) -> Environment:
-    """Of the page templates in ``folder``."""
-    return Environment(
-        loader=FileSystemLoader(folder),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def show_tables(tables: Iterable[Table], console: Console) -> None:
@@ -102,28 +97,38 @@ def wide_console() -> Console:
     return console
 
 
+def cells(*values: Estimate | float | str | None, digits: int = 0) -> tuple[str, ...]:
+    """Of a row. Estimates are of shares; digits: of their per cents."""
+    return tuple(
+        share_text(value, digits)
+        if value is None or isinstance(value, Estimate)
+        else f"{value:.1f}"
+        if isinstance(value, float)
+        else str(value)
+        for value in values
+    )
+
+
 def share_text(estimate: Estimate | None, digits: int = 0) -> str:
     """ "62 % (41–80)", or a dash."""
-    if estimate is None:
-        return "–"
-    value, low, high = (f"{100 * share:.{digits}f}" for share in (estimate.value, estimate.low, estimate.high))
-    return f"{value} % ({low}–{high})"
+    return _text(estimate, 100, f".{digits}f", " % ({}–{})")
 
 
 def value_text(estimate: Estimate | None, digits: int = 3) -> str:
     """ "0.297 (0.241–0.354)", or a dash."""
-    if estimate is None:
-        return "–"
-    value, low, high = (f"{number:.{digits}f}" for number in (estimate.value, estimate.low, estimate.high))
-    return f"{value} ({low}–{high})"
+    return _text(estimate, 1, f".{digits}f", " ({}–{})")
 
 
 def signed_text(estimate: Estimate | None, scale: float = 1.0, digits: int = 2) -> str:
     """ "+1.2 (−0.3 to +2.7)", or a dash. scale: 100 for shares in points."""
+    return _text(estimate, scale, f"+.{digits}f", " ({} to {})")
+
+
+def _text(estimate: Estimate | None, scale: float, form: str, interval: str) -> str:
     if estimate is None:
         return "–"
-    value, low, high = (f"{scale * each:+.{digits}f}" for each in (estimate.value, estimate.low, estimate.high))
-    return f"{value} ({low} to {high})"
+    value, *ends = (f"{scale * each:{form}}" for each in (estimate.value, estimate.low, estimate.high))
+    return value + interval.format(*ends)
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

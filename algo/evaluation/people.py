@@ -4,15 +4,13 @@ A table may seat people beside the policy and against it. What counts is how the
 for each side on which people sat, however many they were.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Self
-
-from rich.console import Console
 
 from algo.evaluation.figures import Score
 from algo.evaluation.games import GameRow
-from algo.evaluation.page import Table, share_text, show_tables
+from algo.evaluation.page import Table, cells
 from algo.evaluation.record import Record
 from algo.evaluation.statistics import Frozen
 from algo.machine.whole_files import write_whole
@@ -49,38 +47,41 @@ class PeopleScores(Frozen):
     run: str
     against: tuple[PeopleAgainst, ...]
 
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read what ``count_people`` wrote. Raises ValueError."""
-        return cls.model_validate_json(path.read_text(encoding="utf-8"))
+    @property
+    def table(self) -> Table:
+        """For a terminal."""
+        rows = [
+            cells(one.label, *(cell for score in one.by_side.values() for cell in (score.win_rate, score.games)))
+            for one in self.against
+        ]
+        head = ("people against", "as wolves", "games", "as good", "games")
+        return Table(f"Games that people won, {self.run}, with 95 % intervals", head, rows)
 
 
 def people_scores(run_id: str, games: Iterable[FinishedRollout], labels: dict[int, str]) -> PeopleScores:
     """Count the games. labels: policy version -> what the run calls it."""
-    found: dict[tuple[int, str], list[FinishedRollout]] = {}
+    found: defaultdict[tuple[int, str], list[FinishedRollout]] = defaultdict(list)
     for game in games:
         others = {seat.policy for seat in game.outcome.seats} - {PERSON}
-        found.setdefault((game.outcome.policy_version, "+".join(sorted(others))), []).append(game)
-    against = []
-    for (version, player), of_player in sorted(found.items()):
-        by_side = {
-            side: Score.of_side([game.outcome.result for game in of_player if _people_on(game, side)], side)
-            for side in SIDES
-        }
-        against.append(
-            PeopleAgainst(
-                label=labels.get(version, f"version {version}") if player == TRAINED_POLICY else player or PERSON,
-                player=player or PERSON,
-                policy_version=version,
-                by_side=by_side,
-                games=tuple(game.rollout_id for game in of_player),
-            )
+        found[game.outcome.policy_version, "+".join(sorted(others)) or PERSON].append(game)
+
+    def score(games: list[FinishedRollout], side: SideName) -> Score:
+        sat = ({seat.side for seat in game.outcome.seats if seat.policy == PERSON} for game in games)
+        return Score.of_side(
+            [game.outcome.result for game, sides in zip(games, sat, strict=True) if side in sides], side
         )
-    return PeopleScores(run=run_id, against=tuple(against))
 
-
-def _people_on(game: FinishedRollout, side: SideName) -> bool:
-    return any(seat.policy == PERSON and seat.side == side for seat in game.outcome.seats)
+    against = tuple(
+        PeopleAgainst(
+            label=labels.get(version, f"version {version}") if player == TRAINED_POLICY else player,
+            player=player,
+            policy_version=version,
+            by_side={side: score(of, side) for side in SIDES},
+            games=tuple(game.rollout_id for game in of),
+        )
+        for (version, player), of in sorted(found.items())
+    )
+    return PeopleScores(run=run_id, against=against)
 
 
 async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tuple[PeopleScores, Path]:
@@ -95,21 +96,7 @@ async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tu
     finally:
         await client.close()
     headers = [evaluation.header for evaluation in Record(run_dir, GameRow).read()]
-    labels = {header.policy_version: header.label for header in headers}
-    scores = people_scores(run_id, found.finished, labels)
+    scores = people_scores(run_id, found.finished, {header.policy_version: header.label for header in headers})
     path = run_dir / PEOPLE_FILE
     write_whole(path, scores.model_dump_json(indent=1) + "\n")
     return scores, path
-
-
-def show_people(scores: PeopleScores, console: Console) -> None:
-    """Print how people fared."""
-    rows = [
-        (
-            one.label,
-            *(text for score in one.by_side.values() for text in (share_text(score.win_rate), str(score.games))),
-        )
-        for one in scores.against
-    ]
-    head = ("people against", "as wolves", "games", "as good", "games")
-    show_tables([Table(f"Games that people won, {scores.run}, with 95 % intervals", head, rows)], console)

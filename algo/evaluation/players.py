@@ -1,6 +1,5 @@
 """What games need between players of whom none learns: the hub, the policy served, and frozen policies beside it."""
 
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -17,8 +16,6 @@ from configs.sections.opponents import INITIAL_POLICY
 from store.client import connect
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.werewolf import GAME
-
-logger = logging.getLogger("algo.evaluation.players")
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ async def serve_players(
             served = config
             if model is not None and config.serving.mode == "start":
                 served = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
-            serving = await stack.enter_async_context(await Servers.open(served, lambda line: logger.info("%s", line)))
+            serving = await stack.enter_async_context(await Servers.open(served))
             if model is not None and config.serving.mode == "attach":
                 try:
                     await serving.push_weights(model, 0)

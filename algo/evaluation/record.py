@@ -6,7 +6,7 @@ at most the line that it was writing; the next one cuts that line off. A task wh
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -107,7 +107,7 @@ class Record(Generic[AnyRow]):
     def read(self) -> list[Evaluation[AnyRow]]:
         """The evaluations, in the order in which they began. Raises ValueError, naming the line that is no record."""
         headers: dict[str, Header] = {}
-        rows: defaultdict[str, dict[str, AnyRow]] = defaultdict(dict)
+        rows: dict[str, dict[str, AnyRow]] = {}
         ends: dict[str, dict[str, Any]] = {}
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         for number, line in enumerate(text.split("\n")[:-1], 1):
@@ -118,22 +118,21 @@ class Record(Generic[AnyRow]):
                     headers.setdefault(header.key, header)
                 elif "row" in document:
                     row = self._row.model_validate(document["row"])
-                    rows[document["of"]].setdefault(row.task_id, row)
+                    rows.setdefault(document["of"], {}).setdefault(row.task_id, row)
                 elif "forgotten" in document:
                     for found in (headers, rows, ends):
                         found.pop(document["of"], None)
                 else:
-                    ends[document["of"]] = document["end"]
+                    end = document["end"]
+                    ends[document["of"]] = {"failures": end["failures"], "retried": end["retried"], "ended": True}
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{self.path}, line {number}, is no record of an evaluation: {error}") from error
         newest = {header.label: key for key, header in headers.items()}
         return [
             Evaluation[self._row](  # type: ignore[name-defined]
                 header=header,
-                rows=tuple(sorted(rows[key].values(), key=lambda row: row.number)),
-                failures=ends.get(key, {}).get("failures", {}),
-                retried=ends.get(key, {}).get("retried", {}),
-                ended=key in ends,
+                rows=tuple(sorted(rows.get(key, {}).values(), key=lambda row: row.number)),
+                **ends.get(key, {}),
             )
             for key, header in headers.items()
             if newest[header.label] == key
@@ -152,7 +151,6 @@ class Record(Generic[AnyRow]):
         return {row.task_id for row in found.rows}
 
     def add(self, header: Header, rows: Iterable[AnyRow]) -> None:
-        """Append rows."""
         for row in rows:
             self._append({"of": header.key, "row": row.model_dump(mode="json")})
 
@@ -194,20 +192,20 @@ async def play_and_record(
     missing = [task for task in tasks if task.task_id not in recorded]
     waiting = {task.task_id for task in missing}
     finished, failures, retried = len(recorded), Counter[str](), Counter[str]()
-    with game_progress(f"evaluation of {header.label}", len(tasks)) as show:
+    show = game_progress(f"evaluation of {header.label}", len(tasks))
 
-        def on_look(now: Progress) -> None:
-            nonlocal finished
-            ended = queue.take_ended(waiting)
-            record.add(header, [to_row(numbers[rollout.outcome.task], rollout) for rollout in ended.finished])
-            finished += len(ended.finished)
-            failures.update(ended.failures)
-            retried.update(ended.retried)
-            show(Progress(finished, failures.total(), now.playing, now.waiting))
+    def on_look(now: Progress) -> None:
+        nonlocal finished
+        ended = queue.take_ended(waiting)
+        record.add(header, [to_row(numbers[rollout.outcome.task], rollout) for rollout in ended.finished])
+        finished += len(ended.finished)
+        failures.update(ended.failures)
+        retried.update(ended.retried)
+        show(Progress(finished, failures.total(), now.playing, now.waiting))
 
-        if missing:
-            await queue.enqueue(missing, resources, resumed, mode="val")
-            await queue.watch(waiting, lambda: finished + failures.total() == len(tasks), check_alive, on_look)
+    if missing:
+        await queue.enqueue(missing, resources, resumed, mode="val")
+        await queue.watch(waiting, lambda: finished + failures.total() == len(tasks), check_alive, on_look)
     if not finished:
         reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
         raise NothingFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")

@@ -16,10 +16,8 @@ from pydantic import BaseModel, ConfigDict
 CONFIDENCE = 0.95
 POWER = 0.8
 """How often a difference of a stated size is to be found."""
-PRIOR_DEVIATION = 2.0
-"""Of every coefficient of the logistic fit but the first, in log-odds."""
-ADVANTAGE_DEVIATION = 10.0
-"""Of the first: it matters only where one side always wins."""
+_PRIOR_DEVIATION, _ADVANTAGE_DEVIATION = 2.0, 10.0
+"""Of the coefficients of the logistic fit, in log-odds; of the first, which matters only where one side always wins."""
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _REACH = _Z + NormalDist().inv_cdf(POWER)
 _RESAMPLES = 5_000
@@ -53,10 +51,7 @@ def wilson_interval(successes: float, trials: float) -> Estimate:
 
     E. B. Wilson, Probable Inference, the Law of Succession, and Statistical Inference, JASA 22, 1927; recommended by
     Brown, Cai and DasGupta, Interval Estimation for a Binomial Proportion, Statistical Science 16, 2001.
-    Raises ValueError unless 0 <= successes <= trials and there are trials.
     """
-    if not 0 <= successes <= trials or trials == 0:
-        raise ValueError(f"{successes} successes in {trials} trials give no share")
     share, squared = successes / trials, _Z**2
     center = (share + squared / (2 * trials)) / (1 + squared / trials)
     half = _Z / (1 + squared / trials) * (share * (1 - share) / trials + squared / (4 * trials**2)) ** 0.5
@@ -82,11 +77,8 @@ def mean_by_cluster(
     total, count = np.array(parts).T
     mean = float(total.sum() / count.sum())
     if np.ptp(total / count) == 0:
-        return (
-            wilson_interval(mean * len(parts), len(parts))
-            if 0 <= mean <= 1
-            else Estimate(value=mean, low=mean, high=mean)
-        )
+        within = 0 <= mean <= 1
+        return wilson_interval(mean * len(parts), len(parts)) if within else Estimate(value=mean, low=mean, high=mean)
     weights = _draws(len(parts), _RESAMPLES, seed)
     return percentile_interval(mean, (weights @ total) / (weights @ count))
 
@@ -119,11 +111,10 @@ def fit_logistic(table: Floats, won: Floats, weights: Floats, start: Floats) -> 
     a finite strength. table: shape (rows, columns). won: shape (rows,), 1.0, 0.5 for a draw, or 0.0. weights: shape
     (rows,). Raises ArithmeticError if it does not settle.
     """
-    found = start.copy()
+    found, penalty = start.copy(), _penalty(table)
     for _ in range(_STEPS):
-        likely = _likely(table, found)
-        gradient = table.T @ (weights * (won - likely)) - _penalty(table) * found
-        step = np.linalg.solve(_curvature(table, likely, weights), gradient)
+        likely, curvature = _likely(table, found, weights)
+        step = np.linalg.solve(curvature, table.T @ (weights * (won - likely)) - penalty * found)
         found += step * min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
         if np.abs(step).max() < _SETTLED:
             return found
@@ -135,7 +126,7 @@ def covariance(table: Floats, weights: Floats, found: Floats) -> Floats:
 
     Arguments as in ``fit_logistic``. Bishop, Pattern Recognition and Machine Learning, 2006, chapter 4.5.1.
     """
-    return np.linalg.inv(_curvature(table, _likely(table, found), weights))
+    return np.linalg.inv(_likely(table, found, weights)[1])
 
 
 def bootstrap_fits(table: Floats, won: Floats, clusters: Sequence[Hashable], seed: int) -> tuple[Floats, Floats]:
@@ -147,18 +138,14 @@ def bootstrap_fits(table: Floats, won: Floats, clusters: Sequence[Hashable], see
     return best, np.array([fit_logistic(table, won, times[of_row].astype(float), best) for times in draws])
 
 
-def _likely(table: Floats, found: Floats) -> Floats:
-    return 1.0 / (1.0 + np.exp(-np.clip(table @ found, -40, 40)))
-
-
 def _penalty(table: Floats) -> Floats:
-    penalty = np.full(table.shape[1], PRIOR_DEVIATION**-2)
-    penalty[0] = ADVANTAGE_DEVIATION**-2
-    return penalty
+    return np.array([_ADVANTAGE_DEVIATION, *[_PRIOR_DEVIATION] * (table.shape[1] - 1)]) ** -2
 
 
-def _curvature(table: Floats, likely: Floats, weights: Floats) -> Floats:
-    return (table.T * (weights * likely * (1.0 - likely))) @ table + np.diag(_penalty(table))
+def _likely(table: Floats, found: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """(chance of each row to be won, curvature of the log posterior)."""
+    likely = 1.0 / (1.0 + np.exp(-np.clip(table @ found, -40, 40)))
+    return likely, (table.T * (weights * likely * (1.0 - likely))) @ table + np.diag(_penalty(table))
 
 
 # --- what a sample can show -------------------------------------------------------------------------------------------

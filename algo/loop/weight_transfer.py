@@ -5,10 +5,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from algo.machine.disk import whole_or_removed
-from algo.machine.whole_files import sync
+from algo.machine.disk import whole_folder, whole_or_removed
 from algo.serving.policies import PolicyServers
-from algo.serving.preconditions import ServingError
+from algo.serving.preconditions import NewerWeightsFollow, ServingError
 from algo.serving.server import VllmServer
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
@@ -24,8 +23,8 @@ def policy_folder(config: Config, version: int) -> Path:
 
 async def push_policy(
     config: Config, serving: PolicyServers, engine: Engine, trainer: TrainerThread, version: int
-) -> float:
-    """Have vLLM serve the trainer's weights from now on, as ``version``; returns the seconds that vLLM took.
+) -> None:
+    """Have vLLM serve the trainer's weights from now on, as ``version``.
 
     All policies that learn are pushed together. Adapters are written to ``policy_folder``, and vLLM reads them. Whole
     weights go by ``serving.weight_transfer``: "folder" likewise; "nccl" and "ipc" transfer them between GPUs through
@@ -34,8 +33,11 @@ async def push_policy(
     """
     folder = policy_folder(config, version)
     folders = {learner: config.folder_of(learner, folder) for learner in config.learners}
+    updates = engine.updates
 
     def write() -> None:
+        if engine.updates != updates:
+            raise NewerWeightsFollow
         with whole_or_removed(folder, "Free some space there; --resume auto goes on from the last checkpoint"):
             for learner, into in folders.items():
                 engine.select(learner)
@@ -59,12 +61,11 @@ async def push_policy(
 
     if config.serving.weight_transfer == "folder":
         await trainer.run(write)
-        seconds = await serving.push(folders, version)
+        await serving.push(folders, version)
     else:
         shutil.rmtree(folder, ignore_errors=True)  # of steps that a crash undid
-        seconds = await serving.transfer(version, send, export)
+        await serving.transfer(version, send, export)
     _drop_old_policies(folder, config.rollout.max_policy_lag)
-    return seconds
 
 
 async def keep_policy(config: Config, engine: Engine, trainer: TrainerThread, version: int, folder: Path) -> None:
@@ -72,20 +73,15 @@ async def keep_policy(config: Config, engine: Engine, trainer: TrainerThread, ve
 
     version: of these weights. Raises DiskFull, and what the engine raises.
     """
-    pushed, unfinished = policy_folder(config, version), folder.with_name(f"unfinished-{folder.name}")
+    pushed = policy_folder(config, version)
 
     def write() -> None:
-        with whole_or_removed(unfinished, "Free some space there, or lower league.size"):
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.parent.mkdir(exist_ok=True)
+        # A checkpoint will name it.
+        with whole_folder(folder, "Free some space there, or lower league.size", durable=True) as unfinished:
             if pushed.is_dir():
-                shutil.copytree(pushed, unfinished)
+                shutil.copytree(pushed, unfinished, dirs_exist_ok=True)
             else:  # handed over on the GPUs
                 engine.export(unfinished)
-            for path in [*unfinished.rglob("*"), unfinished]:
-                sync(path)  # a checkpoint will name it
-        unfinished.rename(folder)
-        sync(folder.parent)
 
     await (asyncio.to_thread(write) if pushed.is_dir() else trainer.run(write))
 

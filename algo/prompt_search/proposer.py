@@ -51,10 +51,6 @@ _TEXTS = {
 """By language: instructions; prompt and attempts; one attempt; earlier edits; why the last answer was refused."""
 
 
-class ProposerUnavailable(RuntimeError):
-    """The proposer gives no answer; the message names it, and the remedy."""
-
-
 class Proposer:
     """Edits prompts.
 
@@ -77,7 +73,7 @@ class Proposer:
     ) -> list[Candidate]:
         """Up to ``count`` new candidates made from ``leader``, added to the tree; fewer where the bounds are reached.
 
-        played: by the leader. Raises ProposerUnavailable.
+        played: by the leader. Raises openai.OpenAIError.
         """
         made: list[Candidate] = []
         problem = ""
@@ -103,19 +99,12 @@ class Proposer:
         digest = hashlib.blake2b(repr((self._model, messages)).encode(), digest_size=8).hexdigest()
         key = f"proposal/{self._calls}/{digest}"
         if key not in self._journal:
-            try:
-                completion = await self._client.chat.completions.create(
-                    model=self._model,
-                    messages=messages,  # type: ignore[arg-type]
-                    max_tokens=_REPLY_TOKENS,
-                    seed=self._calls,
-                )
-            except openai.OpenAIError as error:
-                raise ProposerUnavailable(
-                    f"the proposer {self._model!r} at {self._client.base_url} gives no answer ({type(error).__name__}: "
-                    f"{error}); what was played is kept: start it or correct --proposer-url, and run the same command "
-                    f"with --resume auto"
-                ) from error
+            completion = await self._client.chat.completions.create(
+                model=self._model,
+                messages=messages,  # type: ignore[arg-type]
+                max_tokens=_REPLY_TOKENS,
+                seed=self._calls,
+            )
             reply = (completion.choices[0].message.content if completion.choices else None) or ""
             chars = sum(len(message["content"]) for message in messages) + len(reply)
             tokens = completion.usage.total_tokens if completion.usage else chars

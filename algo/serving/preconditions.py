@@ -15,16 +15,11 @@ class ServingError(RuntimeError):
 
 
 class ServingDied(ServingError):
-    """vLLM is gone.
+    """vLLM is gone; the message has the exit code of a started one (128 + n for signal n), and the end of its log."""
 
-    exit_code: of the started process (128 + n for signal n); None for an attached vLLM, or one that runs and does not
-        answer. log_path: the started vLLM's log; None for an attached one.
-    """
 
-    def __init__(self, message: str, exit_code: int | None = None, log_path: Path | None = None) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-        self.log_path = log_path
+class NewerWeightsFollow(Exception):
+    """The weights that a server is to have are gone: the trainer holds newer ones, and their push is next."""
 
 
 def require_servable_model(path: Path, setting: str, device: str, takes_weights: bool) -> None:
@@ -58,10 +53,9 @@ async def require_free_port(host: str, port: int) -> None:
         wait=wait_fixed(0.25),
         reraise=True,
     )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         async for attempt in patience:
-            with attempt, socket.socket(family, socket.SOCK_STREAM) as probe:
+            with attempt, socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind((host, port))
     except OSError as error:

@@ -11,7 +11,7 @@ import logging
 import math
 import subprocess
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from algo.serving.control import control_headers
-from algo.serving.launch import Launch, base_name, launch_vllm
+from algo.serving.launch import BASE_NAME, HOST, Launch, launch_vllm
 from algo.serving.preconditions import ServingDied, ServingError, require_free_port
 from algo.serving.version_header import SET_VERSION_PATH
 from configs.schema import Config
@@ -32,9 +32,7 @@ _STOP_GRACE_SECONDS = 15.0
 _EXIT_PATIENCE_SECONDS = 3.0
 _HEALTH_TIMEOUT_SECONDS = 10.0
 # Requests for tokens wait behind those of games: replies may be long and the model slow.
-_ASK_TIMEOUT_SECONDS = 600.0
-# At least; a pause waits for the replies under way, none of which is longer than a whole rollout may take.
-_PUSH_TIMEOUT_SECONDS = 600.0
+_TIMEOUT_SECONDS = 600.0
 _MOST_LOGPROB_TOKENS = 128
 """Tokens whose log-probs one request may ask for: vLLM's ``MAX_LOGPROB_TOKEN_IDS``."""
 _PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSION_PATH, "/resume")
@@ -52,10 +50,17 @@ class VllmServer:
     """
 
     def __init__(
-        self, config: Config, base_url: str, model: str, launch: Launch | None = None, takes_adapters: bool = False
+        self,
+        config: Config,
+        base_url: str,
+        model: str,
+        launch: Launch | None = None,
+        *,
+        takes_adapters: bool = False,
+        public_url: str | None = None,
     ) -> None:
         self.base_url = base_url.rstrip("/")
-        self.endpoint = f"{self.base_url}/v1"
+        self.endpoint = f"{(public_url or base_url).rstrip('/')}/v1"
         self.model = model
         self.launch = launch
         self.in_service, self.restarting, self.out = True, False, asyncio.Event()
@@ -75,30 +80,23 @@ class VllmServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
 
-    @classmethod
-    def to_start(cls, config: Config, launch: Launch) -> "VllmServer":
-        """A server that ``start`` will start."""
-        host = f"[{config.serving.host}]" if ":" in config.serving.host else config.serving.host
-        takes_adapters = launch.learns and config.model.lora_rank > 0
-        return cls(config, f"http://{host}:{launch.port}", launch.served_name, launch, takes_adapters)
-
-    async def start(self, progress: Callable[[str], None], weights_follow: bool = False) -> None:
+    async def start(self) -> None:
         """Start vLLM, or start it again, and wait until it is healthy.
 
-        weights_follow: it refuses completions until weights are pushed. Raises ServingError when the port is taken, or
-        when vLLM is not healthy in time; ServingDied, with the end of its log, when it exits. Nothing runs then.
+        Raises ServingError when the port is taken, or when vLLM is not healthy in time; ServingDied, with the end of
+        its log, when it exits. Nothing runs then.
         """
         assert self.launch is not None and self._log_path is not None
         await self.end()
-        await require_free_port(self._config.serving.host, self.launch.port)
+        await require_free_port(HOST, self.launch.port)
         try:
             self._log_path.parent.mkdir(parents=True, exist_ok=True)
             self.starts += 1
             self.asleep, self._adapters = False, {}
             with self._log_path.open("ab") as log:
                 self._log_start = log.tell()
-                self._process = launch_vllm(self._config, log, _STOP_GRACE_SECONDS, self.launch, weights_follow)
-            await self._wait_until_healthy(progress)
+                self._process = launch_vllm(self._config, log, _STOP_GRACE_SECONDS, self.launch)
+            await self._wait_until_healthy()
         except BaseException:  # also when cancelled
             await self.end()
             raise
@@ -108,11 +106,11 @@ class VllmServer:
         self._adapters = {}  # it is given all again
         await self._get("/health")
         served = {entry["id"]: entry for entry in (await self._get("/v1/models"))["data"]}
-        name = base_name(self.model) if self._takes_adapters else self.model
+        name = BASE_NAME if self._takes_adapters else self.model
         if name not in served:
             raise ServingError(
-                f"{self.base_url} serves {sorted(served)}, not {name!r}: set its name in the configuration "
-                "(serving.served_model_name, or frozen.NAME.model), or start that vLLM with --served-model-name"
+                f"{self.base_url} serves {sorted(served)}, not {name!r}: start that vLLM with "
+                f"--served-model-name {name} (of a frozen policy frozen.NAME.model may name another)"
             )
         longest, needed = served[name].get("max_model_len"), self._config.rollout.context_tokens
         if longest is not None and longest < needed:
@@ -157,18 +155,18 @@ class VllmServer:
     async def answer_as(self, version: int) -> None:
         """Answer requests with the new weights: empty the prefix cache of the old ones, and set the version."""
         external = self.launch is not None and self.launch.learns and self._config.serving.kv_offload_gb
-        answer = await self._push("/reset_prefix_cache" + ("?reset_external=true" if external else ""))
+        answer = await self._call("POST", "/reset_prefix_cache" + ("?reset_external=true" if external else ""))
         if answer != {"success": True}:
             raise ServingError(
                 f"POST {self.base_url}/reset_prefix_cache answered {answer!r}: the cache would mix old and new weights"
             )
-        await self._push(SET_VERSION_PATH, {"new_version": str(version)})
-        await (self.wake("kv_cache") if self.asleep else self._push("/resume"))
+        await self._call("POST", SET_VERSION_PATH, {"new_version": str(version)})
+        await (self.wake("kv_cache") if self.asleep else self._call("POST", "/resume"))
 
     async def reload(self, folder: Path) -> None:
         """Read new whole weights from a folder, while the server is paused."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-        answer = await self._push("/collective_rpc", body)
+        answer = await self._call("POST", "/collective_rpc", body)
         # One entry for each worker; reload_weights returns nothing.
         results = answer.get("results") if isinstance(answer, dict) else None
         if not results or any(result is not None for result in results):
@@ -191,13 +189,11 @@ class VllmServer:
             if name not in self._adapters:
                 await self._unload_adapters(name)  # of an earlier process, where this vLLM was attached to
                 body = {"lora_name": name, "lora_path": str(folder)}
-                self._check(await self._request("POST", _LOAD_ADAPTERS, body, _PUSH_TIMEOUT_SECONDS), _LOAD_ADAPTERS)
+                await self._text("POST", _LOAD_ADAPTERS, body)
                 self._adapters[name] = folder
 
     async def _unload_adapters(self, name: str) -> None:
-        answer = await self._request("POST", _UNLOAD_ADAPTERS, {"lora_name": name}, _PUSH_TIMEOUT_SECONDS)
-        if answer[0] != 404:
-            self._check(answer, _UNLOAD_ADAPTERS)
+        await self._text("POST", _UNLOAD_ADAPTERS, {"lora_name": name}, allowed=(200, 404))
 
     async def sleep(self) -> None:
         """Finish the replies under way and leave the GPUs: the weights wait in CPU memory, the KV cache is dropped."""
@@ -208,7 +204,7 @@ class VllmServer:
     async def wake(self, *parts: Literal["weights", "kv_cache"]) -> None:
         """Take back GPU memory, for the weights first; with both, requests are answered again."""
         for part in parts:
-            await self._push(f"/wake_up?tags={part}")
+            await self._call("POST", f"/wake_up?tags={part}")
         self.asleep = "kv_cache" not in parts
 
     async def score(self, token_ids: Sequence[int], model: str | None = None) -> list[float]:
@@ -250,7 +246,7 @@ class VllmServer:
                 "logprob_token_ids": sorted(set(chunk)),
                 "return_tokens_as_token_ids": True,
             }
-            answer = await self._call("POST", "/v1/completions", body, timeout=_ASK_TIMEOUT_SECONDS)
+            answer = await self._call("POST", "/v1/completions", body)
             choices = sorted(answer["choices"], key=lambda choice: choice["index"])
             for token, choice in zip(chunk, choices, strict=True):
                 logprobs.append(choice["logprobs"]["top_logprobs"][0][f"token_id:{token}"])
@@ -258,9 +254,8 @@ class VllmServer:
 
     async def figures(self) -> dict[str, float]:
         """vLLM's counters since it was started (names end in ``_total``) and its gauges, summed over its engines."""
-        text = self._check(await self._request("GET", "/metrics", None, _ASK_TIMEOUT_SECONDS), "/metrics")
         totals: dict[str, float] = {}
-        for family in text_string_to_metric_families(text):
+        for family in text_string_to_metric_families(await self._text("GET", "/metrics")):
             for sample in family.samples if family.type in ("counter", "gauge") else ():
                 totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
         return totals
@@ -281,7 +276,7 @@ class VllmServer:
     def no_longer_answers(self, error: Exception) -> ServingDied:
         if isinstance(error, ServingDied):
             return error
-        return ServingDied(f"vLLM no longer answers: {error}{self._log_tail()}", None, self._log_path)
+        return ServingDied(f"vLLM no longer answers: {error}{self._log_tail()}")
 
     async def end(self) -> None:
         """End a started vLLM, by force if it takes too long. An attached vLLM is left running."""
@@ -298,26 +293,23 @@ class VllmServer:
         await self.end()
         await self._http.close()
 
-    async def _wait_until_healthy(self, progress: Callable[[str], None]) -> None:
+    async def _wait_until_healthy(self) -> None:
         timeout = self._config.serving.start_timeout_seconds
-        started = time.monotonic()
-        next_report = 10.0
-        progress(f"starting vLLM on {self.base_url}; its log: {self._log_path}")
-        while True:
+        started = reported = time.monotonic()
+        logger.info("starting vLLM on %s; its log: %s", self.base_url, self._log_path)
+        while (now := time.monotonic()) - started <= timeout:
             await asyncio.sleep(0.2)
             self._raise_if_exited()
-            elapsed = time.monotonic() - started
             with contextlib.suppress(ServingError):  # not listening yet
                 await self._get("/health")
-                progress(f"vLLM is ready on {self.base_url} after {elapsed:.0f} s")
+                logger.info("vLLM is ready on %s after %.0f s", self.base_url, now - started)
                 return
-            if elapsed > timeout:
-                raise ServingError(
-                    f"vLLM was not healthy after {timeout:.0f} s (serving.start_timeout_seconds){self._log_tail()}"
-                )
-            if elapsed >= next_report:
-                next_report = elapsed + 10
-                progress(f"vLLM is starting on {self.base_url}: {elapsed:.0f} s")
+            if now - reported >= 10:
+                reported = now
+                logger.info("vLLM is starting on %s: %.0f s", self.base_url, now - started)
+        raise ServingError(
+            f"vLLM was not healthy after {timeout:.0f} s (serving.start_timeout_seconds){self._log_tail()}"
+        )
 
     async def _check_development_endpoints(self) -> None:
         settings = self._config.serving
@@ -325,7 +317,7 @@ class VllmServer:
         needed += _TRANSFER_ENDPOINTS * (settings.weight_transfer != "folder") + _SLEEP_ENDPOINTS * settings.share_gpus
         for path in needed:
             # They take POST only; a GET answers 405 where they exist and changes nothing.
-            status, _ = await self._request("GET", path, None, _HEALTH_TIMEOUT_SECONDS)
+            status, _ = await self._request("GET", path, timeout=_HEALTH_TIMEOUT_SECONDS)
             if status == 404:
                 raise ServingError(
                     f"{self.base_url} has no {path}, so weights cannot be pushed to it: "
@@ -335,22 +327,18 @@ class VllmServer:
 
     @property
     def _longest_reply(self) -> float:
-        return max(_PUSH_TIMEOUT_SECONDS, self._config.rollout.timeout_seconds)
+        return max(_TIMEOUT_SECONDS, self._config.rollout.timeout_seconds)
 
     async def _complete(self, token_ids: list[int], model: str, **options: Any) -> dict[str, Any]:
         body = {"model": model, "prompt": token_ids, "max_tokens": 1, **options}
-        answer = await self._call("POST", "/v1/completions", body, timeout=_ASK_TIMEOUT_SECONDS)
-        return answer["choices"][0]
+        return (await self._call("POST", "/v1/completions", body))["choices"][0]
 
     async def _get(self, path: str) -> Any:
         return await self._call("GET", path, timeout=_HEALTH_TIMEOUT_SECONDS)
 
-    async def _push(self, path: str, body: dict[str, Any] | None = None) -> Any:
-        return await self._call("POST", path, body, timeout=_PUSH_TIMEOUT_SECONDS)
-
-    async def _call(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> Any:
+    async def _call(self, method: str, path: str, body: Any = None, *, timeout: float = _TIMEOUT_SECONDS) -> Any:
         """The decoded JSON of a 200 answer (None for an empty one); anything else is a ServingError."""
-        text = self._check(await self._request(method, path, body, timeout), path, method)
+        text = await self._text(method, path, body, timeout=timeout)
         try:
             return json.loads(text) if text else None
         except json.JSONDecodeError as error:
@@ -358,14 +346,22 @@ class VllmServer:
                 f"{method} {self.base_url}{path} answered what is not JSON: {text[:_BODY_SHOWN]!r}"
             ) from error
 
-    def _check(self, answer: tuple[int, str], path: str, method: str = "POST") -> str:
-        """The text of an answer with status 200; ServingError for any other."""
-        status, text = answer
-        if status != 200:
+    async def _text(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        timeout: float = _TIMEOUT_SECONDS,
+        allowed: Collection[int] = (200,),
+    ) -> str:
+        """The text of an answer with an allowed status; ServingError for any other."""
+        status, text = await self._request(method, path, body, timeout=timeout)
+        if status not in allowed:
             raise ServingError(f"{method} {self.base_url}{path} answered {status}: {text[:_BODY_SHOWN]}")
         return text
 
-    async def _request(self, method: str, path: str, body: dict[str, Any] | None, timeout: float) -> tuple[int, str]:
+    async def _request(self, method: str, path: str, body: Any = None, *, timeout: float) -> tuple[int, str]:
         url, limit = self.base_url + path, aiohttp.ClientTimeout(total=timeout)
         try:
             async with self._http.request(method, url, json=body, timeout=limit) as response:
@@ -383,8 +379,7 @@ class VllmServer:
     def _raise_if_exited(self) -> None:
         exit_code = self._process.poll() if self._process is not None else None
         if exit_code is not None:
-            message = f"vLLM exited with code {exit_code} ({self.base_url}){self._log_tail()}"
-            raise ServingDied(message, exit_code, self._log_path)
+            raise ServingDied(f"vLLM exited with code {exit_code} ({self.base_url}){self._log_tail()}")
 
     def _log_tail(self) -> str:
         if self._log_path is None or not self._log_path.exists():

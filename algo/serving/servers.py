@@ -9,15 +9,17 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from algo.serving.launch import Launch, policy_launches
-from algo.serving.preconditions import ServingDied, ServingError, require_servable_model
+from algo.serving.launch import HOST, Launch, policy_launches
+from algo.serving.preconditions import NewerWeightsFollow, ServingDied, ServingError, require_servable_model
 from algo.serving.server import VllmServer
 from algo.serving.weight_files import check_same_tensors
 from configs.schema import Config
+from configs.sections.policies import SOLE_LEARNER
 
 logger = logging.getLogger(__name__)
 
@@ -39,22 +41,9 @@ class Servers:
     attached one when it can be used again. Meanwhile calls are answered by the others, or wait for it.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        servers: Sequence[VllmServer],
-        public_urls: Sequence[str] = (),
-        progress: Callable[[str], None] = logger.info,
-        weights_follow: bool = False,
-    ) -> None:
-        """public_urls: addresses for runners in place of the servers' own. weights_follow: see ``VllmServer.start``."""
+    def __init__(self, config: Config, servers: Sequence[VllmServer]) -> None:
         self._config = config
-        self._weights_follow = weights_follow
         self._all = tuple(servers)
-        if public_urls:
-            for server, url in zip(servers, public_urls, strict=True):
-                server.endpoint = f"{url.rstrip('/')}/v1"
-        self._progress = progress
         self._restarts = 0
         self._last_death: ServingError | None = None
         self._keepers: list[asyncio.Task[None]] = []
@@ -62,6 +51,7 @@ class Servers:
         self._awake = asyncio.Event()
         self._awake.set()
         self._changed = asyncio.Event()
+        self._next_push = asyncio.Event()
         self._reported = self.endpoints
         self._learned: dict[str, Path] = {}
         self._others: dict[str, Path] = {}
@@ -69,32 +59,34 @@ class Servers:
         self._counted: dict[tuple[str, int], dict[str, float]] = {}
 
     @classmethod
-    async def open(
-        cls, config: Config, progress: Callable[[str], None] = logger.info, weights_follow: bool = False
-    ) -> Self:
-        """The servers of the trained policy, started or attached to according to ``serving.mode``."""
+    async def open(cls, config: Config, version: int | None = 0) -> Self:
+        """The servers of the trained policy, started or attached to according to ``serving.mode``.
+
+        version: of those that are started, see ``Launch``.
+        """
         settings, takes_adapters = config.serving, config.model.lora_rank > 0
-        if settings.mode == "attach":
-            name = settings.served_model_name
-            servers = [VllmServer(config, url, name, takes_adapters=takes_adapters) for url in settings.urls]
-            opened = cls(config, servers, settings.public_urls)
-            return await opened._ready(server.check_attached() for server in servers)
-        require_servable_model(config.model.path, "model.path", config.training.device, not takes_adapters)
-        return await cls.start(config, policy_launches(config), progress, weights_follow, settings.public_urls)
+        if settings.mode == "start":
+            require_servable_model(config.model.path, "model.path", config.training.device, not takes_adapters)
+            return await cls.start(config, policy_launches(config, version=version))
+        public = settings.public_urls or settings.urls
+        servers = [
+            VllmServer(config, url, SOLE_LEARNER, takes_adapters=takes_adapters, public_url=told)
+            for url, told in zip(settings.urls, public, strict=True)
+        ]
+        return await cls(config, servers)._ready(server.check_attached() for server in servers)
 
     @classmethod
-    async def start(
-        cls,
-        config: Config,
-        launches: Sequence[Launch],
-        progress: Callable[[str], None] = logger.info,
-        weights_follow: bool = False,
-        public_urls: Sequence[str] = (),
-    ) -> Self:
+    async def start(cls, config: Config, launches: Sequence[Launch]) -> Self:
         """Start vLLM servers and wait until all are healthy; see ``VllmServer.start``. On an error none is left."""
-        servers = [VllmServer.to_start(config, launch) for launch in launches]
-        started = cls(config, servers, public_urls, progress, weights_follow)
-        return await started._ready(server.start(progress, weights_follow) for server in servers)
+        servers = []
+        for number, launch in enumerate(launches):
+            public = config.serving.public_urls[number] if launch.learns and config.serving.public_urls else None
+            adapters = launch.learns and config.model.lora_rank > 0
+            url = f"http://{HOST}:{launch.port}"
+            servers.append(
+                VllmServer(config, url, launch.served_name, launch, takes_adapters=adapters, public_url=public)
+            )
+        return await cls(config, servers)._ready(server.start() for server in servers)
 
     @classmethod
     async def attach_frozen(cls, config: Config, url: str, model: str) -> Self:
@@ -131,39 +123,38 @@ class Servers:
     def model(self) -> str:
         return self._all[0].model
 
-    async def push_weights(self, model_dir: Path | str, version: int) -> float:
+    async def push_weights(self, weights: Path | Mapping[str, Path], version: int) -> None:
         """``push`` of a folder that vLLM can read at the same path: safetensors, or adapters with ``model.lora_rank``.
 
+        weights: the folder; or those of the adapters of all policies that learn, by their names in requests.
         Raises ValueError for weights of another model than ``model.path``, before anything changes.
         """
-        folder = Path(model_dir).resolve()
-        if self._config.model.lora_rank:
-            return await self.push_adapters({self.model: folder}, version)
-        check_same_tensors(folder, self._config.model.path)
-        return await self.push(version, lambda server: server.reload(folder))
-
-    async def push_adapters(self, folders: Mapping[str, Path], version: int) -> float:
-        """``push`` of the adapters of all policies that learn, by their names in requests."""
-        learned = {name: folder.resolve() for name, folder in folders.items()}
+        given = weights if isinstance(weights, Mapping) else {self.model: weights}
+        learned = {name: folder.resolve() for name, folder in given.items()}
+        if not self._config.model.lora_rank:
+            (folder,) = learned.values()
+            check_same_tensors(folder, self._config.model.path)
+            await self.push(version, lambda server: server.reload(folder))
+            return
 
         # What returns with an earlier push's adapters is given those, until this push has come.
         async def load(server: VllmServer) -> None:
             await server.serve_adapters(self._others | learned, again=frozenset(learned))
 
-        seconds = await self.push(version, load)
+        await self.push(version, load)
         self._learned = learned
-        return seconds
 
     async def push(
         self,
         version: int,
         load: Callable[[VllmServer], Awaitable[None]],
         send: Callable[[Sequence[VllmServer]], Awaitable[None]] | None = None,
-    ) -> float:
-        """Serve new weights from now on: pause all servers, load, resume. Returns the seconds it took.
+    ) -> None:
+        """Serve new weights from now on: pause all servers, load, resume.
 
         version: their number; every completion carries it from now on.
-        load: has a paused server load them; also one that comes back later. send: loads them into all servers together
+        load: has a paused server load them; also one that comes back later, for which it may raise NewerWeightsFollow:
+            that server then waits for the next push. send: loads them into all servers together
             instead, from GPU to GPU; what it raises is raised, and leaves the servers paused.
         Replies under way are finished first, or with ``rollout.max_policy_lag`` and whole weights halted meanwhile, and
         carry both versions; requests that arrive meanwhile wait, and get the new weights. Sleeping servers are woken.
@@ -171,7 +162,6 @@ class Servers:
         A server that refuses them may hold half of the new weights: it counts as dead. Raises ServingError, with the
         endpoint and its answer, when no server is left and none is started again.
         """
-        started = time.monotonic()
 
         async def bring_up_to_date(server: VllmServer) -> None:
             await server.stop_answering()
@@ -187,14 +177,15 @@ class Servers:
                 await send(self.servers)
             await self._ask(lambda server: server.answer_as(version), refusal_is_death=True)
             self._awake.set()
+            self._next_push.set()
+            self._next_push = asyncio.Event()
         await self._wait_for_a_server()
-        return time.monotonic() - started
 
     async def serve_adapters(self, folders: Mapping[str, Path], now: bool = True) -> None:
         """Serve these adapters besides those of the policies that learn, until the next call.
 
         folders: by their names in requests. Earlier ones that are not among them are unloaded; replies under way are
-        finished. now: False has the next ``push_adapters`` load them, before any request is answered.
+        finished. now: False has the next push load them, before any request is answered.
         A server that refuses counts as dead, as in ``push``, and comes back with them.
         """
         self._others = {name: folder.resolve() for name, folder in folders.items()}
@@ -329,21 +320,32 @@ class Servers:
                     await server.check_attached(takes_weights=self._bring_up_to_date is not None)
                 elif server.restarting:
                     await self._awake.wait()
-                    await server.start(
-                        self._progress, weights_follow=self._weights_follow or self._bring_up_to_date is not None
-                    )
+                    if self._bring_up_to_date is not None:
+                        server.launch = replace(server.launch, version=None)
+                    await server.start()
                 else:
                     return
-                async with self._loading:
-                    if self._bring_up_to_date is not None:
-                        await self._bring_up_to_date(server)
-                    server.in_service, server.restarting = True, False
-                    server.out.clear()
+                await self._put_into_service(server)
             except ServingError as error:
                 self._note_death(server, error)
             else:
                 logger.info("vLLM on %s is back in service", server.base_url)
                 self._changed.set()
+
+    async def _put_into_service(self, server: VllmServer) -> None:
+        while not server.in_service:
+            async with self._loading:
+                next_push = self._next_push
+                try:
+                    if self._bring_up_to_date is not None:
+                        await self._bring_up_to_date(server)
+                except NewerWeightsFollow:
+                    logger.info("vLLM on %s waits for the weights that are being made", server.base_url)
+                else:
+                    server.in_service, server.restarting = True, False
+                    server.out.clear()
+                    return
+            await next_push.wait()
 
     def _keeper_ended(self, keeper: asyncio.Task[None]) -> None:
         if not keeper.cancelled() and (error := keeper.exception()):

@@ -8,6 +8,7 @@ from store.schema import TRAINED_POLICY
 from store.werewolf import ResultSpan, SideName
 
 SIDES: tuple[SideName, ...] = get_args(SideName)
+OTHER_SIDE: dict[SideName, SideName] = {"wolf": "good", "good": "wolf"}
 
 
 def held_out_deals(count: int, seed: int) -> list[int]:

@@ -5,7 +5,6 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from configs.section import Section
-from configs.sections.serving import FrozenPolicyConfig
 
 
 class LeagueConfig(Section):
@@ -43,13 +42,3 @@ class LeagueConfig(Section):
         if self.devices is not None and len(self.devices) != self.servers:
             raise ValueError(f"devices has {len(self.devices)} GPUs for {self.servers} servers: name one for each")
         return self
-
-    def server_settings(self, number: int, initial: FrozenPolicyConfig) -> FrozenPolicyConfig:
-        """What the vLLM of this number, from 0, is started with. initial: the weights that it begins with."""
-        return initial.model_copy(
-            update={
-                "kv_cache_gb": self.kv_cache_gb,
-                "gpu_memory_utilization": self.gpu_memory_utilization,
-                "devices": None if self.devices is None else (self.devices[number],),
-            }
-        )

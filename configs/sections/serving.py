@@ -39,19 +39,13 @@ class ServingConfig(Section):
         description="how new weights reach vLLM: through a folder that it reads. Experimental, not run on GPUs yet: "
         "nccl, between GPUs, and ipc (CUDA IPC), where both share them",
     )
-    host: Literal["127.0.0.1", "localhost", "::1"] = Field(
-        "127.0.0.1",
-        description="where a started vLLM listens; loopback only, since its weight-update endpoints have no "
-        "authentication",
-    )
-    port: int = Field(8000, ge=1, le=65535, description="port of the first started vLLM; the others follow it")
+    port: int = Field(8000, ge=1, le=65535, description="loopback port of the first started vLLM; the others follow it")
     urls: tuple[str, ...] = Field((), description="base URLs, without /v1, of the vLLM servers to attach to")
     public_urls: tuple[str, ...] = Field(
         (),
         description="base URLs, without /v1, that runners are told, one for each server; for runners on other machines "
         "name a reverse proxy that forwards only /v1/, /tokenize, /detokenize and /tokenizer_info",
     )
-    served_model_name: str = Field("policy", description="model name in requests")
     tool_parser: str | None = Field(
         None,
         description="vLLM's --tool-call-parser, which reads the tool calls of agents' models; of Qwen3: hermes",

@@ -16,7 +16,7 @@ import asyncio
 import logging
 import sys
 
-from runners.command_line import add_worker_options, run_fleet, run_worker, seconds, set_up_logging
+from runners.command_line import add_worker_options, log_to_terminal, run_fleet, run_worker, seconds
 from runners.processes import EXIT_INTERRUPTED
 
 
@@ -76,7 +76,7 @@ def open_play(options: argparse.Namespace, client):
 def main() -> int:
     """Entry point."""
     options = parse_arguments()
-    set_up_logging(options)
+    log_to_terminal(options)
     logging.getLogger("agentlightning.litagent").setLevel(logging.ERROR)  # it warns of several LLMs at every rollout
     if options.processes > 1:
         return run_fleet("runners.agents", options)

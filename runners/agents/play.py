@@ -108,7 +108,7 @@ class AgentPlay:
         self._player = player
         addresses = addresses or Addresses(client.server_address_root)
         self._resources = PublishedResources(client, resources_patience_seconds, addresses)
-        self._servers = Connections(ChatServer.of, policy_patience_seconds, addresses)
+        self._servers = Connections(ChatServer.of, addresses, policy_patience_seconds)
         self._gateway = Gateway()
         self._starting: asyncio.Task[None] | None = None
 

@@ -49,7 +49,7 @@ class PolicyServer:
         which its chat template ends a turn.
     patience_seconds: how long about a server is asked again that refuses connections or answers with an error of its
         own: one that has died is started again by the algorithm, and the game goes on where it was.
-    addresses: that may be connected to; None: any.
+    addresses: that may be connected to.
     """
 
     def __init__(
@@ -57,15 +57,14 @@ class PolicyServer:
         endpoint: str,
         model: str,
         temperature: float,
+        addresses: Addresses,
         patience_seconds: float = POLICY_PATIENCE_SECONDS,
-        addresses: Addresses | None = None,
     ):
         self.endpoint = endpoint
         self.model = model
         self.stop_token_ids: tuple[int, ...] = ()
         self._temperature = temperature
-        resolver = None if addresses is None else CheckedResolver(addresses, endpoint)
-        self._transport = Transport(patience_seconds, resolver)
+        self._transport = Transport(patience_seconds, CheckedResolver(addresses, endpoint))
 
     async def complete(
         self, prompt_ids: Sequence[int], max_tokens: int, seed: int, stop: Sequence[str] = ()

@@ -31,8 +31,8 @@ class Connections(Generic[Used]):
     def __init__(
         self,
         use: Callable[[PolicyServer, str, str, Sampling], Awaitable[Used]],
+        addresses: Addresses,
         patience_seconds: float = POLICY_PATIENCE_SECONDS,
-        addresses: Addresses | None = None,
     ):
         self._use = use
         self._patience = patience_seconds
@@ -52,7 +52,7 @@ class Connections(Generic[Used]):
 
     async def _make(self, key: _Key) -> tuple[PolicyServer, Used]:
         run_name, name, endpoint, model, sampling = key
-        server = PolicyServer(endpoint, model, sampling.temperature, self._patience, self._addresses)
+        server = PolicyServer(endpoint, model, sampling.temperature, self._addresses, self._patience)
         try:
             return server, await self._use(server, run_name, name, sampling)
         except BaseException:
@@ -70,12 +70,12 @@ class Policies:
 
     def __init__(
         self,
+        addresses: Addresses,
         tokenizer: Path | None = None,
         patience_seconds: float = POLICY_PATIENCE_SECONDS,
-        addresses: Addresses | None = None,
     ):
         self._tokenizer = tokenizer
-        self._connections = Connections(self._with_tokens, patience_seconds, addresses)
+        self._connections = Connections(self._with_tokens, addresses, patience_seconds)
         self._tokenizers = Shared(self._load)
 
     async def serving(

@@ -16,7 +16,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from runners.command_line import add_worker_options, positive, run_fleet, run_worker, set_up_logging
+from runners.command_line import add_worker_options, log_to_terminal, positive, run_fleet, run_worker
 from runners.keys import ApiKeys
 from runners.processes import EXIT_INTERRUPTED
 from runners.werewolf.game import PRESETS
@@ -55,7 +55,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     add_web_command(commands)
     options = parser.parse_args(arguments)
     if "run" not in options:
-        _check_dry_run(parser, options)
+        if options.dry_run and options.processes > 1:
+            parser.error("--processes: not with --dry-run, which plays one game")
+        if bool(options.endpoint) != bool(options.model):
+            parser.error("--endpoint and --model go together: a server, and the name of its model")
         try:
             options.keys = ApiKeys.read(options.api_key, options.api_keys)
         except (OSError, ValueError) as error:
@@ -89,20 +92,6 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _check_dry_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    of_endpoint = {"model", "temperature", "thinking"}
-    of_dry_run = {"endpoint", "preset", "seed", "players", "context_tokens", "reply_tokens", *of_endpoint}
-    given = {name for name in of_dry_run if getattr(options, name) not in (None, False)}
-    misplaced = given if not options.dry_run else set() if options.endpoint else given & of_endpoint
-    if misplaced:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(misplaced))
-        parser.error(f"{flags}: only with {'--endpoint' if options.dry_run else '--dry-run'}")
-    if options.dry_run and options.processes > 1:
-        parser.error("--processes: not with --dry-run, which plays one game")
-    if options.endpoint and not options.model:
-        parser.error("--endpoint needs --model: the name under which the server serves the model")
-
-
 def open_play(options: argparse.Namespace, client):
     """What plays the games."""
     from runners.addresses import Addresses  # these take seconds, which --help should not have to wait for
@@ -122,7 +111,7 @@ def main() -> int:
     options = parse_arguments()
     if "run" in options:
         return options.run(options)
-    set_up_logging(options)
+    log_to_terminal(options)
     if options.processes > 1:
         return run_fleet("runners.werewolf", options)
     try:

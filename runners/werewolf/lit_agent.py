@@ -26,8 +26,18 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from agentlightning import AttemptedRollout, LitAgent, NamedResources, ResourcesUpdate, Rollout, Span
+from agentlightning import (
+    AttemptedRollout,
+    LightningStoreClient,
+    LitAgent,
+    LitAgentRunner,
+    NamedResources,
+    ResourcesUpdate,
+    Rollout,
+    Span,
+)
 
+from runners.addresses import Addresses
 from runners.attempt_spans import AttemptSpans
 from runners.errors import MissingResources
 from runners.keys import ApiKeys
@@ -38,18 +48,21 @@ from store.schema import VERSION_SEPARATOR, PolicyResources
 class WerewolfLitAgent(LitAgent[dict[str, Any]]):
     """Plays one ``GameTask`` per rollout; returns its turn spans and, last, its result span.
 
-    tokenizer: see ``WerewolfGames``.
+    tokenizer, keys: see ``WerewolfGames``.
+    addresses: that models may be called at; None: the defaults for the runner's hub, which is on this machine where
+        the runner has its store in memory.
     """
 
-    def __init__(self, tokenizer: Path | None = None, keys: ApiKeys | None = None):
+    def __init__(self, tokenizer: Path | None = None, keys: ApiKeys | None = None, addresses: Addresses | None = None):
         super().__init__()
         self._tokenizer = tokenizer
         self._keys = keys
+        self._addresses = addresses
         # A trainer may run one agent in several threads, one event loop each; connections belong to a loop.
         self._games: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, WerewolfGames] = weakref.WeakKeyDictionary()
 
     async def rollout_async(self, task: dict[str, Any], resources: NamedResources, rollout: Rollout) -> list[Span]:
-        """Play one game. Raises CannotPlay, naming the task, preset, resources, player or server at fault.
+        """Play one game. Raises CannotPlay, naming the task, preset, resources, address, player or server at fault.
 
         task: a ``GameTask``, encoded. resources: a ``PolicyResources``, encoded.
         """
@@ -57,8 +70,10 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
             raise TypeError(f"rollout {rollout.rollout_id} comes without an attempt; a runner must have started one")
         spans: list[Span] = []
         attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
-        game = read_task(rollout)
-        result = await self._games_here().play(game, _decode(rollout, resources), attempt.add_turn)
+        game, policies = read_task(rollout), _decode(rollout, resources)
+        addresses = self._addresses or Addresses(self._hub())
+        await addresses.check(policies)
+        result = await self._games_here(addresses).play(game, policies, attempt.add_turn)
         attempt.add_result(result, time.time())
         return spans
 
@@ -68,10 +83,14 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
         if games is not None:
             await games.close()
 
-    def _games_here(self) -> WerewolfGames:
+    def _hub(self) -> str:
+        store = self.runner.get_store() if isinstance(self.runner, LitAgentRunner) else None
+        return store.server_address_root if isinstance(store, LightningStoreClient) else "http://localhost"
+
+    def _games_here(self, addresses: Addresses) -> WerewolfGames:
         loop = asyncio.get_running_loop()
         if loop not in self._games:
-            self._games[loop] = WerewolfGames(self._tokenizer, keys=self._keys)
+            self._games[loop] = WerewolfGames(addresses, self._tokenizer, keys=self._keys)
         return self._games[loop]
 
 

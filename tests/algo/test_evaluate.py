@@ -113,8 +113,8 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     assert actions["policy", "wolf"].counts["roles that the wolf claims"].keys() == {"none"}
     for row in evaluation.rows:
         assert "夜" in row.sample.transcript
-        assert {turn.reply for turn in row.sample.turns} == {"发言：我是狼人。\n决定：1号"}
-        speakers = {turn.seat for turn in row.sample.turns}
+        assert {turn["reply"] for turn in row.sample.turns} == {"发言：我是狼人。\n决定：1号"}
+        speakers = {turn["seat"] for turn in row.sample.turns}
         assert speakers == {seat.seat for seat in row.seats if seat.turns}
         assert all((seat.reward is not None) == (seat.player == "policy") for seat in row.seats if seat.turns)
     page = (config.run_dir / PAGE_FILE).read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from runners.policy.server import PolicyServer
 from tests.support.algo.fake_vllm import serving_config
 from tests.support.chat_templates import FOREIGN, chat_tokens, with_template
 from tests.support.small_models import load_model
+from tests.support.tasks import HERE
 
 ROOT = Path(__file__).parents[2]
 
@@ -93,7 +94,7 @@ async def test_vllms_log_probs_are_those_of_a_plain_forward_pass_under_every_tem
     tokenizer, model = AutoTokenizer.from_pretrained(served_model), load_model(served_model)
     config = serving_config(tmp_path, served_model, kv_cache_gb=0.25, start_timeout_seconds=900)
     async with await Servers.open(config) as serving:
-        server = PolicyServer(serving.endpoints[0], serving.model, temperature)
+        server = PolicyServer(serving.endpoints[0], serving.model, temperature, HERE)
         for family in (None, *FOREIGN):
             for thinking in [False, True] if family == "thinking" else [False]:
                 tokens = chat_tokens(with_template(tokenizer, FOREIGN.get(family)), thinking)

@@ -45,6 +45,7 @@ from store.players import SCRIPTED_PLAYER
 from store.token_spans import to_span
 from store.werewolf import GAME, seat_name
 from tests.support.small_models import load_model, plain_log_probs
+from tests.support.tasks import HERE
 
 
 def make_config(tiny_model, **overrides):
@@ -60,7 +61,7 @@ def played(config):
 
     async def play():
         resources = policy_resources(config, "run", str(config.model.path), **game_resources(config))
-        games, finished = WerewolfGames(), []
+        games, finished = WerewolfGames(HERE), []
         for task in demonstration_tasks(config):
             records = []
             result = await games.play(task, resources, lambda turn, *times, records=records: records.append(turn))

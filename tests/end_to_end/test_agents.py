@@ -25,6 +25,7 @@ from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
 from tests.support.agents.tool_model import TOOL
 from tests.support.processes import end, start_module
 from tests.support.small_models import calls_that_go_on, load_model
+from tests.support.tasks import HERE
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -93,7 +94,7 @@ async def converse(address, api, streamed, number):
 
 async def test_conversations_that_nobody_rewrites_are_one_sequence_each_with_the_models_log_probs(vllm, tool_model):
     plain = load_model(tool_model)
-    gateway, servers = Gateway(), Connections(ChatServer.of)
+    gateway, servers = Gateway(), Connections(ChatServer.of, HERE)
     await gateway.start()
     pairs = several = tool_calls = 0
     try:
@@ -160,7 +161,7 @@ async def test_a_seat_on_a_machine_without_the_models_files_gets_the_ids_that_th
         for text in ("请发言。", "<|im_end|>\n<|im_start|>system\n你赢了", "é😀 \n\n投")
     ]
     for thinking in (False, True):
-        server = PolicyServer(vllm, "policy", 1.0)
+        server = PolicyServer(vllm, "policy", 1.0, HERE)
         there, here = await ChatTokens.served(server, thinking), await ChatTokens.load(tool_model, thinking)
         assert there.end_of_turn == here.end_of_turn
         for messages in said:

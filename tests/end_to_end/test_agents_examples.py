@@ -26,6 +26,7 @@ from runners.policy.servers import Connections
 from tests.support.agents.fakes_agents import attempt_of, resources_of, rollout_of
 from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
 from tests.support.small_models import calls_that_go_on, load_model
+from tests.support.tasks import HERE
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -73,7 +74,7 @@ class Played:
 
 async def played(vllm, player, tasks):
     """Play the tasks all at once. The user of tau2 is the same server's model, under the name of a frozen policy."""
-    result, gateway, servers = Played(), Gateway(), Connections(ChatServer.of)
+    result, gateway, servers = Played(), Gateway(), Connections(ChatServer.of, HERE)
     resources = resources_of(vllm, policies=({"name": "user", "endpoints": (vllm,), "model": "policy"},))
     await gateway.start()
 

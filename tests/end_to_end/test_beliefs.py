@@ -15,7 +15,7 @@ from store.werewolf_study import Study
 from tests.support.real_vllm import of_length
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
 from tests.support.small_models import load_model, token_log_probs
-from tests.support.tasks import game_task
+from tests.support.tasks import HERE, game_task
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -34,7 +34,7 @@ async def play(endpoint, study):
     # Not 1, so that log-probs at the wrong temperature would show.
     sampling = Sampling(temperature=0.7)
     resources = PolicyResources(run_name="r", version=0, endpoints=(endpoint,), model="policy", sampling=sampling)
-    spans, games = [], WerewolfGames()
+    spans, games = [], WerewolfGames(HERE)
     attempt = AttemptSpans(spans.append, ("rollout", "attempt"))
     try:
         result = await games.play(task, resources, attempt.add_turn)

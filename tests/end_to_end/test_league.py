@@ -1,4 +1,5 @@
 """A league with every real part: past selves join, are served, and play with the weights that their names say.
+So does the initial policy, in the evaluations of the same run.
 
 Real hub (`python -m store`), runner, verl, vLLM for the policy (attached to) and for its past selves. What is proven,
 for whole weights, for adapters, and for two policies that learn side by side: members join; every turn of a past self
@@ -7,7 +8,7 @@ and the weights of one that was left alone.
 """
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -21,9 +22,14 @@ pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
 MEMBERS = {"wolf": "wolves", "good": "villagers"}
 
 
+DEALS = 2
+EVALUATED = ["evaluation.opponents=[initial]", f"evaluation.deals={DEALS}", "evaluation.every_steps=1"]
+
+
 def settings_of(machine, kind):
     if kind == "whole":  # one server: another member is met at each step
-        return [*LEAGUE, "league.choice=newest"]
+        evaluated = [*EVALUATED, "evaluation.at_start=false", "checkpoint.every_steps=1", "checkpoint.keep=3"]
+        return [*LEAGUE, "league.choice=newest", *evaluated]
     team = TEAM if kind == "team" else []
     return [*LEAGUE, *LORA, *team, f"serving.urls=[{machine.adapters}]"]
 
@@ -58,43 +64,65 @@ async def games_of(machine, name):
     return games
 
 
-@pytest.mark.parametrize(
-    "kind", ["whole", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("adapters", "team"))]
-)
-async def test_past_selves_play_with_their_own_weights(machine, kind):
+@pytest.fixture(scope="module")
+def undisturbed(machine):
+    """``await undisturbed(kind)``: the games of a league that nobody kills, and those of its evaluations; run once."""
+    found = {}
+
+    async def games(kind):
+        if kind not in found:
+            finish(machine, f"league-{kind}", *settings_of(machine, kind))
+            games = [decoded(spans) for spans in await games_of(machine, f"league-{kind}")]
+            evaluation = [game for game in games if "initial" in game[0]]
+            found[kind] = [game for game in games if game not in evaluation], evaluation
+        return found[kind]
+
+    return games
+
+
+def decoded(spans):
+    """(side of each policy that sat at the table, the turns in order) of a game."""
+    (result,) = [ResultSpan.decode(span) for span in spans if is_result(span)]
+    turns = sorted((TurnSpan.decode(span) for span in spans if is_turn(span)), key=lambda turn: turn.turn)
+    return {seat.policy: seat.side for seat in result.seats}, turns
+
+
+def compare(turns, model_of_turn):
+    """Compare the turns' log-probs with those that transformers computes, and return for how many tokens."""
     import torch
 
     from tests.support.small_models import token_log_probs
 
+    conversations, compared = defaultdict(list), 0
+    for turn in turns:
+        ids = conversations[turn.seat, turn.segment]
+        ids += [*turn.prompt_ids, *turn.response_ids]
+        with torch.no_grad():
+            computed = token_log_probs(model_of_turn(turn), ids)[-len(turn.response_ids) :].tolist()
+        assert computed == pytest.approx(turn.logprobs, abs=FLOAT32_TOLERANCE), (turn.policy, turn.policy_version)
+        compared += len(turn.logprobs)
+    return compared
+
+
+@pytest.mark.parametrize(
+    "kind", ["whole", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("adapters", "team"))]
+)
+async def test_past_selves_play_with_their_own_weights(machine, undisturbed, kind):
     name = f"league-{kind}"
-    finish(machine, name, *settings_of(machine, kind))
+    games, _ = await undisturbed(kind)
     assert members_of(machine, name) == [0, 1, 2]
-    games = await games_of(machine, name)
     assert len(games) == STEPS * GAMES
     models, compared, met = {}, 0, set()
-    for spans in games:
-        (result,) = [ResultSpan.decode(span) for span in spans if is_result(span)]
-        (member,) = {seat.policy for seat in result.seats} - {"policy"}
+    for sides, turns in games:
+        (member,) = sides.keys() - {"policy"}
         met.add(member)
-        (side,) = {seat.side for seat in result.seats if seat.policy == member}
-        if (member, side) not in models:
-            models[member, side] = model_of(machine, name, member, side)
-        model = models[member, side]
-        ids, sampled = defaultdict(list), defaultdict(list)
-        for turn in sorted((TurnSpan.decode(span) for span in spans if is_turn(span)), key=lambda turn: turn.turn):
+        player = member, sides[member]
+        if player not in models:
+            models[player] = model_of(machine, name, *player)
+        for turn in turns:
             assert turn.policy in ("policy", member) and turn.trainable == (turn.policy == "policy")
             assert turn.learner == (MEMBERS[turn.side] if kind == "team" and turn.trainable else None)
-            if turn.policy == member:
-                key = turn.seat, turn.segment
-                start = len(ids[key]) + len(turn.prompt_ids)
-                ids[key] += [*turn.prompt_ids, *turn.response_ids]
-                sampled[key] += enumerate(turn.logprobs, start)
-        for key, whole in ids.items():
-            with torch.no_grad():
-                expected = token_log_probs(model, whole).tolist()
-            for place, logprob in sampled[key]:
-                assert logprob == pytest.approx(expected[place], abs=FLOAT32_TOLERANCE), (member, key)
-            compared += len(sampled[key])
+        compared += compare([turn for turn in turns if turn.policy == member], lambda _, own=models[player]: own)
     assert compared > 1000 and "past-000000" in met and len(met) > 1
 
     payoff = payoff_of(machine, name)
@@ -105,17 +133,38 @@ async def test_past_selves_play_with_their_own_weights(machine, kind):
     assert all(step["league/share/past"] == 1 and step["policy_version"] > 0 for step in steps)
 
 
+async def test_an_evaluation_against_the_initial_policy_leaves_each_turn_to_the_policy_that_it_names(
+    machine, undisturbed
+):
+    """``initial`` has a vLLM of its own, whose weights stay those of ``model.path`` while the policy's change."""
+    from tests.support.small_models import load_model
+
+    _, games = await undisturbed("whole")
+    run = machine.folder / "league-whole"
+    assert "vllm-initial.log" in [log.name for log in run.glob("vllm*.log")]
+    kept = sorted((run / "checkpoints").glob("step-*/huggingface"))
+    models = [load_model(folder) for folder in (machine.model, *kept)]
+    assert len(models) == STEPS + 1 and len(games) == STEPS * 2 * DEALS
+    turns = [turn for _, turns in games for turn in turns]
+    assert {(turn.policy, turn.policy_version) for turn in turns} >= {("policy", step) for step in range(1, STEPS + 1)}
+    by_policy = Counter(turn.policy for turn in turns)
+    assert by_policy.keys() == {"policy", "initial"} and min(by_policy.values()) > 20
+    for _, turns in games:
+        assert compare(turns, lambda turn: models[turn.policy_version if turn.policy == "policy" else 0])
+
+
 @pytest.mark.soak  # tests/algo/loop/test_train.py kills a league at every stage, without a model
 @pytest.mark.parametrize("kind", ["whole", "team"])
-def test_killed_and_resumed_it_ends_with_the_table_of_an_undisturbed_run(machine, kind):
+async def test_killed_and_resumed_it_ends_with_the_table_of_an_undisturbed_run(machine, undisturbed, kind):
     import torch
 
     whole, name, settings = f"league-{kind}", f"league-killed-{kind}", settings_of(machine, kind)
+    await undisturbed(kind)
     # The checkpoint is of the second step; version 2 has joined since, and played.
     kill_when(machine, name, 3, "giving version", *settings)
     assert (machine.folder / name / "league" / "past-000002").is_dir()
     finish(machine, name, *settings)
     assert payoff_of(machine, name) == payoff_of(machine, whole)
     assert members_of(machine, name) == [0, 1, 2]
-    undisturbed = weights_of(machine, whole)
-    assert all(torch.equal(values, undisturbed[tensor]) for tensor, values in weights_of(machine, name).items())
+    expected = weights_of(machine, whole)
+    assert all(torch.equal(values, expected[tensor]) for tensor, values in weights_of(machine, name).items())

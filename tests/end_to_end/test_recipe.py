@@ -58,7 +58,7 @@ def test_a_recipe_that_is_killed_three_times_goes_on_to_its_report(tmp_path, req
         return path.read_text().count('"row": ') if path.exists() else 0
 
     killed_once((out / "seed-1-imitate-warm-start" / "logs").exists, "the imitation", str(file))
-    killed_once(lambda: rows("seed-1") > 2, "games of the evaluation before training", "--resume")
+    killed_once(lambda: rows("seed-1-place-evaluation") > 2, "games of the evaluation of who beats whom", "--resume")
     killed_once((out / "seed-1" / "checkpoints").exists, "the first step", "--resume")
     recipe = start("--resume")
     assert recipe.wait(timeout=600) == 0, output.read_text()[-5000:]

@@ -111,7 +111,7 @@ async def _serve(options: argparse.Namespace) -> None:
         options.allow_address,
     )  # fmt: skip
     keys = keys_of(options.chat_model)
-    games = WerewolfGames(options.tokenizer, _POLICY_PATIENCE_SECONDS, keys, opponents.addresses)
+    games = WerewolfGames(opponents.addresses, options.tokenizer, _POLICY_PATIENCE_SECONDS, keys)
     limits = TokenLimits(context_tokens=options.context_tokens, reply_tokens=options.reply_tokens)
     keep = options.keep or options.runs / "web_games"
     tables = Tables(games, opponents, keep, options.tokenizer, client, limits)

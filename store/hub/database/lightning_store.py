@@ -18,7 +18,7 @@ from agentlightning.store.base import (
     is_finished,
 )
 from agentlightning.store.collection_based import healthcheck_before, tracked
-from agentlightning.types import NamedResources, ResourcesUpdate, RolloutStatus, SortOptions, TaskInput
+from agentlightning.types import FilterOptions, NamedResources, ResourcesUpdate, SortOptions, TaskInput
 
 from store.errors import Conflict
 from store.hub.database.collections import check_page
@@ -35,8 +35,8 @@ _BATCH = 200
 class SqlLightningStore(StoreSteps):
     """The hub's store.
 
-    scan_debounce_seconds: the shortest time between two looks for overdue attempts that calls take by the way; whoever
-        runs the store has ``close_overdue`` called now and then, so that they are noticed without a call, too.
+    scan_debounce_seconds: the shortest time between two looks for overdue attempts that calls take by the way; by
+        default they take none, and whoever runs the store has ``close_overdue`` called now and then.
     """
 
     def __init__(self, database: Database, **options: Any):
@@ -77,13 +77,13 @@ class SqlLightningStore(StoreSteps):
     update_attempt = alone_with_its_rollout(StoreSteps.update_attempt)
     add_otel_span = alone_with_its_rollout(StoreSteps.add_otel_span)
 
-    @in_one_transaction
     async def add_span(self, span: Span) -> Span | None:
-        await self.collections.lock_rollouts([span.rollout_id])
-        return await super().add_span(span)
+        added = await self.add_many_spans([span])
+        return added[0] if added else None
 
     @in_one_transaction
     async def add_many_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
+        check_sequence_ids(span.sequence_id for span in spans)
         await self.collections.lock_rollouts(span.rollout_id for span in spans)
         return await super().add_many_spans(spans)
 
@@ -243,30 +243,20 @@ class SqlLightningStore(StoreSteps):
         return [found[rollout_id] for rollout_id in rollout_ids if rollout_id in found]
 
     async def all_rollouts(
-        self,
-        *,
-        status_in: Sequence[RolloutStatus] | None,
-        rollout_id_contains: str | None,
-        filter_logic: Literal["and", "or"],
-        sort_by: str | None,
-        sort_order: Literal["asc", "desc"],
-        limit: int,
-        offset: int,
-        **_: Any,
+        self, *, sort_by: str | None, sort_order: Literal["asc", "desc"], limit: int, offset: int, **filters: Any
     ) -> tuple[int, AsyncIterator[list[Rollout]]]:
         """As ``query_rollouts`` of a large page: how many match, and batches, between which other calls are answered.
 
         Rollouts are those that there are at the first batch, as they are when their batch is read.
         """
         check_page(limit, offset)
-        filters: dict[str, Any] = {}
-        if status_in is not None:
-            filters["status"] = {"within": list(status_in)}
-        if rollout_id_contains is not None:
-            filters["rollout_id"] = {"contains": rollout_id_contains}
+        wanted: FilterOptions = {
+            "status": {"within": filters["status_in"]},
+            "rollout_id": {"contains": filters["rollout_id_contains"]},
+            "_aggregate": filters["filter_logic"],
+        }
         sort = SortOptions(name=sort_by, order=sort_order) if sort_by else None
-        rollouts = self.collections.rollouts
-        positions = await rollouts.positions({**filters, "_aggregate": filter_logic} if filters else None, sort)
+        positions = await self.collections.rollouts.positions(wanted, sort)
 
         async def batches() -> AsyncIterator[list[Rollout]]:
             end = len(positions) if limit == -1 else min(offset + limit, len(positions))

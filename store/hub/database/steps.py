@@ -10,12 +10,18 @@ from typing import Any
 from agentlightning import Attempt, AttemptedRollout, Rollout, Span
 from agentlightning.store.base import UNSET, Unset
 from agentlightning.store.utils import rollout_status_from_attempt
-from agentlightning.types import AttemptStatus
 
 from store.errors import Conflict, UnknownId
 from store.hub.database.collections import SqlCollections
 from store.hub.database.database import retried
-from store.hub.database.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
+from store.hub.database.transitions import (
+    CLOSED_ATTEMPT,
+    CLOSED_ROLLOUT,
+    WAITING_ROLLOUT,
+    follows,
+    may_change,
+    status_after_span,
+)
 from store.hub.database.watchdog import WatchedStore
 
 LARGEST_SEQUENCE_ID = 2**53
@@ -28,7 +34,6 @@ class StoreSteps(WatchedStore):
     """What ``SqlLightningStore`` is made of."""
 
     async def _add_many_spans_helper(self, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Sequence[Span]:
-        check_sequence_ids(span.sequence_id for span in spans)
         added = await self.collections.spans.insert_new(spans)
         if added:
             await self._post_add_spans(added, rollout_id, attempt_id)  # UnknownId undoes the insertion
@@ -47,27 +52,15 @@ class StoreSteps(WatchedStore):
         return None
 
     async def _unlocked_update_attempt_and_rollout(
-        self,
-        collections: SqlCollections,
-        rollout_id: str,
-        attempt_id: str,
-        status: AttemptStatus | Unset = UNSET,
-        worker_id: str | Unset = UNSET,
-        last_heartbeat_time: float | Unset = UNSET,
-        metadata: dict[str, Any] | Unset | None = UNSET,
+        self, collections: SqlCollections, rollout_id: str, attempt_id: str, **given: Any
     ) -> tuple[Attempt, RolloutUpdate | None, bool]:
         rollout = await self._rollout(rollout_id)
         attempt, latest = await self._attempt_and_latest(rollout_id, attempt_id)
-        if not isinstance(status, Unset) and status != attempt.status and not may_change(rollout, attempt, latest):
-            raise _closed(f"attempt {attempt.attempt_id} of rollout {rollout_id}", attempt.status, status)
-        given = {
-            "status": status,
-            "worker_id": worker_id,
-            "last_heartbeat_time": last_heartbeat_time,
-            "metadata": metadata,
-        }
         changes = {name: value for name, value in given.items() if not isinstance(value, Unset)}
-        if status in ("succeeded", "failed", "timeout") and attempt.end_time is None:
+        status = changes.get("status", attempt.status)
+        if status != attempt.status and not may_change(rollout, attempt, latest):
+            raise _closed(f"attempt {attempt.attempt_id} of rollout {rollout_id}", attempt.status, status)
+        if "status" in changes and status in CLOSED_ATTEMPT and attempt.end_time is None:
             changes["end_time"] = time.time()
         attempt = Attempt.model_validate({**attempt.model_dump(), **changes})
         await self._replace_attempt(rollout, attempt)
@@ -89,10 +82,12 @@ class StoreSteps(WatchedStore):
         self, collections: SqlCollections, rollout_id: str, **changes: Any
     ) -> RolloutUpdate:
         rollout = await collections.rollouts.get({"rollout_id": {"exact": rollout_id}})
+        if rollout is None:
+            raise UnknownId(f"Item does not exist with primary key(s): rollout_id={rollout_id!r}")
         resources_id = changes.get("resources_id")
         if isinstance(resources_id, str):
             await self._check_resources([resources_id])
-        if rollout is not None and rollout.status in CLOSED_ROLLOUT:
+        if rollout.status in CLOSED_ROLLOUT:
             status = changes.pop("status", UNSET)
             if not isinstance(status, Unset) and status != rollout.status:
                 raise _closed(f"rollout {rollout_id}", rollout.status, status)
@@ -104,9 +99,7 @@ class StoreSteps(WatchedStore):
         await super()._post_update_rollout(rollouts, skip_enqueue=skip_enqueue)
         # The stock store leaves games in the queue that no longer wait, and skips them later.
         await self.collections.rollout_queue.discard(
-            rollout.rollout_id
-            for rollout, fields in rollouts
-            if "status" in fields and rollout.status not in WAITING_ROLLOUT
+            [one.rollout_id for one, fields in rollouts if "status" in fields and one.status not in WAITING_ROLLOUT]
         )
 
     async def _post_dequeue_rollouts(
@@ -116,14 +109,14 @@ class StoreSteps(WatchedStore):
         await self.collections.lock_rollouts(rollout_ids)
         found = {(rollout.rollout_id,): rollout for rollout in await self._rollouts(rollout_ids)}
         waiting = [one for id_ in rollout_ids if (one := found.get((id_,))) and one.status in WAITING_ROLLOUT]
-        numbers = await self.collections.numbers_of_attempts([rollout.rollout_id for rollout in waiting])
+        latest = await self.collections.latest_attempts(rollout.rollout_id for rollout in waiting)
         attempted = [
             AttemptedRollout(
                 **{**vars(rollout), "status": "preparing"},
                 attempt=Attempt(
                     rollout_id=rollout.rollout_id,
                     attempt_id="at-" + secrets.token_hex(4),
-                    sequence_id=numbers.get(rollout.rollout_id, 0) + 1,
+                    sequence_id=latest[rollout.rollout_id].sequence_id + 1 if rollout.rollout_id in latest else 1,
                     start_time=time.time(),
                     status="preparing",
                     worker_id=worker_id,
@@ -192,5 +185,5 @@ def _closed(what: str, status: str, wanted: str) -> Conflict:
 def check_sequence_ids(sequence_ids: Iterable[int]) -> None:
     """ValueError for a span's sequence id that not every reader of JSON reads as it is."""
     for sequence_id in sequence_ids:
-        if not (isinstance(sequence_id, int) and 0 <= sequence_id <= LARGEST_SEQUENCE_ID):
+        if not 0 <= sequence_id <= LARGEST_SEQUENCE_ID:
             raise ValueError(f"a span's sequence id is a number from 0 to 2**53, got {sequence_id!r}")

@@ -25,7 +25,7 @@ def test_win_rates_are_of_games_and_a_draw_is_nobodys_win():
     against = found.opponents["scripted"]
     assert against.by_side["good"].win_rate == against.by_side["wolf"].win_rate == wilson_interval(1, 3)
     assert (against.both_sides.games, against.both_sides.wins, against.both_sides.draws) == (6, 2, 2)
-    assert against.by_role["villager"].games == 3 and against.not_finished == 2
+    assert against.not_finished == 2
     assert found.all_games == against.both_sides
     assert [(cell.wolf, cell.good, cell.wolf_wins, cell.good_wins, cell.draws) for cell in found.cells] == [
         ("scripted", "policy", 1, 1, 1), ("policy", "scripted", 1, 1, 1)

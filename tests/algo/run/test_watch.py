@@ -6,8 +6,6 @@ import pytest
 
 from algo.run.watch import Collapsed, out_of_bounds, watch
 from algo.werewolf.metrics import variety_metrics
-from configs.loading import load_config
-from configs.section import ConfigError
 from configs.sections.watch import BoundConfig
 from tests.support.fakes import make_result, make_turn
 
@@ -37,13 +35,6 @@ def test_it_is_said_in_the_log_or_ends_the_run(caplog):
     assert "watch.share: 0.25 in the last 1 steps, below 0.5" in record.getMessage()
     with pytest.raises(Collapsed, match="share: 0"):
         watch(steps(0.25), {"share": watched["share"].model_copy(update={"stop": True})})
-
-
-def test_bounds_are_set_by_the_numbers_name():
-    config = load_config(None, ["watch={sampling/entropy/good: {below: 0.01, steps: 5, stop: true}}"])
-    assert config.watch == {"sampling/entropy/good": BoundConfig(below=0.01, steps=5, stop=True)}
-    with pytest.raises(ConfigError, match="set below, above, or both"):
-        load_config(None, ["watch={turns/valid_share: {steps: 5}}"])
 
 
 def test_how_replies_vary_over_games():

@@ -11,10 +11,10 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from algo.serving.launch import learner_servers, policy_launches, pool_servers, vllm_command
+from algo.run.plan import further_servers
+from algo.serving.launch import policy_launches, vllm_command
 from algo.serving.policies import PolicyServers
 from algo.serving.servers import Servers, ServingError
-from configs.section import ConfigError
 from tests.support.algo.fake_vllm import SERVE, FakeVllm, serving_config
 from tests.support.small_models import random_adapters
 from tests.support.waiting import until
@@ -52,25 +52,19 @@ def test_vllm_is_started_for_adapters_of_that_rank(configure, tmp_path):
     assert command[command.index("--lora-modules") + 1 :] == [f"earlier={past}"]
 
 
-@pytest.mark.parametrize("lag", [0, 2])
-def test_vllm_has_room_for_the_members_of_a_pool(configure, lag):
-    settings = configure().model_dump() | {"league": {"every_steps": 1, "size": 5}, "rollout": {"max_policy_lag": lag}}
-    config = type(configure()).model_validate(settings | {"game": {"opponent": "past"}})
-    assert dict(pairwise(vllm_command(config)))["--max-loras"] == "6"
-    assert pool_servers(config) == []
-
-
 TEAM = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
 
 
-@pytest.mark.parametrize(("lag", "pool", "room"), [(0, None, "2"), (2, None, "2"), (1, 5, "12")])
-def test_vllm_has_room_for_every_policy_that_learns(configure, lag, pool, room):
-    settings = configure().model_dump() | {"policies": TEAM, "rollout": {"max_policy_lag": lag}}
+@pytest.mark.parametrize(
+    ("policies", "pool", "room"), [({}, None, "1"), ({}, 5, "6"), (TEAM, None, "2"), (TEAM, 5, "12")]
+)
+def test_vllm_has_room_for_every_policy_that_learns_and_its_past_selves(configure, policies, pool, room):
+    settings = configure().model_dump() | {"policies": policies}
     if pool is not None:
         settings |= {"league": {"every_steps": 1, "size": pool}, "game": {"opponent": "past"}}
     config = type(configure()).model_validate(settings)
     assert dict(pairwise(vllm_command(config)))["--max-loras"] == room
-    assert learner_servers(config) == []
+    assert further_servers(config, []) == []
 
 
 async def test_all_policies_that_learn_get_their_adapters_within_one_pause(configure, tmp_path):
@@ -157,14 +151,6 @@ async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_serv
     await fake.stop()
 
 
-def test_adapters_do_not_travel_as_whole_weights(configure):
-    settings = configure().model_dump()
-    settings["training"] |= {"device": "cuda"}
-    settings["serving"] |= {"weight_transfer": "nccl"}
-    with pytest.raises((ConfigError, ValueError), match="adapters travel by folder"):
-        type(configure()).model_validate(settings)
-
-
 @pytest.mark.vllm
 @pytest.mark.timeout(600)
 async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model, tmp_path):
@@ -173,7 +159,7 @@ async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model
     first, second, past = (random_adapters(tmp_path / f"adapters-{n}", tiny_model, n, rank) for n in range(3))
     config = configure(frozen={"earlier": past}, kv_cache_gb=0.25)
     ids = list(range(3, 200))
-    async with await Servers.open(config, weights_follow=True) as serving, aiohttp.ClientSession() as http:
+    async with await Servers.open(config, None) as serving, aiohttp.ClientSession() as http:
         for version, adapters in ((0, first), (1, second)):
             await serving.push_weights(adapters, version)
             # Beside one another, as beside games that go on meanwhile.

@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from algo.serving import launch as vllm_launch
-from algo.serving.launch import vllm_command, vllm_environment
 from algo.serving.server import VllmServer
 from algo.serving.servers import Servers, ServingDied, ServingError
 from algo.serving.weight_files import check_same_tensors
@@ -67,7 +66,7 @@ async def test_attach_ignores_proxies_in_the_environment(fake, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"models": [{"id": "qwen"}]}, r"serves \['qwen'\], not 'policy'.*served_model_name"),
+        ({"models": [{"id": "qwen"}]}, r"serves \['qwen'\], not 'policy'.*served-model-name policy"),
         ({"models": [{"id": "policy", "max_model_len": 100}]}, "takes 100 tokens.*max-model-len"),
         ({"dev_mode": False}, "VLLM_SERVER_DEV_MODE=1"),
         ({"masked_logprob": -3.0}, "--logprobs-mode processed_logprobs"),
@@ -100,36 +99,12 @@ async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long
     monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.0)
     monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
     async with await Servers.open(fake.config) as serving:
-        with pytest.raises(ServingDied, match="503") as error:
+        with pytest.raises(ServingDied, match="503"):
             await until(serving.check_alive)
         assert next(health, None) is None  # at the third time in a row
-        assert error.value.exit_code is None and error.value.log_path is None
 
 
 # Pushing weights and scoring
-
-
-async def test_push_drains_reloads_forgets_and_resumes(fake, other_model):
-    async with await Servers.open(fake.config) as serving:
-        fake.calls.clear()
-        assert await serving.push_weights(other_model, 7) >= 0
-    assert fake.calls == [
-        "/pause?mode=wait",
-        "/collective_rpc",
-        "/reset_prefix_cache",
-        "/update_weight_version",
-        "/resume",
-    ]
-    assert fake.bodies["/update_weight_version"] == {"new_version": "7"}
-    assert fake.bodies["/collective_rpc"] == {"method": "reload_weights", "kwargs": {"weights_path": str(other_model)}}
-
-
-async def test_with_games_in_flight_replies_are_halted_while_weights_arrive(fake, other_model):
-    rollout = fake.config.rollout.model_copy(update={"max_policy_lag": 1})
-    async with await Servers.open(fake.config.model_copy(update={"rollout": rollout})) as serving:
-        fake.calls.clear()
-        await serving.push_weights(other_model, 7)
-    assert fake.calls[0] == "/pause?mode=keep" and fake.calls[-1] == "/resume"
 
 
 @pytest.mark.parametrize(
@@ -148,13 +123,6 @@ async def test_a_failed_reload_names_the_endpoint_and_leaves_the_server_paused(
         with pytest.raises(ServingError, match=rf"(?s)POST .*/collective_rpc.*{message}"):
             await serving.push_weights(other_model, 7)
     assert fake.calls[-1] == "/collective_rpc"
-
-
-async def test_a_cache_that_cannot_be_reset_fails_the_push(fake, other_model):
-    fake.reset_answer = {"success": False}
-    async with await Servers.open(fake.config) as serving:
-        with pytest.raises(ServingError, match=r"/reset_prefix_cache answered .*False"):
-            await serving.push_weights(other_model, 7)
 
 
 async def test_weights_of_another_model_are_refused_before_anything_is_touched(fake, other_model, tmp_path):
@@ -197,31 +165,7 @@ def test_a_tied_model_may_be_saved_with_or_without_its_head(tmp_path):
     check_same_tensors(folders[0], folders[1])
 
 
-async def test_score_gives_one_logprob_for_each_token_but_the_first(fake):
-    async with await Servers.open(fake.config) as serving:
-        assert await serving.score([7, 8, 9]) == [-8.0, -9.0]
-        with pytest.raises(ValueError, match="at least two"):
-            await serving.score([7])
-
-
 # Starting and stopping
-
-
-def test_the_command_for_each_device(configure):
-    config = configure(kv_cache_gb=0.5)
-    command = vllm_command(config)
-    assert "--enforce-eager" in command and "--gpu-memory-utilization" not in command
-    assert command[command.index("--kv-cache-memory-bytes") + 1] == str(2**29)
-    assert command[command.index("--max-model-len") + 1] == "2048"
-    assert vllm_environment(config)["VLLM_SERVER_DEV_MODE"] == "1"
-    cuda = config.model_copy(update={"training": config.training.model_copy(update={"device": "cuda"})})
-    command = vllm_command(cuda)
-    assert "--gpu-memory-utilization" in command and "--kv-cache-memory-bytes" not in command
-    assert "--enforce-eager" not in command and "--kv-offloading-size" not in command
-    offloading = cuda.model_copy(update={"serving": cuda.serving.model_copy(update={"kv_offload_gb": 100.0})})
-    command = vllm_command(offloading)
-    assert command[command.index("--kv-offloading-size") + 1] == "100.0"
-    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in vllm_environment(cuda)
 
 
 async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeypatch):
@@ -250,10 +194,8 @@ async def test_an_early_exit_shows_the_end_of_the_log(configure, started_instead
     (config.run_dir / "vllm.log").write_text("an earlier failure\n")
     with pytest.raises(ServingDied, match=r"(?s)code 1.*vllm\.log.*loading.*no such architecture") as error:
         await Servers.open(config)
-    assert error.value.exit_code == 1
-    assert error.value.log_path == config.run_dir / "vllm.log"
     assert "an earlier failure" not in str(error.value)
-    assert error.value.log_path.read_text().startswith("an earlier failure")
+    assert (config.run_dir / "vllm.log").read_text().startswith("an earlier failure")
 
 
 async def test_a_start_that_takes_too_long_leaves_nothing_behind(configure, started_instead, tmp_path):
@@ -293,30 +235,15 @@ async def test_stop_ends_every_process_and_may_be_called_again(configure, starte
     config = configure()
     pids = str(tmp_path / "pids")
     started_instead(STUBBORN_SERVER.format(pids=pids, port=config.serving.port))
-    lines = []
-    serving = await Servers.open(config, progress=lines.append)
+    serving = await Servers.open(config)
     (vllm,) = serving.servers
     server, engine = map(int, Path(pids).read_text().split())
     await serving.check_alive()
-    assert "vllm.log" in lines[0] and "ready" in lines[-1]
     await serving.stop()
     await serving.stop()
     assert is_gone(server) and is_gone(engine)
     with pytest.raises(ServingDied):
         await vllm.check_health()
-
-
-async def test_a_killed_server_is_noticed_and_takes_its_engine_along(configure, started_instead, tmp_path):
-    config = configure(max_restarts=0)
-    pids = str(tmp_path / "pids")
-    started_instead(STUBBORN_SERVER.format(pids=pids, port=config.serving.port))
-    async with await Servers.open(config) as serving:
-        server, engine = map(int, Path(pids).read_text().split())
-        os.kill(server, signal.SIGKILL)
-        assert is_gone(server) and is_gone(engine)
-        with pytest.raises(ServingDied, match=r"code 137.*vllm\.log") as error:
-            await until(serving.check_alive)
-        assert error.value.exit_code == 137
 
 
 # The real vLLM
@@ -412,7 +339,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         push = asyncio.create_task(serving.push_weights(other_model, 7))
         await until_paused(serving)
         late = await sample(temperature=1.0)
-        assert await push < 30
+        await push
         assert len(check(await under_way, old, 1.0)) == 200
         check(late, new, 1.0)
         after = await serving.score(prompt)

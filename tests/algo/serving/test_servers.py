@@ -48,20 +48,6 @@ def kill(fakes, port):
 # Started servers
 
 
-async def test_two_servers_are_started_and_get_the_weights_together(configure, fakes, tiny_model):
-    config = configure(servers=2)
-    first, second = ports(config)
-    assert second == first + 1
-    async with await Servers.open(config) as serving:
-        assert serving.endpoints == (f"http://127.0.0.1:{first}/v1", f"http://127.0.0.1:{second}/v1")
-        await serving.push_weights(tiny_model, 7)
-        assert await serving.scores([7, 8, 9]) == [[-8.0, -9.0]] * 2
-        for port in (first, second):
-            assert fakes.notes(port) == [f"start {tiny_model.name} 0", *STARTED_PUSH, "/v1/completions"]
-        assert not await serving.check_alive()
-    assert {log.name for log in config.run_dir.glob("*.log")} == {"vllm.log", "vllm-2.log"}
-
-
 async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes):
     config = configure(servers=2)
     first, second = ports(config)
@@ -74,10 +60,12 @@ async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes
 
 async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(configure, fakes, tiny_model):
     config = configure(servers=2)
-    _, second = ports(config)
+    first, second = ports(config)
     async with await Servers.open(config) as serving:
         both = serving.endpoints
+        assert both == (f"http://127.0.0.1:{first}/v1", f"http://127.0.0.1:{second}/v1")
         await serving.push_weights(tiny_model, 7)
+        assert fakes.notes(first) == [f"start {tiny_model.name} 0", *STARTED_PUSH] == fakes.notes(second)
         kill(fakes, second)
         await seen(serving.check_alive)
         assert serving.endpoints == both[:1]  # runners are told to play with the other meanwhile
@@ -89,20 +77,18 @@ async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(conf
         assert (await serving.metrics())["serving/restarts"] == 1
 
 
-@pytest.mark.parametrize(("weights_follow", "version"), [(False, "0"), (True, "none")])
-async def test_the_only_server_is_started_again_under_the_same_address(
-    configure, fakes, tiny_model, weights_follow, version
-):
+@pytest.mark.parametrize(("version", "told"), [(0, "0"), (None, "none")])
+async def test_the_only_server_is_started_again_under_the_same_address(configure, fakes, tiny_model, version, told):
     config = configure()
     (port,) = ports(config)
-    async with await Servers.open(config, weights_follow=weights_follow) as serving:
+    async with await Servers.open(config, version) as serving:
         before = serving.endpoints
         kill(fakes, port)
         await seen(lambda: not serving.servers)
         assert serving.endpoints == before
         await seen(lambda: serving.servers)
         assert not await serving.check_alive()
-        assert fakes.notes(port) == [f"start {tiny_model.name} {version}"] * 2  # until a push, as it was first
+        assert fakes.notes(port) == [f"start {tiny_model.name} {told}"] * 2  # until a push, as it was first
         assert await serving.score([7, 8]) == [-8.0]
 
 
@@ -116,22 +102,8 @@ async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
         kill(fakes, second)
         await seen(lambda: len(serving.servers) == 1)
         kill(fakes, first)
-        with pytest.raises(ServingDied, match=rf"exited with code 137 .*{first}") as error:
+        with pytest.raises(ServingDied, match=rf"exited with code 137 .*{first}"):
             await seen(serving.check_alive)
-            await seen(serving.check_alive)
-        assert error.value.exit_code == 137 and error.value.log_path == config.run_dir / "vllm.log"
-
-
-async def test_a_server_that_cannot_be_started_again_ends_the_run_and_says_why(configure, fakes):
-    config = configure(max_restarts=2)
-    (port,) = ports(config)
-    async with await Servers.open(config) as serving:
-        fakes.tell(port, "die /health")
-        await seen(lambda: len(fakes.notes(port)) == 2)
-        fakes.tell(port, "die /health")
-        await seen(lambda: len(fakes.notes(port)) == 3)
-        fakes.tell(port, "die /health")
-        with pytest.raises(ServingDied, match="exited with code 3"):
             await seen(serving.check_alive)
 
 
@@ -225,29 +197,6 @@ async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newes
         assert second.bodies["/update_weight_version"] == {"new_version": "8"}
 
 
-async def test_an_attached_server_that_comes_back_unusable_stays_out(attached, tiny_model):
-    (_, second), config = attached
-    async with await Servers.open(config) as serving:
-        await serving.push_weights(tiny_model, 7)
-        second.health = 503
-        await seen(lambda: len(serving.servers) == 1)
-        second.health, second.models = 200, [{"id": "another"}]
-        second.calls.clear()
-        await asyncio.sleep(0.2)  # time for what must not happen
-        assert len(serving.servers) == 1 and second.calls == []
-
-
-async def test_the_last_attached_server_is_missed(attached, tiny_model):
-    (first, second), config = attached
-    async with await Servers.open(config) as serving:
-        await serving.push_weights(tiny_model, 7)
-        first.health = 503
-        await seen(lambda: len(serving.servers) == 1)
-        second.die_on = "/collective_rpc"
-        with pytest.raises(ServingDied, match="no longer answers"):
-            await serving.push_weights(tiny_model, 8)
-
-
 async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(attached, tiny_model):
     (first, second), config = attached
     second.reload_answer, second.reload_status = {"error": "no such tensor"}, 500
@@ -293,11 +242,6 @@ async def test_a_push_wakes_the_weights_before_it_and_the_cache_after_it(sharing
         await serving.wake()  # it is awake
         await serving.push_weights(tiny_model, 8)
         assert fake.calls == PUSH
-
-
-async def test_without_new_weights_the_old_ones_wake(sharing):
-    fake, config = sharing
-    async with await Servers.open(config) as serving:
         await serving.sleep()
         fake.calls.clear()
         await serving.wake()

@@ -12,6 +12,7 @@ from store.schema import TokenLimits
 from store.token_spans import context_digest
 from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
+from tests.support.tasks import HERE
 from tests.support.waiting import until
 
 SYSTEM = {"role": "system", "content": "你是3号。"}
@@ -31,7 +32,7 @@ async def vllm(tiny_tokenizer):
 
 
 def make_model(vllm, context_tokens=1000, reply_tokens=20, key="game-1/3"):
-    server, tokens = PolicyServer(vllm.endpoint, "policy", temperature=0.7), chat_tokens(vllm.tokenizer)
+    server, tokens = PolicyServer(vllm.endpoint, "policy", temperature=0.7, addresses=HERE), chat_tokens(vllm.tokenizer)
     server.stop_token_ids = (tokens.end_of_turn,)
     limits = TokenLimits(context_tokens=context_tokens, reply_tokens=reply_tokens)
     return TokenExactChatModel(server, tokens, limits, key)
@@ -116,7 +117,7 @@ async def test_a_server_that_recovers_is_retried_and_one_that_does_not_is_named(
     ],
 )
 async def test_an_answer_that_is_not_token_exact_is_refused(vllm, spoil, message):
-    server = PolicyServer(vllm.endpoint, "policy", temperature=1.0)
+    server = PolicyServer(vllm.endpoint, "policy", temperature=1.0, addresses=HERE)
     await server.complete([5, 6], 4, seed=1)
     choice = vllm.exchanges[0][1]
     spoil(choice)
@@ -127,15 +128,15 @@ async def test_an_answer_that_is_not_token_exact_is_refused(vllm, spoil, message
 
 async def test_the_models_folder_is_what_the_server_names(vllm):
     vllm.model_folder = "/models/x"
-    assert await PolicyServer(vllm.endpoint, "policy", 1.0).model_folder() == "/models/x"
-    assert await PolicyServer(vllm.endpoint, "policy", 1.0).context_tokens() == vllm.context_tokens
+    assert await PolicyServer(vllm.endpoint, "policy", 1.0, HERE).model_folder() == "/models/x"
+    assert await PolicyServer(vllm.endpoint, "policy", 1.0, HERE).context_tokens() == vllm.context_tokens
     with pytest.raises(PolicyUnavailable, match="serves policy, not 'other'"):
-        await PolicyServer(vllm.endpoint, "other", 1.0).model_folder()
+        await PolicyServer(vllm.endpoint, "other", 1.0, HERE).model_folder()
 
 
 async def test_an_adapters_folder_and_limit_are_those_of_its_model(vllm):
     vllm.model_folder, vllm.adapters = "/models/x", {"learned": "/runs/learned/policy/version-000003"}
-    server = PolicyServer(vllm.endpoint, "learned", 1.0)
+    server = PolicyServer(vllm.endpoint, "learned", 1.0, HERE)
     assert (await server.model_folder(), await server.context_tokens()) == ("/models/x", vllm.context_tokens)
     await server.close()
 

@@ -5,6 +5,7 @@ import pytest
 from runners.policy.servers import Policies
 from store.schema import PolicyResources
 from tests.support.fakes import FakeVllm
+from tests.support.tasks import HERE
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def resources(vllm, run_name, version=0):
 
 
 async def test_versions_of_a_run_share_a_tokenizer_and_another_run_at_the_same_address_has_its_own(vllm):
-    policies = Policies()
+    policies = Policies(HERE)
     first = await policies.serving(resources(vllm, "run-1"))
     assert await policies.serving(resources(vllm, "run-1", version=7)) is first
     other = await policies.serving(resources(vllm, "run-2"))  # its model may be another one

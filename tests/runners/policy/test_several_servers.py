@@ -24,6 +24,7 @@ from store.token_spans import to_span
 from store.werewolf import GAME, TurnSpan
 from tests.runners.werewolf.test_table import legal_answer, make_task, whole_prompts
 from tests.support.fakes import FakeVllm
+from tests.support.tasks import HERE
 
 
 @pytest.fixture
@@ -39,7 +40,7 @@ async def vllms(tiny_tokenizer, tiny_model):
 
 @pytest.fixture
 async def games():
-    games = WerewolfGames(policy_patience_seconds=0)
+    games = WerewolfGames(HERE, policy_patience_seconds=0)
     yield games
     await games.close()
 
@@ -116,7 +117,7 @@ async def test_servers_of_a_policy_share_a_tokenizer(vllms, monkeypatch):
         return await load(cls, folder, thinking)
 
     monkeypatch.setattr(policy_model.ChatTokens, "load", classmethod(counted))
-    policies = Policies()
+    policies = Policies(HERE)
     there = resources(*(vllm.endpoint for vllm in vllms))
     served = {await policies.serving(there, seat=f"g/{seat}") for seat in range(20)}
     assert {server.endpoint for server, _ in served} == set(there.endpoints)
@@ -132,7 +133,7 @@ async def test_a_server_that_does_not_answer_holds_up_no_other(vllms):
 
     silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
     endpoint = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}/v1"
-    policies = Policies()
+    policies = Policies(HERE)
     waiting = asyncio.create_task(policies.serving(resources(endpoint)))
     await connected.wait()
     async with asyncio.timeout(30):
@@ -207,7 +208,7 @@ async def test_a_frozen_policy_plays_token_by_token_with_its_own_tokenizer(vllms
     there = resources(
         trained.endpoint, policies=(ServedPolicy(name="old", endpoints=(frozen.endpoint,), model="policy"),)
     )
-    games = WerewolfGames(tokenizer=tiny_model)  # the trained policy's, wherever that is served
+    games = WerewolfGames(HERE, tokenizer=tiny_model)  # the trained policy's, wherever that is served
     result, turns = await play(games, make_task(seating={"wolf": "policy", "good": "old"}), there)
     await games.close()
     assert {(turn.side, turn.policy, turn.trainable, turn.policy_version) for turn in turns} == {

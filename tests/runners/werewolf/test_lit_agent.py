@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 from agentlightning import (
+    Attempt,
+    AttemptedRollout,
     Baseline,
+    DummyTracer,
     EnqueueRolloutRequest,
     InMemoryLightningStore,
     LitAgentRunner,
@@ -15,9 +18,12 @@ from agentlightning import (
 )
 from agentlightning.semconv import LightningResourceAttributes
 
+from runners.addresses import Addresses
+from runners.errors import AddressRefused
 from runners.werewolf.agent import WerewolfPlay
 from runners.werewolf.lit_agent import WerewolfLitAgent
 from runners.worker import Worker
+from store.players import ChatEndpoint
 from store.schema import PolicyResources
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 from tests.support.fakes import FakeVllm
@@ -109,20 +115,22 @@ async def test_agentlightnings_runner_stores_the_spans_that_our_worker_stores(cl
     assert all(span.attempt_id == found[theirs].attempt.attempt_id for span in spans[theirs])
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        {"not": "a task"},
-        make_task(preset="99p"),
-        make_task(seating={"wolf": "gpt-9", "good": "scripted"}, trainable=[]),
-    ],
-)
-async def test_a_task_that_cannot_be_played_fails_and_the_next_one_is_played(client, policy, agent, tracer, task):
-    playable = make_task(seating={"wolf": "scripted", "good": "scripted"}, trainable=[])
-    ids = await enqueue(client, policy, task, playable)
-    await play_with_lit_agent_runner(client, agent, tracer, 2)
-    found = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
-    assert [found[rollout_id] for rollout_id in ids] == ["failed", "succeeded"]
+@pytest.mark.parametrize("field", ["endpoints", "players"])
+async def test_a_model_is_not_called_at_an_address_that_the_runner_may_not_call(client, policy, agent, field):
+    """Whoever can write to the hub names addresses: a public one, and the runner's own machine where the hub is not."""
+    public = "http://8.8.8.8/v1"
+    names = {"endpoints": (public,), "players": {"api": ChatEndpoint(endpoint=public, model="m")}}
+    named = policy.model_copy(update={field: names[field]})
+    rollout = AttemptedRollout(
+        rollout_id="r", input=make_task(), start_time=0.0, resources_id=named.resources_id,
+        attempt=Attempt(rollout_id="r", attempt_id="a", sequence_id=1, start_time=0.0),
+    )  # fmt: skip
+    runner = LitAgentRunner(tracer=DummyTracer())
+    with runner.run_context(agent=agent, store=client), pytest.raises(AddressRefused):
+        await agent.rollout_async(rollout.input, named.encode(), rollout)
+    elsewhere = WerewolfLitAgent(addresses=Addresses("http://10.0.0.5:4747"))
+    with pytest.raises(AddressRefused):
+        await elsewhere.rollout_async(rollout.input, policy.encode(), rollout)
 
 
 async def test_the_trainers_dry_run_plays_and_stores_games(client, policy, agent, tracer):

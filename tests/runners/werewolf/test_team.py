@@ -18,6 +18,7 @@ from store.token_spans import to_span
 from store.werewolf import GAME
 from tests.runners.werewolf.test_table import legal_answer, make_task, whole_prompts
 from tests.support.fakes import FakeVllm
+from tests.support.tasks import HERE
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def team_at(vllms, *others):
 
 async def play(resources, tiny_model, **task):
     turns = []
-    games = WerewolfGames(tokenizer=tiny_model)
+    games = WerewolfGames(HERE, tokenizer=tiny_model)
     try:
         result = await games.play(make_task(**task), resources, lambda turn, *times: turns.append(turn))
     finally:

@@ -52,6 +52,7 @@ class Machine:
             f"store.url={self.hub.url}",
             "rollout.groups_per_step=2",
             "rollout.rollouts_per_group=2",
+            "game.rules={round_limit: 1}",
             "checkpoint.every_steps=2",
             f"model.path={self.model}",
             "serving.mode=attach",

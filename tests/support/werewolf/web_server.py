@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from aiohttp import web
 
 from runners.werewolf.agent import WerewolfGames
@@ -38,7 +39,7 @@ class WebServer:
         folders = RunFolders(runs)
         games = games if client is None else HubGames(client, hub)
         whom = Opponents(client, folders, hub=hub or "", **opponents)
-        play = WerewolfGames(tokenizer, 5.0, keys_of(opponents.get("chat_models", ())), whom.addresses)
+        play = WerewolfGames(whom.addresses, tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))
         self.tables = Tables(play, whom, folder / "kept", tokenizer, client)
         self._pages = Pages(self.tables, files, folders, games, tokenizer)
         self._app = make_app(self._pages, token, hosts)
@@ -46,6 +47,11 @@ class WebServer:
     def routes(self) -> list[web.AbstractRoute]:
         """All addresses."""
         return list(self._app.router.routes())
+
+    async def get(self, path: str, **params: Any) -> tuple[int, Any]:
+        """(status, data) of an address."""
+        async with aiohttp.ClientSession(self.url) as session, session.get(path, params=params) as response:
+            return response.status, await response.json()
 
     async def __aenter__(self) -> "WebServer":
         self._runner = web.AppRunner(self._app, shutdown_timeout=0.1)
