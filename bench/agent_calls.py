@@ -40,8 +40,8 @@ Way = Callable[[int], Awaitable[list[float]]]
 """Seconds of each call of one conversation, by a seed."""
 
 
-async def _converse(client: AsyncOpenAI, seed: int, **options) -> list[float]:
-    chance, taken = random.Random(seed), []
+async def _converse(client: AsyncOpenAI, number: int, **options) -> list[float]:
+    chance, taken = random.Random(number), []
     messages = [{"role": "system", "content": f"你是{chance.randint(1, 99)}号玩家。" * 20}]
     for _ in range(CALLS):
         text = f"第{chance.randint(1, 99)}天，{chance.randint(1, 99)}号请发言。" * 5
