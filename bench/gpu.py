@@ -33,16 +33,8 @@ from algo.training.engine import Engine
 from configs.loading import load_config
 from configs.werewolf import WerewolfConfig
 
-SHAPE = Qwen3Config(
-    vocab_size=151_936,
-    hidden_size=1024,
-    intermediate_size=3072,
-    num_attention_heads=16,
-    num_key_value_heads=8,
-    head_dim=128,
-    num_hidden_layers=28,
-    tie_word_embeddings=False,
-)
+LAYERS = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, num_hidden_layers=28)
+SHAPE = Qwen3Config(vocab_size=151_936, hidden_size=1024, intermediate_size=3072, tie_word_embeddings=False, **LAYERS)
 
 
 def forward_flops(shape: Shape, model: Path, tokens: int, length: int, scored: int) -> float:

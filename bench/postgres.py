@@ -11,8 +11,8 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import asyncpg
 import psutil
@@ -40,16 +40,12 @@ LOADS = (
 )
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """Games a second, and CPU milliseconds a game of hub and database."""
 
     games_per_second: float
     hub: float
     database: float
-
-    def cells(self) -> tuple[str, ...]:
-        return tuple(f"{figure:.1f}" for figure in (self.games_per_second, self.hub, self.database))
 
 
 def _cpu(pid: int) -> float:
@@ -122,7 +118,7 @@ async def _six_loads(scale: float, server: PostgresServer) -> Table:
             load = f"{name}, {runners} x {turns}" if kind == "stock" else ""
             published = f"MongoDB {mongo / in_memory:.2f}x" if kind == "stock" else ""
             ratio = f"{rates[kind] / rates['stock']:.2f}x"
-            rows.append((load, " ".join((kind, *options)), *cost.cells(), ratio, published))
+            rows.append((load, " ".join((kind, *options)), *(f"{figure:.1f}" for figure in cost), ratio, published))
     columns = ("load: runners x turns", "hub", "games/s", "hub ms", "db ms", "of stock", "published of stock")
     return table_of(f"agentlightning's own loads, scaled by {scale:g}; CPU is that of a game", columns, rows)
 
@@ -183,7 +179,7 @@ async def _among_kept(scale: float, server: PostgresServer) -> Table:
             filled = number
             cost = await _cost(hub, 150, 8, TURNS, server)
             totals.append(cost.hub + cost.database)
-            rows.append((str(number), *cost.cells(), f"{totals[-1] / totals[0]:.2f}x"))
+            rows.append((str(number), *(f"{figure:.1f}" for figure in cost), f"{totals[-1] / totals[0]:.2f}x"))
         await kept.close()
     columns = ("games kept", "games/s", "hub ms", "db ms", "of the first")
     return table_of("CPU of a game among so many that are kept", columns, rows)
