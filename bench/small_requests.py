@@ -21,7 +21,7 @@ from bench.tables import ratio_rows, table_of
 from store.client import encode_otlp
 from tests.support.hub.hub_process import HubProcess, StockHub
 
-ROUNDS, BULK, TURNS = 40, 100, 60
+ROUNDS, BULK, TURNS = 60, 100, 60
 OTLP = {**PROTOBUF, "Content-Encoding": "gzip"}
 
 
