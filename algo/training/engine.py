@@ -84,10 +84,8 @@ class Engine:
         return self._updates[self._policies[0]]["policy"]
 
     def select(self, policy: str | None) -> None:
-        """Make this policy the active one, None the first. Raises KeyError for an unknown one."""
+        """Make this policy the active one, None the first."""
         policy = policy or self._policies[0]
-        if policy not in self._policies:
-            raise KeyError(f"{policy!r} is none of the policies that learn: {', '.join(self._policies)}")
         if policy != self._active:
             self._call("select", policy)
             self._active = policy

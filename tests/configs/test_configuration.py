@@ -108,7 +108,7 @@ def test_what_fits_together_is_taken(overrides):
         # Who plays.
         ("game.opponent=scriptd", "game.opponent: unknown player 'scriptd': did you mean 'scripted'"),
         ("game.seating=[{players: {policy: 1}}, {players: {strongg: 1}}]", r"game\.seating\.1.*did you mean 'strong'"),
-        ("game.seating=[{role: seeer, players: {strong: 1}}]", r"game\.seating\.0\.role: .*did you mean 'seer'"),
+        ("game.seating=[{role: seeer, players: {strong: 1}}]", r"game\.seating\.0: .*did you mean 'seer'"),
         ("game.seating=[{role: guard, players: {strong: 1}}]", "'5p_tiny' deals no 'guard'"),
         ("game.seating=[{seat: 6, players: {strong: 1}}]", "game.seating.0: preset '5p_tiny' has seats 1 to 5, not 6"),
         ("game.seating=[{side: good, role: wolf, players: {strong: 1}}]", "'wolf' is never of side 'good'"),
