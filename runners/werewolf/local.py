@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from runners.werewolf.brains import BRAINS, Brain
+from runners.werewolf.brains import BRAINS, Brain, NewBrain
 from runners.werewolf.game import (
     OPTIONS,
     PRESETS,
@@ -60,12 +60,12 @@ def play_locally(preset: Preset, seed: int, brains: Mapping[int, Brain]) -> Loca
     return LocalGame(state, decisions, rounds)
 
 
-def seeded_brains(preset: Preset, seed: int, players: Mapping[Side, str]) -> dict[int, Brain]:
-    """A brain for each seat of the game that ``seed`` deals. players: side -> name in ``BRAINS``."""
+def seeded_brains(preset: Preset, seed: int, players: Mapping[Side, str | NewBrain]) -> dict[int, Brain]:
+    """A brain for each seat of the game that ``seed`` deals. players: side -> name in ``BRAINS``, or what makes one."""
     roles = new_game(preset, seed).roles
+    makers = {side: BRAINS[player] if isinstance(player, str) else player for side, player in players.items()}
     return {
-        seat: BRAINS[players[role.side]](random.Random(f"{seed}/{seat}"))
-        for seat, role in zip(preset.seats, roles, strict=True)
+        seat: makers[role.side](random.Random(f"{seed}/{seat}")) for seat, role in zip(preset.seats, roles, strict=True)
     }
 
 

@@ -17,8 +17,8 @@ def folder(tiny_tokenizer, tmp_path):
 
 
 async def converse(world, question, tools=(TOOL,)):
-    """A call, a tool's result, and another call; the prompts that were sampled from."""
-    said = len(world.vllm.exchanges)
+    """A call, a tool's result, and another call; the prompts that were sampled from, and how many the server made."""
+    said, rendered = len(world.vllm.exchanges), world.vllm.renders
     messages = [{"role": "system", "content": "Solve."}, {"role": "user", "content": question}]
     async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
         for _ in range(2):
@@ -29,38 +29,21 @@ async def converse(world, question, tools=(TOOL,)):
                 {"role": "tool", "tool_call_id": call.id, "content": f"{question} 7"}
                 for call in message.tool_calls or ()
             ]
-    return [exchange[0]["prompt"] for exchange in world.vllm.exchanges[said:]]
+    return [exchange[0]["prompt"] for exchange in world.vllm.exchanges[said:]], world.vllm.renders - rendered
 
 
-async def test_what_the_server_rendered_alike_once_is_rendered_here(world, folder):
+@pytest.mark.parametrize("alike", [True, False])
+async def test_what_the_server_rendered_alike_once_is_rendered_here_and_all_else_there(world, folder, alike):
     world.vllm.answer = lambda prompt: CALL
-    remote = await converse(world, "one?"), await converse(world, "another?")
-    asked = world.vllm.renders
+    remote = [(await converse(world, question))[0] for question in ("one?", "another?")]
     await world.servers.close()  # as for a runner that starts where the folder is
     world.vllm.model_folder = str(folder)
-    assert await converse(world, "one?") == remote[0]
-    asked_first = world.vllm.renders - asked
-    assert await converse(world, "another?") == remote[1]
-    assert world.vllm.renders - asked == asked_first > 0
-    assert [span.context_tokens > 0 for span in world.spans[-2:]] == [False, True]
-
-
-async def test_a_server_that_renders_otherwise_is_always_asked(world, folder):
-    world.vllm.answer = lambda prompt: CALL
-    remote = await converse(world, "one?")
-    template = folder / "chat_template.jinja"
-    template.write_text(template.read_text().replace("Tools:", "Functions:"))
-    await world.servers.close()
-    world.vllm.model_folder = str(folder)
-    await converse(world, "one?")
-    asked = world.vllm.renders
-    assert await converse(world, "one?") == remote
-    assert world.vllm.renders > asked
-
-
-async def test_another_shape_of_conversation_is_asked_about_anew(world, folder):
-    world.vllm.model_folder = str(folder)
-    await converse(world, "one?")
-    asked = world.vllm.renders
-    await converse(world, "one?", tools=())
-    assert world.vllm.renders > asked
+    if not alike:
+        template = folder / "chat_template.jinja"
+        template.write_text(template.read_text().replace("Tools:", "Functions:"))
+    first, asked_first = await converse(world, "one?")
+    later, asked_later = await converse(world, "another?")
+    assert [first, later] == remote and asked_first > 0
+    assert (asked_later == 0) is alike
+    _, asked = await converse(world, "one?", tools=())
+    assert asked > 0, "another shape"
