@@ -8,7 +8,7 @@ import pytest
 from agentscope.model import OpenAIChatModel
 from openai import APIStatusError, BadRequestError, NotFoundError
 
-from runners.agents.gateway import requests
+from runners.agents.gateway import address, requests
 from runners.uploads import GameForgotten
 from store.token_spans import context_digest
 from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, resources_of
@@ -335,6 +335,18 @@ async def test_what_is_not_there_is_refused_in_openais_form_counted_and_logged_o
     assert attempt.outcome({"reward": 0.0}).refused == 2
     (told,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
     assert f"POST /v1/{path}" in told
+
+
+async def test_a_request_that_is_too_large_is_refused_and_not_read(world, monkeypatch):
+    monkeypatch.setattr(address, "_LONGEST_REQUEST_BYTES", 1000)
+    gateway, attempt = address.Gateway(), world.attempt()
+    await gateway.start()
+    async with gateway.serving(attempt) as base_url, client_of(base_url) as client:
+        await ask(client)
+        with pytest.raises(APIStatusError) as refused:
+            await ask(client, [{"role": "user", "content": "a" * 2000}])
+    await gateway.close()
+    assert (refused.value.status_code, attempt.refused, len(world.spans)) == (413, 1, 1)
 
 
 async def test_each_kind_of_refusal_is_logged_once_whoever_is_refused(world, caplog):
