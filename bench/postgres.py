@@ -23,7 +23,6 @@ from bench.light_runners import LightRunners
 from store.client import connect
 from store.finished import FinishedGames
 from store.hub.database.postgres import SCHEMA
-from store.hub.database.postgres_url import PostgresUrl
 from tests.support.hub import hub_process
 from tests.support.hub.postgres_server import PostgresServer, discard, new_server
 
@@ -91,7 +90,7 @@ async def _hub(kind: str, server: PostgresServer, *options: str) -> AsyncIterato
         else:
             url = await server.make_database(f"bench{time.monotonic_ns()}")
             hub = hub_process.HubProcess(Path(folder), "--log-level", "ERROR", "--db", url, *options)
-            hub.database = PostgresUrl(url)
+            hub.database = url
         await hub.start()
         try:
             yield hub
@@ -164,7 +163,7 @@ async def _with_kills(scale: float, server: PostgresServer) -> Table:
         played = light.played
         assert {one.status for one in found} == {"succeeded"} and {one.rollout_id for one in found} == set(ids)
         assert not played.doubled and set(played.ended) == set(ids), "a game is lost or was ended twice"
-        kept = await asyncpg.connect(hub.database.dsn, server_settings={"search_path": SCHEMA})
+        kept = await asyncpg.connect(hub.database, server_settings={"search_path": SCHEMA})
         sql = "SELECT rollout_id, attempt_id, count(*), max(sequence_id) FROM spans GROUP BY 1, 2"
         stored = {(one, attempt): (count, last) for one, attempt, count, last in await kept.fetch(sql)}
         assert await kept.fetchval("SELECT count(*) FROM rollouts") == games
@@ -198,7 +197,7 @@ async def _flat(scale: float, server: PostgresServer) -> Table:
     table.title = "CPU of a game among so many that are kept"
     first, filled = None, 0
     async with _hub("postgres", server) as hub:
-        kept = await asyncpg.connect(hub.database.dsn, server_settings={"search_path": SCHEMA})
+        kept = await asyncpg.connect(hub.database, server_settings={"search_path": SCHEMA})
         await _drive(hub, 60, 8, TURNS)  # warm
         for number in (round(number * scale) for number in KEPT):
             for statement in _FILL:

@@ -8,12 +8,13 @@ import sqlite3
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from store.errors import OneLineError
-from store.hub.database.postgres_url import EXAMPLE, NoPostgresUrl, PostgresUrl
 from store.printable import printable
 
 DEFAULT_DATABASE = Path("runs/hub.sqlite3")
+EXAMPLE = "postgresql://hub@db.example:5432/games"
 
 _DESCRIPTION = """\
 The hub between the algorithm and the runners: `agl store`, made to last. Same protocol, same options; what it has
@@ -71,21 +72,19 @@ def _drop_output() -> None:
 def _serve(arguments: Sequence[str]) -> None:
     parser = _serve_parser()
     options = parser.parse_args(arguments)
-    on_postgres = isinstance(options.db, PostgresUrl)
-    backend = options.backend or ("postgres" if on_postgres else "sqlite")
-    if on_postgres and backend != "postgres":
-        parser.error(f"--backend {backend} does not go with a --db of PostgreSQL")
-    if options.workers > 1 and not on_postgres:
-        parser.error(f"--workers needs a database that many can use, such as --db {EXAMPLE}")
-    if options.workers < 1:
-        parser.error("--workers is a number from 1")
-    if options.fsync and on_postgres:
-        parser.error("--fsync is for SQLite: PostgreSQL survives a power cut as its synchronous_commit says")
-    if (options.certificate is None) != (options.key is None):
-        parser.error("--certificate and --key go together")
+    on_postgres = not isinstance(options.db, Path)
     keeps_all = options.keep_games is None and options.keep_days is None
-    if backend == "memory" and not keeps_all:
-        parser.error("--keep-games and --keep-days do not go with --backend memory")
+    in_memory = options.backend == "memory"
+    for wrong, reason in (
+        (on_postgres and options.backend, f"--backend {options.backend} does not go with a --db of PostgreSQL"),
+        (options.workers < 1, "--workers is a number from 1"),
+        (options.workers > 1 and not on_postgres, f"--workers needs a database for many, such as --db {EXAMPLE}"),
+        (options.fsync and on_postgres, "--fsync is for SQLite: PostgreSQL has synchronous_commit"),
+        ((options.certificate is None) != (options.key is None), "--certificate and --key go together"),
+        (in_memory and not keeps_all, "--keep-games and --keep-days do not go with --backend memory"),
+    ):
+        if wrong:
+            parser.error(reason)
 
     from agentlightning import setup_logging
 
@@ -98,8 +97,7 @@ def _serve(arguments: Sequence[str]) -> None:
     settings = HubSettings(
         host=options.host,
         port=options.port,
-        backend=backend,
-        database=options.db,
+        database=None if in_memory else options.db,
         fsync=options.fsync,
         token=read_token(options.token_file),
         for_everybody=options.for_everybody,
@@ -133,12 +131,7 @@ def _status(arguments: Sequence[str]) -> None:
         "--every", type=_positive, default=2.0, metavar="SECONDS", help="how often, with --watch (%(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of a screen")
-    parser.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="the hub's token (default: AGL_TOKEN, or the file that AGL_TOKEN_FILE names)",
-    )
+    _add_token_file(parser, "the hub's token")
     options = parser.parse_args(arguments)
     if not options.url.startswith(("http://", "https://")):
         parser.error(f"--url must start with http:// or https://, got {options.url!r}")
@@ -162,10 +155,7 @@ def _export(arguments: Sequence[str]) -> None:
     print(f"{count} games exported", file=sys.stderr)
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
-    "status": _status,
-    "export": _export,
-}
+_COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"status": _status, "export": _export}
 
 
 def _serve_parser() -> argparse.ArgumentParser:
@@ -175,32 +165,24 @@ def _serve_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
-    parser.add_argument("--port", type=_port, default=4747, help="port to listen on (%(default)s)")
+    add = parser.add_argument
+    add("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
+    add("--port", type=_port, default=4747, help="port to listen on (%(default)s)")
     _add_database(parser)
-    parser.add_argument(
-        "--fsync", action="store_true", help="flush every change to disk: slower, and survives a power cut, too"
-    )
-    kept = parser.add_argument_group(
+    add("--fsync", action="store_true", help="flush every change to disk: slower, and survives a power cut, too")
+    add = parser.add_argument_group(
         "which finished games stay in the database (default: all)",
         "The others are deleted; `export` copies them before. Every game stays for an hour after its end. One that the "
         "algorithm has not read by then and that is deleted is played again: keep more games than a run has in flight, "
         "and for longer than a run may pause.",
-    )
-    kept.add_argument("--keep-games", type=_count, metavar="N", help="the newest N")
-    kept.add_argument("--keep-days", type=_positive, metavar="D", help="those of the last D days")
+    ).add_argument
+    add("--keep-games", type=_count, metavar="N", help="the newest N")
+    add("--keep-days", type=_positive, metavar="D", help="those of the last D days")
     door = parser.add_argument_group("who may use it")
-    door.add_argument(
-        "--token-file",
-        type=Path,
-        metavar="FILE",
-        help="file with the token that every request must carry (default: AGL_TOKEN, or the file that AGL_TOKEN_FILE "
-        "names; none: anybody on this machine)",
-    )
-    door.add_argument(
-        "--for-everybody", action="store_true", help="no token, although --host lets other machines reach the hub"
-    )
-    door.add_argument(
+    _add_token_file(door, "file with the token that every request must carry; none: anybody on this machine")
+    add = door.add_argument
+    add("--for-everybody", action="store_true", help="no token, although --host lets other machines reach the hub")
+    add(
         "--public-name",
         dest="public_names",
         action="append",
@@ -209,16 +191,16 @@ def _serve_parser() -> argparse.ArgumentParser:
         help="a name by which others address the hub, such as that of a proxy; repeat for more. Without a token, only "
         "addresses, localhost, this machine's name and these are answered; with one, any name unless some are given",
     )
-    door.add_argument("--certificate", type=Path, metavar="PEM", help="serve https with this certificate chain")
-    door.add_argument("--key", type=Path, metavar="PEM", help="private key of the certificate")
-    door.add_argument(
+    add("--certificate", type=Path, metavar="PEM", help="serve https with this certificate chain")
+    add("--key", type=Path, metavar="PEM", help="private key of the certificate")
+    add(
         "--max-request-mb",
         type=_positive,
         default=64,
         metavar="MB",
         help="largest request, unpacked (%(default)s); JSON may have a quarter of it",
     )
-    door.add_argument(
+    add(
         "--cors-origin",
         dest="cors_origins",
         action="append",
@@ -226,15 +208,11 @@ def _serve_parser() -> argparse.ArgumentParser:
         metavar="ORIGIN",
         help="web origin whose pages may call the hub; repeat for more, '*' for all",
     )
-    stock = parser.add_argument_group("as in `agl store`")
-    stock.add_argument(
-        "--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="(%(default)s)"
-    )
-    stock.add_argument("--tracker", nargs="+", choices=["prometheus", "console"], help="measure calls and times")
-    stock.add_argument(
-        "--backend", choices=["sqlite", "memory"], help="where games are kept, unless --db says it (sqlite)"
-    )
-    stock.add_argument(
+    add = parser.add_argument_group("as in `agl store`").add_argument
+    add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="(%(default)s)")
+    add("--tracker", nargs="+", choices=["prometheus", "console"], help="measure calls and times")
+    add("--backend", choices=["sqlite", "memory"], help="where games are kept, unless --db says it (sqlite)")
+    add(
         "--workers",
         "--n-workers",
         type=_count,
@@ -243,6 +221,15 @@ def _serve_parser() -> argparse.ArgumentParser:
         help="processes behind the port, for a PostgreSQL database (%(default)s)",
     )
     return parser
+
+
+def _add_token_file(parser: Any, purpose: str) -> None:
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help=f"{purpose} (default: AGL_TOKEN, or the file that AGL_TOKEN_FILE names)",
+    )
 
 
 def _add_database(parser: argparse.ArgumentParser) -> None:
@@ -256,13 +243,23 @@ def _add_database(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _database(text: str) -> Path | PostgresUrl:
+def _database(text: str) -> Any:
+    """A path, or an sqlalchemy.URL. What is refused is not repeated, since it may hold a password."""
     if "://" not in text:
         return Path(text)
+    import sqlalchemy as sa
+    from sqlalchemy.exc import ArgumentError
+
     try:
-        return PostgresUrl(text)
-    except NoPostgresUrl as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+        url = sa.make_url(text)
+        if url.drivername in ("postgresql", "postgres") and "@" not in (url.host or "") and (url.port or 0) < 2**16:
+            return url.set(drivername="postgresql")
+    except (ValueError, ArgumentError):
+        pass
+    raise argparse.ArgumentTypeError(
+        f"not the address of a PostgreSQL database, such as {EXAMPLE}; are special characters of a password escaped, "
+        "as in %40 for @? Better leave it out: PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass) is read, too"
+    )
 
 
 def _port(text: str) -> int:

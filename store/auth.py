@@ -1,13 +1,9 @@
 """One shared secret between the hub and those who may use it, sent as ``Authorization: Bearer``."""
 
-import hmac
 import logging
 import os
 import stat
 from pathlib import Path
-
-from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from store.errors import OneLineError
 
@@ -57,31 +53,3 @@ def check_token(token: str, source: str) -> str:
     if not all("!" <= character <= "~" for character in token):
         raise UnusableToken(f"{source} must hold one line of visible ASCII characters without blanks")
     return token
-
-
-class BearerAuthentication:
-    """ASGI middleware: answers 401 to every request without the token."""
-
-    def __init__(self, app: ASGIApp, token: str):
-        self._app = app
-        self._token = token.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or self._is_known(scope):
-            await self._app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            response = JSONResponse(
-                {"detail": f"this hub wants its token as `Authorization: Bearer ...`; set {TOKEN_VARIABLE}"},
-                status_code=401,
-                headers={"WWW-Authenticate": "Bearer"},
-            )
-            await response(scope, receive, send)
-
-    def _is_known(self, scope: Scope) -> bool:
-        given = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(given) != 1:
-            return False
-        scheme, _, token = given[0].partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token, self._token)

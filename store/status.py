@@ -8,8 +8,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 import aiohttp
-from rich.console import Console, RenderableType
-from rich.live import Live
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -30,24 +29,25 @@ class HubSilent(OneLineError):
 async def show(url: str, token: str | None, *, every_seconds: float | None = None, as_json: bool = False) -> None:
     """Print a hub's status once, or every ``every_seconds``. Raises HubSilent, but on a screen that goes on."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    console = Console()
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=30)) as session:
-        status = await ask(session, url.rstrip("/"))
-        if every_seconds is None or as_json:
-            while True:
-                print(json.dumps(status, ensure_ascii=False), flush=True) if as_json else Console().print(table(status))
-                if every_seconds is None:
-                    return
-                await asyncio.sleep(every_seconds)
+        while True:
+            try:
                 status = await ask(session, url.rstrip("/"))
-        with Live(table(status), screen=True, auto_refresh=False) as live:
-            while True:
-                await asyncio.sleep(every_seconds)
-                shown: RenderableType
-                try:
-                    shown = table(await ask(session, url.rstrip("/")))
-                except HubSilent as silence:
-                    shown = Text(str(silence), "red")
-                live.update(shown, refresh=True)
+                shown = json.dumps(status, ensure_ascii=False) if as_json else table(status)
+            except HubSilent as silence:
+                if every_seconds is None or as_json:
+                    raise
+                shown = Text(str(silence), "red")
+            if as_json:
+                print(shown, flush=True)
+            else:
+                if every_seconds is not None:
+                    console.clear()
+                console.print(shown)
+            if every_seconds is None:
+                return
+            await asyncio.sleep(every_seconds)
 
 
 async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
@@ -65,31 +65,26 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
         closed = (await search("rollouts", status_in=["succeeded", "failed"], **newest))[0]["items"]
         retried = (await search("rollouts", status_in=["requeuing"], limit=_RECENT_GAMES))[0]["items"]
         answer, now = await search("workers")
-        return summary(root, games, played, closed, retried, answer["items"], now)
+        return {"url": root, "games": games, **summary(played, closed, retried, answer["items"], now)}
     except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as error:
         if getattr(error, "status", None) == 401:
             raise HubSilent(f"the hub at {root} does not accept the token: set AGL_TOKEN, or --token-file") from None
         raise HubSilent(f"no hub answers at {root}: {printable(str(error)) or type(error).__name__}") from error
 
 
-def summary(root: str, games: dict, played: list, closed: list, retried: list, workers: list, now: float) -> dict:
+def summary(played: list, closed: list, retried: list, workers: list, now: float) -> dict[str, Any]:
     """Of a hub's answers. now: the hub's clock. Texts of others have lost their escape codes."""
     since = max(now - _RECENT_SECONDS, closed[-1]["end_time"] if len(closed) == _RECENT_GAMES else 0.0)
     recent = sum(one["status"] == "succeeded" and one["end_time"] >= since for one in closed)
-    heard = {one["worker_id"]: max(filter(None, map(one.get, _HEARD)), default=0.0) for one in workers}
-    seconds = {
-        printable(one["rollout_id"]): max(now - (one.get("attempt") or {}).get("start_time", now), 0.0)
-        for one in played
-    }
-    oldest = max(seconds, key=seconds.__getitem__, default=None)
+    attempts = [one.get("attempt") or {} for one in played]
+    starts = [(attempt["start_time"], printable(attempt["rollout_id"])) for attempt in attempts if attempt]
+    heard = [(one["worker_id"], max(filter(None, map(one.get, _HEARD)), default=0.0)) for one in workers]
     return {
-        "url": root,
-        "games": games,
         "games_per_minute": recent / max(now - since, 1.0) * 60,
-        "runners": Counter(_machine(name) for name, last in heard.items() if now - last < _SILENT_SECONDS),
-        "playing": Counter(_machine((one.get("attempt") or {}).get("worker_id")) for one in played),
+        "runners": Counter(_machine(name) for name, last in heard if now - last < _SILENT_SECONDS),
+        "playing": Counter(_machine(attempt.get("worker_id")) for attempt in attempts),
         "policies": Counter(printable(one["resources_id"] or "(none)") for one in played),
-        "oldest": None if oldest is None else {"rollout_id": oldest, "seconds": seconds[oldest]},
+        "oldest": {game: max(now - start, 0.0) for start, game in sorted(starts)[:1]},
         "errors": Counter(map(_kind, [*retried, *(one for one in closed if one["status"] == "failed")])),
     }
 
@@ -107,10 +102,8 @@ def _kind(rollout: dict) -> str:
 
 def table(status: dict[str, Any]) -> Table:
     """The status for a terminal."""
-    shown = Table("", "what", "number", title=f"{status['url']}: {status['games_per_minute']:.1f} games/min")
-    for part in ("games", "runners", "playing", "policies", "errors"):
-        for name, number in sorted(status[part].items(), key=lambda one: -one[1] if part != "games" else 0):
-            shown.add_row(part, Text(name), str(number))
-    if status["oldest"]:
-        shown.add_row("oldest", status["oldest"]["rollout_id"], f"{status['oldest']['seconds']:.0f} s")
+    shown = Table("", "what", "", title=f"{status['url']}: {status['games_per_minute']:.1f} games/min")
+    for part in ("games", "runners", "playing", "policies", "errors", "oldest"):
+        for name, number in status[part].items():
+            shown.add_row(part, Text(name), f"{number:.0f} s" if part == "oldest" else str(number))
     return shown

@@ -9,10 +9,10 @@ roles, asked beside the game, tell how well a player listens: arXiv 2502.06060.
 """
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 from algo.evaluation.statistics import Estimate, Frozen, mean_by_cluster
 from configs.roles_and_decks import DECKS, Role, Side
@@ -20,7 +20,6 @@ from store.werewolf_study import Chances, StudySpan
 
 LEAST = 1e-4
 """What counts at least as the chance of what was true: one certain error is not to drown everything else."""
-_BINS = 10
 
 Source = Literal["own", "exact", "deaf", "deck"]
 
@@ -31,6 +30,11 @@ class Given(Frozen):
 
     wolf: tuple[float, ...]
     log_loss: float
+
+    @classmethod
+    def of(cls, chances: Chances, truth: Mapping[int, Role]) -> Self:
+        losses = [-math.log(max(chances[seat].get(role.value, 0.0), LEAST)) for seat, role in truth.items()]
+        return cls(wolf=tuple(wolf_chance(chances[seat]) for seat in truth), log_loss=fmean(losses))
 
 
 class ProbedAnswer(Frozen):
@@ -102,17 +106,18 @@ class BeliefReport(Frozen):
 def probed_answers(note: StudySpan, preset: str, roles: Mapping[int, Role]) -> Iterator[ProbedAnswer]:
     """The answers before votes of one game, of seats that could be asked. roles: of all seats."""
     for belief in note.beliefs:
-        if belief.beliefs is None or belief.moment != "vote":
-            continue
-        truth = {seat: roles[seat] for seat in belief.beliefs}
-        deck = deck_chances(DECKS[preset], belief.seat, roles, truth)
-        sources = {"own": belief.beliefs, "exact": belief.ceiling, "deaf": belief.deaf, "deck": deck}
-        yield ProbedAnswer(
-            seat=belief.seat,
-            wolves=tuple(role.side is Side.WOLF for role in truth.values()),
-            mass=belief.mass,
-            **{name: _given(chances, truth) for name, chances in sources.items()},
-        )
+        if belief.beliefs is not None and belief.moment == "vote":
+            truth = {seat: roles[seat] for seat in belief.beliefs}
+            deck = deck_chances(DECKS[preset], belief.seat, roles, truth)
+            yield ProbedAnswer(
+                seat=belief.seat,
+                wolves=tuple(role.side is Side.WOLF for role in truth.values()),
+                mass=belief.mass,
+                own=Given.of(belief.beliefs, truth),
+                exact=Given.of(belief.ceiling, truth),
+                deaf=Given.of(belief.deaf, truth),
+                deck=Given.of(deck, truth),
+            )
 
 
 def belief_report(answers: Sequence[tuple[int, ProbedAnswer]], seed: int) -> BeliefReport | None:
@@ -125,36 +130,33 @@ def belief_report(answers: Sequence[tuple[int, ProbedAnswer]], seed: int) -> Bel
 
 
 def _scores(answers: Sequence[tuple[int, ProbedAnswer]], source: Source, seed: int) -> BeliefScores:
-    def mean(scores: Sequence[tuple[int, float]]) -> Estimate:
-        return mean_by_cluster([deal for deal, _ in scores], [score for _, score in scores], seed)
-
-    ranked = [(deal, area_under_curve(answer.pairs(source))) for deal, answer in answers]
-    ranked = [(deal, area) for deal, area in ranked if area is not None]
+    deals = [deal for deal, _ in answers]
+    areas = [(deal, area_under_curve(answer.pairs(source))) for deal, answer in answers]
+    ranked = [(deal, area) for deal, area in areas if area is not None]
     bins = calibration(pair for _, answer in answers for pair in answer.pairs(source))
-    seats = sum(each.seats for each in bins)
+    errors = sum(each.seats * abs(each.said - each.true) for each in bins)
     return BeliefScores(
         answers=len(answers),
-        brier=mean([(deal, answer.squared_error(source)) for deal, answer in answers]),
-        log_loss=mean([(deal, getattr(answer, source).log_loss) for deal, answer in answers]),
-        auc=mean(ranked) if ranked else None,
+        brier=mean_by_cluster(deals, [answer.squared_error(source) for _, answer in answers], seed),
+        log_loss=mean_by_cluster(deals, [getattr(answer, source).log_loss for _, answer in answers], seed),
+        auc=mean_by_cluster([deal for deal, _ in ranked], [area for _, area in ranked], seed) if ranked else None,
         calibration=bins,
-        calibration_error=sum(each.seats * abs(each.said - each.true) for each in bins) / seats,
+        calibration_error=errors / sum(each.seats for each in bins),
     )
 
 
-def area_under_curve(pairs: Iterable[tuple[float, bool]]) -> float | None:
+def area_under_curve(pairs: Sequence[tuple[float, bool]]) -> float | None:
     """Share of pairs of a wolf and another in which the wolf was given more, ties half; None without pairs."""
-    given = list(pairs)
-    wolves, others = ([chance for chance, is_wolf in given if is_wolf == wanted] for wanted in (True, False))
+    wolves, others = ([chance for chance, is_wolf in pairs if is_wolf == wanted] for wanted in (True, False))
     found = [(wolf > other) + 0.5 * (wolf == other) for wolf in wolves for other in others]
     return fmean(found) if found else None
 
 
 def calibration(pairs: Iterable[tuple[float, bool]]) -> tuple[CalibrationBin, ...]:
     """By tenths of the chance given, ascending; tenths without seats are left out."""
-    bins: dict[int, list[tuple[float, bool]]] = {}
+    bins: defaultdict[int, list[tuple[float, bool]]] = defaultdict(list)
     for chance, is_wolf in pairs:
-        bins.setdefault(min(int(chance * _BINS), _BINS - 1), []).append((chance, is_wolf))
+        bins[min(int(chance * 10), 9)].append((chance, is_wolf))
     return tuple(
         CalibrationBin(seats=len(of_bin), said=fmean(s for s, _ in of_bin), true=fmean(w for _, w in of_bin))
         for _, of_bin in sorted(bins.items())
@@ -179,10 +181,3 @@ def deck_chances(deck: Sequence[Role], seat: int, roles: Mapping[int, Role], tar
 def wolf_chance(of_role: Mapping[str, float]) -> float:
     """How likely one of the wolves' roles."""
     return sum(chance for role, chance in of_role.items() if Role(role).side is Side.WOLF)
-
-
-def _given(chances: Chances, truth: Mapping[int, Role]) -> Given:
-    return Given(
-        wolf=tuple(wolf_chance(chances[seat]) for seat in truth),
-        log_loss=fmean(-math.log(max(chances[seat].get(role.value, 0.0), LEAST)) for seat, role in truth.items()),
-    )

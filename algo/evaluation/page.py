@@ -97,6 +97,18 @@ def wide_console() -> Console:
     return console
 
 
+def cells(*values: Estimate | float | str | None, digits: int = 0) -> tuple[str, ...]:
+    """Of a row. Estimates are of shares; digits: of their per cents."""
+    return tuple(
+        share_text(value, digits)
+        if value is None or isinstance(value, Estimate)
+        else f"{value:.1f}"
+        if isinstance(value, float)
+        else str(value)
+        for value in values
+    )
+
+
 def share_text(estimate: Estimate | None, digits: int = 0) -> str:
     """ "62 % (41–80)", or a dash."""
     return _text(estimate, 100, f".{digits}f", " % ({}–{})")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from algo.evaluation.figures import Score
 from algo.evaluation.games import GameRow
-from algo.evaluation.page import Table, share_text
+from algo.evaluation.page import Table, cells
 from algo.evaluation.record import Record
 from algo.evaluation.statistics import Frozen
 from algo.machine.whole_files import write_whole
@@ -51,10 +51,7 @@ class PeopleScores(Frozen):
     def table(self) -> Table:
         """For a terminal."""
         rows = [
-            (
-                one.label,
-                *(text for score in one.by_side.values() for text in (share_text(score.win_rate), str(score.games))),
-            )
+            cells(one.label, *(cell for score in one.by_side.values() for cell in (score.win_rate, score.games)))
             for one in self.against
         ]
         head = ("people against", "as wolves", "games", "as good", "games")

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from algo.evaluation.actions import OF_VOTES
-from algo.evaluation.figures import AMONG, Among, Figures, differences, figures_of
+from algo.evaluation.figures import AMONG, Among, Figures, Score, differences, figures_of
 from algo.evaluation.games import GameEvaluation, GameRow, Sample
-from algo.evaluation.page import Page, Section, Table, counts_text, share_text, signed_text, value_text
+from algo.evaluation.page import Page, Section, Table, cells, counts_text, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Record
 from algo.evaluation.statistics import wilson_interval
 
@@ -30,19 +30,12 @@ def write_page(run_dir: Path) -> Path:
 def page_of(title: str, evaluations: Sequence[GameEvaluation]) -> Page:
     """The page. evaluations: in their order, at least one; tables and transcripts are of the last."""
     last, header = evaluations[-1], evaluations[-1].header
-    overview = [
-        (
-            evaluation.header.label,
-            evaluation.header.player,
-            share_text(found.all_games.win_rate),
-            str(found.games),
-            str(evaluation.not_finished),
-            share_text(found.conduct["both"].invalid_replies),
-            signed_text(found.strength),
-        )
-        for evaluation in evaluations
-        for found in [figures_of(evaluation)]
-    ]
+    overview = []
+    for one in evaluations:
+        found, of = figures_of(one), one.header
+        invalid = found.conduct["both"].invalid_replies
+        games = cells(of.player, found.all_games.win_rate, found.games, one.not_finished, invalid)
+        overview.append((of.label, *games, signed_text(found.strength)))
     head = ("evaluation", "policy", "win rate", "games", "not finished", "unusable replies", "strength")
     comparable = [other for other in evaluations[:-1] if other.header.digest == header.digest]
     compared = [Table("Over all opponents", head, overview), *(difference_table(last, other) for other in comparable)]
@@ -89,115 +82,62 @@ def tables_of(evaluation: GameEvaluation) -> Iterator[Table]:
             suffix = f"; {figures.games} games ({_AMONG_NAMES[among]})"
             yield from (replace(table, caption=table.caption + suffix) for table in _tables(figures))
     reasons = dict.fromkeys([*evaluation.failures, *evaluation.retried])
-    counts = [(each, str(evaluation.failures.get(each, 0)), str(evaluation.retried.get(each, 0))) for each in reasons]
+    counts = [cells(each, evaluation.failures.get(each, 0), evaluation.retried.get(each, 0)) for each in reasons]
     yield Table("Failures", ("reason", "games failed", "attempts repeated"), counts)
 
 
 def _tables(figures: Figures) -> Iterator[Table]:
-    scores = [
-        (where, score, "" if score is not against.both_sides else str(against.not_finished))
-        for opponent, against in figures.opponents.items()
-        for where, score in (
-            *((f"{side} against {opponent}", score) for side, score in against.by_side.items()),
-            (f"both sides against {opponent}", against.both_sides),
-        )
-    ]
-    scores += [
-        (f"{side}, in a single seat among mixed players", score, "") for side, score in figures.single_seats.items()
-    ]
-    yield Table(
-        "Win rates",
-        ("policy", "games won", "the reference in its place", "points between them", "games", "draws", "not finished"),
-        [
-            (
-                where,
-                share_text(score.win_rate),
-                *(
-                    (share_text(score.reference), signed_text(score.difference, 100, 0))
-                    if score.reference
-                    else ("", "")
-                ),
-                str(score.games),
-                str(score.draws),
-                missing,
-            )
-            for where, score, missing in scores
-        ],
-    )
+    scores: list[tuple[str, Score, int | str]] = []
+    for opponent, against in figures.opponents.items():
+        scores += [(f"{side} against {opponent}", score, "") for side, score in against.by_side.items()]
+        scores.append((f"both sides against {opponent}", against.both_sides, against.not_finished))
+    scores += [(f"{side}, in a single seat among mixed players", one, "") for side, one in figures.single_seats.items()]
+    rows = []
+    for where, score, missing in scores:
+        beside = (share_text(score.reference), signed_text(score.difference, 100, 0)) if score.reference else ("", "")
+        rows.append(cells(where, score.win_rate, *beside, score.games, score.draws, missing))
+    reference = ("the reference in its place", "points between them")
+    yield Table("Win rates", ("policy", "games won", *reference, "games", "draws", "not finished"), rows)
     yield cell_table(figures)
     if fit := figures.strengths:
-        yield Table(
-            f"Strengths in log-odds by one fit (Bradley-Terry), {fit.reference} is 0",
-            ("player", "overall", "as the wolves", "as the good side"),
-            [
-                *(
-                    (name, *(signed_text(of[name]) for of in (fit.players, fit.as_wolf, fit.as_good)))
-                    for name in fit.players
-                ),
-                *(
-                    (f"policy as {role}, beyond its side", signed_text(more), "", "")
-                    for role, more in fit.roles.items()
-                ),
-                ("the good side between equals", signed_text(fit.advantage), "", ""),
-            ],
+        of_sides = (fit.players, fit.as_wolf, fit.as_good)
+        rows = [(name, *(signed_text(of[name]) for of in of_sides)) for name in fit.players]
+        rows += [(f"policy as {role}, beyond its side", signed_text(more), "", "") for role, more in fit.roles.items()]
+        rows.append(("the good side between equals", signed_text(fit.advantage), "", ""))
+        caption = f"Strengths in log-odds by one fit (Bradley-Terry), {fit.reference} is 0"
+        yield Table(caption, ("player", "overall", "as the wolves", "as the good side"), rows)
+    rows = [
+        cells(
+            side, of.turns, of.invalid_replies, of.defaulted_decisions, of.games_with_leak, of.days, of.turns_per_game
         )
-    yield Table(
-        "Conduct of the policy",
-        ("side", "replies", "unusable", "decided by default", "games with an identity leak", "days", "replies a game"),
-        [
-            (
-                side,
-                str(conduct.turns),
-                share_text(conduct.invalid_replies),
-                str(conduct.defaulted_decisions),
-                share_text(conduct.games_with_leak),
-                f"{conduct.days:.1f}",
-                f"{conduct.turns_per_game:.1f}",
-            )
-            for side, conduct in figures.conduct.items()
-            if conduct.turns
-        ],
-    )
+        for side, of in figures.conduct.items()
+        if of.turns
+    ]
+    head = ("replies", "unusable", "decided by default", "games with an identity leak", "days", "replies a game")
+    yield Table("Conduct of the policy", ("side", *head), rows)
     votes, others = [], []
     for actions in figures.actions:
         name = f"{actions.player}, {actions.side}"
         if cast := actions.counts.get("votes"):
-            votes.append((name, *(share_text(actions.shares.get(what)) for what in OF_VOTES), counts_text(cast)))
+            votes.append(cells(name, *(actions.shares.get(what) for what in OF_VOTES), counts_text(cast)))
         told = {what: share_text(share) for what, share in actions.shares.items() if what not in OF_VOTES}
         told |= {what: counts_text(counts) for what, counts in actions.counts.items() if what != "votes"}
         others += [(name, what, text) for what, text in told.items()]
-    yield Table(
-        "Votes to exile; odds of a wolf are an expert's, of what was public",
-        ("player and side", *OF_VOTES, "all votes"),
-        votes,
-    )
+    caption = "Votes to exile; odds of a wolf are an expert's, of what was public"
+    yield Table(caption, ("player and side", *OF_VOTES, "all votes"), votes)
     yield Table("What seats did", ("player and side", "", ""), others)
     beliefs, bins = [], []
     for player, report in figures.beliefs.items():
-        for name, scores in (
-            ("", report.own),
-            (": exact odds", report.exact),
-            (": deaf", report.deaf),
-            (": the deck", report.deck),
-        ):
-            values = (value_text(each) for each in (scores.brier, scores.log_loss, scores.auc))
+        bounds = {"": report.own, ": exact odds": report.exact, ": deaf": report.deaf, ": the deck": report.deck}
+        for name, scores_of in bounds.items():
+            values = (value_text(each) for each in (scores_of.brier, scores_of.log_loss, scores_of.auc))
             own = ("" if name or each is None else f"{each:.3f}" for each in (report.listened, report.mass))
-            beliefs.append((player + name, str(scores.answers), *values, f"{scores.calibration_error:.3f}", *own))
+            error = f"{scores_of.calibration_error:.3f}"
+            beliefs.append((player + name, str(scores_of.answers), *values, error, *own))
         bins += [(player, f"{one.said:.2f}", f"{one.true:.2f}", str(one.seats)) for one in report.own.calibration]
-    yield Table(
-        "Beliefs before votes, beside the expert's odds with and without what was said",
-        (
-            "good seats of",
-            "answers",
-            "Brier score",
-            "log loss",
-            "AUC",
-            "calibration error",
-            "listened",
-            "mass on roles",
-        ),
-        beliefs,
-    )
+    head = ("answers", "Brier score", "log loss", "AUC", "calibration error", "listened", "mass on roles")
+    caption = "Beliefs before votes, beside the expert's odds with and without what was said"
+    yield Table(caption, ("good seats of", *head), beliefs)
     yield Table("Calibration", ("good seats of", "said to be a wolf", "are wolves", "seats"), bins)
 
 

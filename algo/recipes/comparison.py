@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from algo.evaluation.figures import games_of
-from algo.evaluation.page import Table, share_text, signed_text, value_text
+from algo.evaluation.page import Table, cells, signed_text, value_text
 from algo.evaluation.statistics import Estimate, mean_by_cluster
 from algo.recipes.report import SIDE_TITLES, change_of, judged
 from algo.recipes.results import RecipeRun
@@ -16,22 +16,22 @@ _OF_THE_PLACE = ("run.name", "run.dir", "run.seed", "model.path", "store.url", "
 
 def comparison_table(runs: Sequence[RecipeRun]) -> Table:
     """Runs beside the first: what settings they changed, and what that did on the deals or tasks of both, by seed."""
-    rows: list[list[str]] = []
+    rows: list[tuple[str, ...]] = []
     first = runs[0]
     for run in runs:
         changed = _changed(run, first)
         if first.agents:
             rewards = [change.after for _, change, _ in judged(run)]
-            rows.append([run.opened.directory.name, ", ".join(map(value_text, rewards)), changed])
+            rows.append((run.opened.directory.name, ", ".join(map(value_text, rewards)), changed))
             continue
         together, *by_seed = (
             change_of(seeds, first.sides[0], first.opponent)
             for seeds in (run.complete, *((one,) for one in run.complete))
         )
         difference = "" if run is first else signed_text(_difference(run, first), 100, 1)
-        rates = (share_text(together.before, 1), share_text(together.after, 1))
-        after = ", ".join(share_text(change.after, 1) for change in by_seed)
-        rows.append([run.opened.directory.name, *rates, difference, after, changed])
+        after = ", ".join(cells(*(change.after for change in by_seed), digits=1))
+        name = run.opened.directory.name
+        rows.append(cells(name, together.before, together.after, difference, after, changed, digits=1))
     if first.agents:
         return Table("Mean reward after training, by seed", ("run", "after", "settings"), rows)
     head = ("run", "before", "after", "points from the first", "after, by seed", "settings")

@@ -12,7 +12,7 @@ from algo.agents.evaluate import figures_of as agent_figures
 from algo.evaluation.charts import Chart, draw
 from algo.evaluation.figures import Score, conduct_of, figures_of, games_of
 from algo.evaluation.games import GameEvaluation, GameRow
-from algo.evaluation.page import Page, Picture, Section, Table, share_text, signed_text
+from algo.evaluation.page import Page, Picture, Section, Table, cells, signed_text
 from algo.evaluation.record import Evaluation
 from algo.evaluation.report import cell_table, difference_table, sample_text, tables_of
 from algo.evaluation.statistics import Estimate, paired_difference
@@ -182,16 +182,10 @@ def _changes_table(run: RecipeRun) -> Table:
         place = _in_its_place(run, side)
         for name, seeds in run.groups():
             change = change_of(seeds, side, run.opponent)
-            rows.append(
-                (
-                    f"{side}{'' if side in run.sides else ' (not trained)'}, {name}",
-                    share_text(change.before, 1),
-                    share_text(change.after, 1),
-                    signed_text(change.gain, 100, 1),
-                    share_text(place, 1),
-                    " → ".join(share_text(share, 1) for share in change.flaws["unusable replies"]),
-                )
-            )
+            who = f"{side}{'' if side in run.sides else ' (not trained)'}, {name}"
+            gained = signed_text(change.gain, 100, 1)
+            unusable = " → ".join(cells(*change.flaws["unusable replies"], digits=1))
+            rows.append(cells(who, change.before, change.after, gained, place, unusable, digits=1))
     head = ("as", "before", "after", "points, deal by deal", f"{run.opponent} in its place", "unusable replies")
     return Table(f"Games won against {run.opponent} on held-out deals, with 95 % intervals", head, rows)
 

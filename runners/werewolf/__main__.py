@@ -55,7 +55,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     add_web_command(commands)
     options = parser.parse_args(arguments)
     if "run" not in options:
-        _check_dry_run(parser, options)
+        if options.dry_run and options.processes > 1:
+            parser.error("--processes: not with --dry-run, which plays one game")
+        if bool(options.endpoint) != bool(options.model):
+            parser.error("--endpoint and --model go together: a server, and the name of its model")
         try:
             options.keys = ApiKeys.read(options.api_key, options.api_keys)
         except (OSError, ValueError) as error:
@@ -87,20 +90,6 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--reply-tokens", type=positive, metavar="N", help="most tokens sampled for one reply (default: 256)"
     )
-
-
-def _check_dry_run(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    of_endpoint = {"model", "temperature", "thinking"}
-    of_dry_run = {"endpoint", "preset", "seed", "players", "context_tokens", "reply_tokens", *of_endpoint}
-    given = {name for name in of_dry_run if getattr(options, name) not in (None, False)}
-    misplaced = given if not options.dry_run else set() if options.endpoint else given & of_endpoint
-    if misplaced:
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(misplaced))
-        parser.error(f"{flags}: only with {'--endpoint' if options.dry_run else '--dry-run'}")
-    if options.dry_run and options.processes > 1:
-        parser.error("--processes: not with --dry-run, which plays one game")
-    if options.endpoint and not options.model:
-        parser.error("--endpoint needs --model: the name under which the server serves the model")
 
 
 def open_play(options: argparse.Namespace, client):

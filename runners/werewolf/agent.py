@@ -27,7 +27,7 @@ from runners.werewolf.seating import who_plays
 from runners.werewolf.table import play_game
 from store.client import PatientStoreClient
 from store.printable import printable
-from store.schema import TRAINED_POLICY, ChatEndpoint, PolicyResources
+from store.schema import TRAINED_POLICY, PolicyResources
 from store.werewolf import GameTask, ResultSpan
 
 
@@ -50,7 +50,6 @@ class WerewolfGames:
     ):
         self.policies = Policies(addresses, tokenizer, policy_patience_seconds)
         self._api_models = ApiModels(keys, addresses)
-        self._judges: dict[ChatEndpoint, Judge] = {}
 
     async def play(
         self,
@@ -108,7 +107,7 @@ class WerewolfGames:
             prompt = system_prompt(preset, seat, role, resources.prompt_templates)
             return DemonstratingPlayer(player, tokens, task.limits, prompt)
 
-        judge = None if resources.judge is None else self._judge_at(resources.judge)
+        judge = None if resources.judge is None else Judge(self._api_models.get(resources.judge))
         learners = {
             seat: policy for seat, policy in policies.items() if policy is not None and names[seat] == TRAINED_POLICY
         }
@@ -132,11 +131,6 @@ class WerewolfGames:
         """Close the connections to the policy's servers and to the other models."""
         await self.policies.close()
         await self._api_models.close()
-
-    def _judge_at(self, endpoint: ChatEndpoint) -> Judge:
-        if endpoint not in self._judges:  # one for all games, since it remembers what it has been asked
-            self._judges[endpoint] = Judge(self._api_models.get(endpoint))
-        return self._judges[endpoint]
 
 
 def _policies_of(resources: PolicyResources, seats: Mapping[int, tuple[str, Role]]) -> dict[int, str | None]:

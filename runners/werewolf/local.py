@@ -35,7 +35,7 @@ from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.prompts_zh.names import DECISION_MARKER
 from runners.werewolf.prompts_zh.questions import render_observation, render_reply_error
 from runners.werewolf.prompts_zh.system import system_prompt
-from runners.werewolf.transcript import Transcript
+from runners.werewolf.transcript import game_data, game_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +135,7 @@ def add_play_command(commands: Any) -> None:
         metavar="NAME=VALUE",
         help=f"a rule to play otherwise, may be repeated, e.g. win_rule=parity; names: {', '.join(OPTIONS)}",
     )
-    parser.add_argument(
-        "--view", type=_view, metavar="VIEW", help="what is printed: god (everything, the default) or a seat's number"
-    )
+    parser.add_argument("--view", type=int, metavar="SEAT", help="print what this seat knew (default: everything)")
     parser.add_argument("--format", choices=["text", "json"], default="text", help="of what is printed")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of printing")
     parser.set_defaults(run=play)
@@ -162,11 +160,10 @@ def play(options: argparse.Namespace) -> int:
     except (PersonLeft, KeyboardInterrupt):
         print("\nthe game was left", file=sys.stderr)
         return 130
-    transcript = Transcript.of(game.state, options.view)
     if options.format == "json":
-        written = json.dumps(transcript.as_data(), ensure_ascii=False, indent=1) + "\n"
+        written = json.dumps(game_data(game.state, options.view), ensure_ascii=False, indent=1) + "\n"
     else:
-        written = transcript.as_text()
+        written = game_text(game.state, options.view)
     if options.output is None:
         sys.stdout.write(written)
     else:
@@ -205,11 +202,3 @@ def _rule(text: str) -> tuple[str, object]:
         return name, yaml.safe_load(value)
     except yaml.YAMLError as error:
         raise argparse.ArgumentTypeError(f"the value of {text!r} cannot be read") from error
-
-
-def _view(text: str) -> int | None:
-    if text == "god":
-        return None
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be god or a seat's number, got {text!r}")
-    return int(text)

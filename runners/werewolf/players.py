@@ -23,7 +23,7 @@ from runners.policy.model import AskedPrompt, ContextFull, SampledTurn, TokenExa
 from runners.werewolf.brains import Brain
 from runners.werewolf.brains.expert import ExpertBrain
 from runners.werewolf.brains.odds import role_odds
-from runners.werewolf.game import Action, Decision, Event, Observation, Role
+from runners.werewolf.game import Action, Decision, Event, EventKind, Observation, Role
 from runners.werewolf.language.replies import ReplyError, parse_reply, split_thought
 from runners.werewolf.prompts_zh.names import ROLE_NAMES, seat_name
 from runners.werewolf.prompts_zh.questions import (
@@ -248,27 +248,21 @@ class PolicyPlayer(Player):
         return response
 
     async def _start_afresh(self, question: str) -> tuple[list[ChatMessage], ChatResponse]:
-        """A new conversation that begins with a recap.
+        """A new conversation that begins with a recap, which leaves part of the context to the turns that follow.
 
-        The recap leaves part of the context to the turns that follow, if it can by leaving out words: the oldest
-        speeches' first, and as few as possible. That something was said, and all else that happened, is always told.
+        For that it leaves out players' words: those of earlier days, then all. That something was said, and all else
+        that happened, is always told.
         """
-        # Each number of events that may be told without words: up to a speech, whose line is then the last such.
-        cuts = [0, *(number for number, event in enumerate(self._known, start=1) if event.text)]
-        excess = await self._model.excess(self._recap(cuts[-1], question))
-        if excess > 0:
+        nights = [number for number, event in enumerate(self._known) if event.kind is EventKind.NIGHT_FALLS]
+        for wordless in (0, nights[-1] if nights else 0, len(self._known)):
+            conversation = self._recap(wordless, question)
+            if await self._model.excess(conversation, _RECAP_SHARE) <= 0:
+                break
+        if (excess := await self._model.excess(conversation)) > 0:
             raise CannotPlay(
                 f"{self.name}: not even a recap without what was said fits the context ({excess} tokens too many); "
                 f"raise rollout.context_tokens"
             )
-        fewest, fitting = 0, len(cuts) - 1
-        while fewest < fitting:
-            middle = (fewest + fitting) // 2
-            if await self._model.excess(self._recap(cuts[middle], question), _RECAP_SHARE) > 0:
-                fewest = middle + 1
-            else:
-                fitting = middle
-        conversation = self._recap(cuts[fitting], question)
         return conversation, await self._model(conversation)
 
     def _recap(self, wordless: int, question: str) -> list[ChatMessage]:

@@ -43,7 +43,7 @@ from runners.werewolf.prompts_zh.system import NO_OVERRIDES, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.study.beliefs import BeliefProbes
 from runners.werewolf.study.notes import study_of
-from runners.werewolf.transcript import Transcript, asked_in, event_data
+from runners.werewolf.transcript import asked_in, event_data, game_text
 from runners.werewolf.turn_facts import Speaker, claimed_role, turn_facts
 from store.schema import TRAINED_POLICY
 from store.werewolf import TURN_FACTS, GameTask, Judgement, ResultSpan, SeatResult, TurnSpan, encode_events
@@ -96,7 +96,7 @@ async def play_game(
         for seat, role in roles.items()
     }
     probes = None if task.study is None else BeliefProbes(task.study, players)
-    with nullcontext() if judge is None else closing(judge.new_game()) as judged:
+    with nullcontext() if judge is None else closing(JudgedGame(judge)) as judged:
         table = _Table(task, policy_version, seats, on_turn, judged)
         announced = 0
         async with table.public_hub, table.wolf_hub:
@@ -277,7 +277,7 @@ class _Table:
             days=state.day,
             turns=sum(len(seat.facts) for seat in self._seats.values()),
             seats=tuple(_seat_result(number, seat, result) for number, seat in self._seats.items()),
-            transcript=Transcript.of(state).as_text(),
+            transcript=game_text(state),
             judgements=judgements,
             judge_asked=0 if self._judged is None else self._judged.asked,
             events=self._new_events(state),

@@ -1,11 +1,11 @@
 """A whole game as readable Chinese or as JSON data, with every secret or as one seat knew it."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from runners.werewolf.game import Decision, Event, EventKind, GameState, Preset, Result, Role, pending
+from runners.werewolf.game import Decision, Event, EventKind, GameState, Role, pending
 from runners.werewolf.game.rules import PHASES
 from runners.werewolf.prompts_zh.names import RESULT_NAMES, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.record import render_event, render_events
@@ -17,72 +17,48 @@ _HEADINGS = {EventKind.NIGHT_FALLS: "夜", EventKind.DAY_BREAKS: "天"}
 _TOLD_BY_HEADINGS = (EventKind.GAME_START, EventKind.ROLE_DEALT, EventKind.WOLF_TEAM, EventKind.GAME_OVER)
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """What is told of a game.
+def game_text(state: GameState, viewer: int | None = None) -> str:
+    """Roles, then every event night by night and day by day, then the result, as a seat knew them.
 
-    events: those told, oldest first. viewer: the seat whose view it is; None for the god view (上帝视角).
-    result: None for a game cut short.
+    viewer: None for the god view (上帝视角), in which events that not all seats learned of are marked with who did.
     """
-
-    preset: Preset
-    seed: int
-    events: tuple[Event, ...]
-    result: Result | None
-    viewer: int | None = None
-
-    @classmethod
-    def of(cls, state: GameState, viewer: int | None = None) -> "Transcript":
-        """The game so far, as ``viewer`` may know it or with everything. ValueError for a seat that does not exist."""
-        if viewer is not None and viewer not in state.preset.seats:
-            raise ValueError(f"preset {state.preset.name!r} has seats 1 to {len(state.preset.seats)}, not {viewer}")
-        events = tuple(event for event in state.events if viewer is None or event.visible_to(viewer))
-        return cls(state.preset, state.seed, events, state.result, viewer)
-
-    def as_text(self) -> str:
-        """Roles, then every event night by night and day by day, then the result.
-
-        In god view, events that not all seats learned of are marked with those that did.
-        """
-        view = "上帝视角" if self.viewer is None else f"{seat_name(self.viewer)}视角"
-        lines = [f"# {self.preset.name}，种子{self.seed}，{view}", "", "## 身份", *self._roles()]
-        # Votes of one ballot stand together, and are told on one line.
-        for (kind, _), group in groupby(self.events, key=lambda event: (event.kind, event.audience)):
-            events = tuple(group)
-            if kind in _HEADINGS:
-                lines += ["", f"## 第{events[0].day}{_HEADINGS[kind]}"]
-            elif kind not in _TOLD_BY_HEADINGS:
-                lines += [line + self._audience(events[0]) for line in render_events(events).splitlines()]
-        lines += ["", f"## 结果：{'未结束' if self.result is None else RESULT_NAMES[self.result]}", ""]
-        return "\n".join(lines)
-
-    def as_data(self) -> dict[str, Any]:
-        """The same for programs, JSON only: the rules, the events with their audiences, the result."""
-        rules = asdict(self.preset)
-        return {
-            "preset": rules.pop("name"),
-            "rules": rules,
-            "seed": self.seed,
-            "viewer": self.viewer,
-            "roles": {str(event.seat): event.data["role"] for event in self._deals()},
-            "events": [event_data(event) for event in self.events],
-            "result": None if self.result is None else self.result.value,
-        }
-
-    def _deals(self) -> Iterable[Event]:
-        return (event for event in self.events if event.kind is EventKind.ROLE_DEALT)
-
-    def _roles(self) -> Iterable[str]:
-        for event in self._deals():
+    view = "上帝视角" if viewer is None else f"{seat_name(viewer)}视角"
+    lines = [f"# {state.preset.name}，种子{state.seed}，{view}", "", "## 身份"]
+    known = _known(state, viewer)
+    for event in known:
+        if event.kind is EventKind.ROLE_DEALT:
             role = Role(event.data["role"])
-            yield f"{seat_name(event.seat)}　{ROLE_NAMES[role]}（{SIDE_NAMES[role.side]}）"
-        if self.viewer is not None:
-            yield from (render_event(event) for event in self.events if event.kind is EventKind.WOLF_TEAM)
+            lines.append(f"{seat_name(event.seat)}　{ROLE_NAMES[role]}（{SIDE_NAMES[role.side]}）")
+        elif event.kind is EventKind.WOLF_TEAM and viewer is not None:
+            lines.append(render_event(event))
+    # Votes of one ballot stand together, and are told on one line.
+    for (kind, audience), group in groupby(known, key=lambda event: (event.kind, event.audience)):
+        events = tuple(group)
+        if kind in _HEADINGS:
+            lines += ["", f"## 第{events[0].day}{_HEADINGS[kind]}"]
+        elif kind not in _TOLD_BY_HEADINGS:
+            secret = audience is not None and viewer is None
+            known_to = f"　（仅{'、'.join(map(seat_name, sorted(audience)))}知道）" if secret else ""
+            lines += [line + known_to for line in render_events(events).splitlines()]
+    return "\n".join([*lines, "", f"## 结果：{RESULT_NAMES.get(state.result, '未结束')}", ""])
 
-    def _audience(self, event: Event) -> str:
-        if event.audience is None or self.viewer is not None:
-            return ""
-        return f"　（仅{'、'.join(seat_name(seat) for seat in sorted(event.audience))}知道）"
+
+def game_data(state: GameState, viewer: int | None = None) -> dict[str, Any]:
+    """The same for programs, JSON only: the rules, the events with their audiences, the result."""
+    rules, known = asdict(state.preset), _known(state, viewer)
+    return {
+        "preset": rules.pop("name"),
+        "rules": rules,
+        "seed": state.seed,
+        "viewer": viewer,
+        "roles": {str(event.seat): event.data["role"] for event in known if event.kind is EventKind.ROLE_DEALT},
+        "events": [event_data(event) for event in known],
+        "result": None if state.result is None else state.result.value,
+    }
+
+
+def _known(state: GameState, viewer: int | None) -> list[Event]:
+    return [event for event in state.events if viewer is None or event.visible_to(viewer)]
 
 
 def asked_in(state: GameState) -> "list[Asked]":

@@ -8,6 +8,7 @@ import zlib
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -28,24 +29,23 @@ _MOST_JSON_VALUES_OF = {"/v1/agl/spans": 500_000, "/v1/agl/queues/rollouts/enque
 _HELD_REQUESTS = 4
 """Requests that have not come in whole may hold as much memory together as this many of the largest."""
 
-_BODY_SECONDS = 60.0
+_SECONDS = 60.0
 
 
 class LimitedBody:
     """ASGI middleware: hands a request on with its whole body, unpacked if it is gzip, or refuses it.
 
-    413: it is larger than ``largest_bytes`` allows, or has too many JSON values. 408: it did not come within
-    ``seconds``. 503: too much of other requests is on its way. 400: it is not the gzip that it says it is.
+    413: it is larger than ``largest_bytes`` allows, or has too many JSON values. 408: it did not come within a minute.
+    503: too much of other requests is on its way. 400: it is not the gzip that it says it is.
     """
 
-    def __init__(self, app: ASGIApp, largest_bytes: int, seconds: float = _BODY_SECONDS):
+    def __init__(self, app: ASGIApp, largest_bytes: int):
         self._app = app
         self._largest = largest_bytes
-        self._seconds = seconds
         self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        headers = Headers(scope=scope)
         if not ("content-length" in headers or "transfer-encoding" in headers):
             await self._app(scope, receive, send)
             return
@@ -66,49 +66,43 @@ class LimitedBody:
 
     async def _whole(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Scope, bytes]:
         """The request without its gzip, and its body. Raises HTTPException."""
-        largest = self._largest if _is_protobuf(headers) else self._largest // _JSON_SHARE
+        is_protobuf = headers.get("content-type", "").partition(";")[0].strip().lower() == "application/x-protobuf"
+        largest = self._largest if is_protobuf else self._largest // _JSON_SHARE
+        announced = headers.get("content-length", "0")
+        if announced.isdecimal() and int(announced) > largest:
+            raise _too_large(largest)
         try:
-            async with asyncio.timeout(self._seconds):
-                body = await self._read(headers, receive, largest)
+            async with asyncio.timeout(_SECONDS):
+                body = await self._read(Request(scope, receive), largest)
         except TimeoutError:
-            raise HTTPException(408, f"no whole body in {self._seconds:.0f} s") from None
+            raise HTTPException(408, f"no whole body in {_SECONDS:.0f} s") from None
+        except ClientDisconnect:
+            raise HTTPException(400, "the connection ended before the request did") from None
         if headers.get("content-encoding", "").strip().lower() == "gzip":
             body = _unpack(body, largest)
             scope = {**scope, "headers": list(scope["headers"])}
             changed = MutableHeaders(scope=scope)
             del changed["content-encoding"]
             changed["content-length"] = str(len(body))
-        if _is_protobuf(headers):
+        if is_protobuf:
             check_otlp_size(body)
         else:
             _check_json_size(body, _MOST_JSON_VALUES_OF.get(scope["path"], _MOST_JSON_VALUES))
         return scope, body
 
-    async def _read(self, headers: Headers, receive: Receive, largest: int) -> bytes:
-        announced = headers.get("content-length", "0")
-        if announced.isdecimal() and int(announced) > largest:
-            raise _too_large(largest)
-        body, more = bytearray(), True
+    async def _read(self, request: Request, largest: int) -> bytes:
+        body = bytearray()
         try:
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise HTTPException(400, "the connection ended before the request did")
-                chunk = message.get("body", b"")
+            async for chunk in request.stream():
                 body += chunk
                 self._held += len(chunk)
                 if len(body) > largest:
                     raise _too_large(largest)
                 if self._held > _HELD_REQUESTS * self._largest:
                     raise HTTPException(503, "too many large requests are on their way; try again")
-                more = message.get("more_body", False)
         finally:
             self._held -= len(body)
         return bytes(body)
-
-
-def _is_protobuf(headers: Headers) -> bool:
-    return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/x-protobuf"
 
 
 def _unpack(body: bytes, largest: int) -> bytes:

@@ -35,8 +35,7 @@ class BoundedHeadProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if self._deadline is None:
-            self._wait_for_head()
+        self._wait_for_head()
 
     def on_headers_complete(self) -> None:
         self._bytes_without_body = 0
@@ -47,13 +46,9 @@ class BoundedHeadProtocol(HttpToolsProtocol):
         self._bytes_without_body = 0
         super().on_body(body)
 
-    def on_message_complete(self) -> None:
-        self._bytes_without_body = 0
-        super().on_message_complete()
-
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        if self.cycle.more_body and self._deadline is None:
+        if self.cycle.more_body:
             self._wait_for_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -61,7 +56,8 @@ class BoundedHeadProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _wait_for_head(self) -> None:
-        self._deadline = self.loop.call_later(_SECONDS, self.transport.abort)
+        if self._deadline is None:
+            self._deadline = self.loop.call_later(_SECONDS, self.transport.abort)
 
     def _stop_waiting(self) -> None:
         if self._deadline is not None:

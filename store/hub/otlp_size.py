@@ -16,8 +16,8 @@ _SMALL_BYTES = 512 * 1024
 
 _MOST_REPEATED_BYTES = 256 * 1024 * 1024
 _TOO_MANY_SPANS = f"a request may have {_MOST_SPANS} spans; send less at a time"
-_TEXTS = {"string_value", "bytes_value"}
-_NUMBERS = {"bool_value", "int_value", "double_value"}
+_TOO_MANY_PARTS = f"a request may have {_MOST_PARTS} attributes, values, events and the like"
+_TEXTS, _NUMBERS = {"string_value", "bytes_value"}, {"bool_value", "int_value", "double_value"}
 
 Message: TypeAlias = dict[int, "Message"]
 """Those fields of a kind of message that are messages themselves, by number."""
@@ -39,44 +39,30 @@ def check_otlp_size(body: bytes) -> None:
     """
     if len(body) <= _SMALL_BYTES:
         return
-    position, end, message = 0, len(body), _REQUEST
-    above: list[tuple[int, Message]] = []
-    parts = spans = 0
-    while True:
+    position = parts = spans = 0
+    inside = [(len(body), _REQUEST)]  # where each message around the position ends, and what kind it is
+    while inside:
+        end, message = inside[-1]
         if position >= end:
-            if position > end:
-                raise HTTPException(400, "it is no OTLP request: a part of it ends after the whole")
-            if not above:
-                return
-            end, message = above.pop()
+            _check(position == end, "it is no OTLP request: a part of it ends after the whole")
+            inside.pop()
             continue
         tag, position = _varint(body, position)
-        match tag & 7:
-            case 0:
-                _, position = _varint(body, position)
-            case 1:
-                position += 8
-            case 5:
-                position += 4
-            case 2:
-                length, position = _varint(body, position)
-                parts += 1
-                if parts > _MOST_PARTS:
-                    raise HTTPException(
-                        400, f"a request may have {_MOST_PARTS} attributes, values, events and the like"
-                    )
-                inner = message.get(tag >> 3)
-                if inner is None:
-                    position += length
-                    continue
-                if inner is _SPAN:
-                    spans += 1
-                    if spans > _MOST_SPANS:
-                        raise HTTPException(400, _TOO_MANY_SPANS)
-                above.append((end, message))
-                end, message = position + length, inner
-            case _:
-                raise HTTPException(400, "it is no OTLP request: it has groups")
+        kind = tag & 7
+        _check(kind in (0, 1, 2, 5), "it is no OTLP request: it has groups")
+        if kind != 2:
+            position = _varint(body, position)[1] if kind == 0 else position + (8 if kind == 1 else 4)
+            continue
+        length, position = _varint(body, position)
+        inner = message.get(tag >> 3)
+        parts += 1
+        spans += inner is _SPAN
+        _check(parts <= _MOST_PARTS, _TOO_MANY_PARTS)
+        _check(spans <= _MOST_SPANS, _TOO_MANY_SPANS)
+        if inner is None:
+            position += length
+        else:
+            inside.append((position + length, inner))
 
 
 def check_values(request: ExportTraceServiceRequest) -> None:
@@ -84,33 +70,34 @@ def check_values(request: ExportTraceServiceRequest) -> None:
 
     Of very many such values every one would be told, in five ways each; a resource is stored with each of its spans.
     """
-    if sum(len(scope.spans) for group in request.resource_spans for scope in group.scope_spans) > _MOST_SPANS:
-        raise HTTPException(400, _TOO_MANY_SPANS)
+    number = sum(len(scope.spans) for group in request.resource_spans for scope in group.scope_spans)
+    _check(number <= _MOST_SPANS, _TOO_MANY_SPANS)
     repeated_bytes = 0
     for group in request.resource_spans:
         _check_attributes(group.resource.attributes)
         spans = [span for scope in group.scope_spans for span in scope.spans]
         repeated_bytes += group.resource.ByteSize() * len(spans)
         for span in spans:
-            _check_attributes(span.attributes)
-            for part in (*span.events, *span.links):
+            for part in (span, *span.events, *span.links):
                 _check_attributes(part.attributes)
-    if repeated_bytes > _MOST_REPEATED_BYTES:
-        raise HTTPException(400, "the resource is too large for that many spans, each of which is stored with it")
+    _check(repeated_bytes <= _MOST_REPEATED_BYTES, "the resource is too large for that many spans, each stored with it")
 
 
 def _check_attributes(attributes: Iterable[KeyValue]) -> None:
     for attribute in attributes:
         kind = attribute.value.WhichOneof("value")
+        possible = kind is not None and kind != "kvlist_value"
         if kind == "array_value":
             kinds = {value.WhichOneof("value") for value in attribute.value.array_value.values}
-            if not (kinds <= _TEXTS or kinds <= _NUMBERS):
-                name = printable(attribute.key)[:100]
-                raise HTTPException(400, f"attributes: {name!r} is a list of neither texts nor numbers")
-        if kind is None or kind == "kvlist_value":
-            raise HTTPException(
-                400, f"attributes: {printable(attribute.key)[:100]!r} is no text, number, or list of them"
-            )
+            possible = kinds <= _TEXTS or kinds <= _NUMBERS
+        if not possible:
+            name = printable(attribute.key)[:100]
+            raise HTTPException(400, f"attributes: {name!r} is no text or number, and no list of one of them")
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise HTTPException(400, otherwise)
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 
-from agentlightning import AttemptedRollout, EnqueueRolloutRequest, LightningStore, Rollout, Span
+from agentlightning import AttemptedRollout, EnqueueRolloutRequest, LightningStore, Rollout, RolloutConfig, Span
 from agentlightning.store.client_server import (
     API_V1_AGL_PREFIX,
     QueryRolloutsRequest,
@@ -18,10 +18,11 @@ from agentlightning.store.client_server import (
     UpdateAttemptRequest,
     WaitForRolloutsRequest,
 )
+from agentlightning.types import AttemptStatus, TaskInput
 from agentlightning.utils.otlp import spans_from_proto
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from pydantic import BaseModel, FailFast, TypeAdapter, ValidationError
+from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -35,7 +36,6 @@ from store.printable import printable
 Model = TypeVar("Model", bound=BaseModel)
 
 _LONGEST_DETAIL = 500
-_MOST_CONDITIONS = 100
 _LARGEST_PAGE = 1000
 """Of rollouts, that is read at once; more are read and sent in batches."""
 
@@ -43,8 +43,17 @@ _ROLLOUTS, _SPANS = TypeAdapter(list[Rollout]), TypeAdapter(list[Span])
 _MIXED_ROLLOUTS = TypeAdapter(list[AttemptedRollout | Rollout])
 
 
+class _Config(RolloutConfig):
+    retry_condition: Annotated[list[AttemptStatus], FailFast()] = Field(default_factory=list)
+
+
+class _Task(EnqueueRolloutRequest):
+    input: TaskInput
+    config: _Config | None = None
+
+
 class _EnqueueRequest(BaseModel):
-    rollouts: Annotated[list[EnqueueRolloutRequest], FailFast()]
+    rollouts: Annotated[list[_Task], FailFast()]
 
 
 class FinishedRequest(BaseModel):
@@ -86,7 +95,7 @@ class _Routes:
         self._store = store
 
     async def enqueue(self, request: Request) -> Response:
-        tasks = (await _read(request, _EnqueueRequest, _check_conditions)).rollouts
+        tasks = (await _read(request, _EnqueueRequest)).rollouts
         rollouts = await self._store.enqueue_many_rollouts(tasks) if tasks else []
         return _json(_ROLLOUTS.dump_json(list(rollouts)), 201)
 
@@ -193,21 +202,13 @@ def _valid(model: type[Model], content: Any) -> Model:
         raise HTTPException(422, f"body.{described(problems)}") from None
 
 
-def _check_conditions(request: Any) -> None:
-    """A task's only list whose faulty items would all be told."""
-    tasks = request.get("rollouts") if isinstance(request, dict) else None
-    for task in tasks if isinstance(tasks, list) else ():
-        config = task.get("config") if isinstance(task, dict) else None
-        conditions = config.get("retry_condition") if isinstance(config, dict) else None
-        if isinstance(conditions, list) and len(conditions) > _MOST_CONDITIONS:
-            raise HTTPException(422, f"body.rollouts.config.retry_condition: at most {_MOST_CONDITIONS}")
-
-
 def _check_attributes(span: Any) -> None:
     """Refuse at the first value that no attribute can have: each of very many would be told, in five ways."""
-    if not isinstance(span, dict):
-        return
-    parts = [span, *(part for kind in ("events", "links") if isinstance(span.get(kind), list) for part in span[kind])]
+    given = span if isinstance(span, dict) else {}
+    parts = [
+        given,
+        *(part for kind in ("events", "links") if isinstance(given.get(kind), list) for part in given[kind]),
+    ]
     for part in parts:
         if not isinstance(part, dict):
             raise HTTPException(422, f"body: a span's events and links are objects, not {type(part).__name__}")

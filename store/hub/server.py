@@ -5,7 +5,6 @@ import contextlib
 import errno
 import gc
 import logging
-import math
 import os
 import resource
 import signal
@@ -16,7 +15,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import uvicorn
 from agentlightning import InMemoryLightningStore, LightningStore, LightningStoreServer, Rollout
@@ -31,14 +29,12 @@ from store.hub.database.database import DatabaseAway
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import DatabaseAddress, opened_store
 from store.hub.database.sqlite import as_its_only_hub
-from store.hub.origins import own_names
+from store.hub.door import own_names
 from store.hub.retention import RetentionRule, delete_old_games
 from store.hub.routes import routes
 from store.hub.web import protect
 
 logger = logging.getLogger(__name__)
-
-Backend = Literal["sqlite", "postgres", "memory"]
 
 _WATCHDOG_SECONDS = 1.0
 _RETENTION_SECONDS = 60.0
@@ -54,18 +50,17 @@ class CannotServe(OneLineError):
 class HubSettings:
     """How to run a hub.
 
-    port: 0 takes any free one. database: for all backends but "memory"; fsync: see ``open_connection``.
+    port: 0 takes any free one. database: None keeps nothing when the hub stops; fsync: see ``SqliteDatabase``.
     token: None lets everybody in; for_everybody: also where others than this machine can reach it.
-    public_names: what else it is called, see ``store.hub.origins``.
+    public_names: what else it is called, see ``store.hub.door``.
     certificate, key: PEM files; None serves plain HTTP.
-    n_workers: processes; more than one only for backend "postgres".
+    n_workers: processes; more than one only for a PostgreSQL database.
     retention: which finished games stay in the database; the others are deleted.
     """
 
     host: str
     port: int
-    backend: Backend
-    database: DatabaseAddress
+    database: DatabaseAddress | None
     fsync: bool = False
     token: str | None = None
     for_everybody: bool = False
@@ -97,11 +92,11 @@ class Hub(LightningStoreServer):
             stock.insert(next(before, 0), route)
         protect(
             self.app,
-            token=settings.token,
             largest_request_bytes=settings.largest_request_bytes,
+            cors_origins=settings.cors_origins,
+            token=settings.token,
             names=own_names(settings.host) if settings.token is None or settings.public_names else None,
             public_names=settings.public_names,
-            cors_origins=settings.cors_origins,
             healthy=lambda: not isinstance(store, SqlLightningStore) or store.collections.database.answers,
         )
 
@@ -170,7 +165,7 @@ async def watch(store: LightningStore, retention: RetentionRule | None = None) -
                 if was_away:
                     store.restart_silence()
                 await store.close_overdue()
-                await store.add_up_counts()
+                await store.collections.add_up_counts()
                 was_away = False
                 if retention is not None and time.monotonic() > retention_at:
                     retention_at = time.monotonic() + _RETENTION_SECONDS
@@ -220,19 +215,15 @@ async def serve(settings: HubSettings, listener: socket.socket, parent: int | No
 @asynccontextmanager
 async def open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
     """The store of a hub; closed in the end. Raises DatabaseUnusable."""
-    if settings.backend == "memory":
+    place = settings.database
+    if place is None:
         logger.warning("backend memory: everything is forgotten when the hub stops")
         yield InMemoryLightningStore(thread_safe=True, tracker=settings.tracker)
         return
-    place = settings.database
-    # Calls of many hubs need not look for overdue attempts by the way: each hub's watchdog does, every second.
-    between_scans = 1.0 if isinstance(place, Path) else math.inf
     with as_its_only_hub(place) if isinstance(place, Path) else contextlib.nullcontext():
-        async with opened_store(
-            place, fsync=settings.fsync, tracker=settings.tracker, scan_debounce_seconds=between_scans
-        ) as store:
+        async with opened_store(place, fsync=settings.fsync, tracker=settings.tracker) as store:
             waiting = await store.collections.rollout_queue.size()
-            logger.info("database %s: %d games wait for a runner", place, waiting)
+            logger.info("database %s: %d games wait for a runner", store.collections.database.name, waiting)
             yield store
 
 

@@ -163,7 +163,7 @@ def hub_app(folder):
     from store.hub.database.sqlite import SqliteDatabase
     from store.hub.server import Hub, HubSettings
 
-    settings = HubSettings("127.0.0.1", 1, "sqlite", folder / "hub.sqlite3", token="long-and-secret")
+    settings = HubSettings("127.0.0.1", 1, folder / "hub.sqlite3", token="long-and-secret")
     return Hub(SqlLightningStore(SqliteDatabase(settings.database)), settings, 1).app
 
 

@@ -48,9 +48,7 @@ class DeletingHub(hub_process.HubProcess):
     """A hub that deletes finished games sooner than an hour after their end, as `--keep-games` would."""
 
     def _fork(self):
-        settings = HubSettings(
-            host="127.0.0.1", port=self.port, backend="sqlite", database=self.database, retention=RULE
-        )
+        settings = HubSettings(host="127.0.0.1", port=self.port, database=self.database, retention=RULE)
         return hub_process.fork(_hub, self.log, settings)
 
 

@@ -104,8 +104,8 @@ def memory(hub) -> int:
     return psutil.Process(hub.process.pid).memory_info().rss
 
 
-def lists(levels_of_name: str, megabytes: int) -> bytes:
-    return f'{{"{levels_of_name}": ['.encode() + b"[]," * (megabytes * 1024 * 1024 // 3) + b"1]}"
+def lists(name: str, megabytes: int) -> bytes:
+    return f'{{"{name}": ['.encode() + b"[]," * (megabytes * 1024 * 1024 // 3) + b"1]}"
 
 
 @pytest.mark.parametrize(
@@ -119,11 +119,18 @@ def lists(levels_of_name: str, megabytes: int) -> bytes:
 )
 def test_a_body_of_very_many_values_is_refused_before_it_is_taken_apart(open_hub, path, body):
     before = memory(open_hub)
-    head = (
-        f"POST /v1/agl/{path} HTTP/1.1\nHost: 127.0.0.1\nContent-Type: application/json\nContent-Length: {len(body)}\n"
-    )
-    assert ask(open_hub, head, body[: 15 * 1024 * 1024 + 100]).startswith(b"HTTP/1.1 413")
+    assert post(open_hub, f"/v1/agl/{path}", "application/json", body, 15 * 1024 * 1024 + 100) == 413
     assert memory(open_hub) - before < 100e6
+
+
+def post(hub, path: str, kind: str, body: bytes, sent: int | None = None, *headers: str) -> int:
+    """The status of the answer. sent: how many bytes of the body are."""
+    head = f"POST {path} HTTP/1.1\nHost: 127.0.0.1\nContent-Type: {kind}\nContent-Length: {len(body)}\n"
+    return int(ask(hub, head + "".join(f"{one}\n" for one in headers), body[:sent]).split()[1])
+
+
+def post_packed(hub, body: bytes) -> int:
+    return post(hub, "/v1/traces", "application/x-protobuf", body, None, "Content-Encoding: gzip")
 
 
 SPAN = {"rollout_id": "r", "attempt_id": "a", "sequence_id": 1, "trace_id": "0", "span_id": "0", "parent_id": None}
@@ -141,9 +148,8 @@ INVALID = {
 
 @pytest.mark.parametrize(("path", "content"), INVALID.values(), ids=INVALID)
 def test_of_very_many_faults_only_the_first_is_told(open_hub, path, content):
-    before, body = memory(open_hub), json.dumps(content).encode()
-    head = f"POST /v1/agl/{path} HTTP/1.1\nHost: 127.0.0.1\nContent-Length: {len(body)}\n"
-    assert ask(open_hub, f"{head}Content-Type: application/json\n", body).startswith(b"HTTP/1.1 422")
+    before = memory(open_hub)
+    assert post(open_hub, f"/v1/agl/{path}", "application/json", json.dumps(content).encode()) == 422
     assert memory(open_hub) - before < 150e6
 
 
@@ -168,22 +174,22 @@ def span_with(parts: bytes) -> bytes:
     return field(2, b"".join(field(9, attribute(name, field(1, b"x"))) for name in ids) + parts)
 
 
+def one_span(parts: bytes) -> bytes:
+    return field(1, field(2, span_with(parts)))
+
+
 EMPTY = field(1, b"")
 """A value of a list that has no value."""
 GROUP = b"\xa3\x06\xa4\x06"
 """One of the parts that no message of ours has, and that parsers skip."""
+MIXED = EMPTY[:1] + b"\2\x18\1" + field(1, b"\n\0")
 OTLP = {
     "spans": field(1, field(2, b"\x12\x00" * 10_000_000)),
-    "values": field(1, field(2, span_with(field(9, attribute("x", field(5, EMPTY * 30_000_000)))))),
-    "few values": field(1, field(2, span_with(field(9, attribute("x", field(5, EMPTY * 400_000)))))),
-    "mixed values": field(
-        1,
-        field(
-            2, span_with(field(9, attribute("x", field(5, (EMPTY[:1] + b"\2\x18\1" + field(1, b"\n\0")) * 150_000))))
-        ),
-    ),
-    "attributes": field(1, field(2, span_with(b"\x4a\x00" * 400_000))),
-    "values of events": field(1, field(2, span_with(field(11, field(3, attribute("x", field(5, EMPTY * 400_000))))))),
+    "values": one_span(field(9, attribute("x", field(5, EMPTY * 30_000_000)))),
+    "few values": one_span(field(9, attribute("x", field(5, EMPTY * 400_000)))),
+    "mixed values": one_span(field(9, attribute("x", field(5, MIXED * 150_000)))),
+    "attributes": one_span(b"\x4a\x00" * 400_000),
+    "values of events": one_span(field(11, field(3, attribute("x", field(5, EMPTY * 400_000))))),
     "values of a resource": field(1, field(1, field(1, attribute("x", field(5, EMPTY * 400_000))))),
     "spans behind a group": GROUP + field(1, field(2, b"\x12\x00" * 10_000_000)),
     "a resource that is repeated": field(
@@ -194,42 +200,33 @@ OTLP = {
 
 @pytest.mark.parametrize("body", OTLP.values(), ids=OTLP)
 def test_of_very_many_parts_of_a_request_none_is_made(open_hub, body):
-    before, body = memory(open_hub), gzip.compress(body, 1)
-    head = f"POST /v1/traces HTTP/1.1\nHost: 127.0.0.1\nContent-Encoding: gzip\nContent-Length: {len(body)}\n"
-    assert ask(open_hub, f"{head}Content-Type: application/x-protobuf\n", body).startswith(b"HTTP/1.1 400")
+    before = memory(open_hub)
+    assert post_packed(open_hub, gzip.compress(body, 1)) == 400
     assert memory(open_hub) - before < 150e6
 
 
 def test_a_refused_bomb_leaves_nothing_in_memory(open_hub):
     bomb = gzip.compress(GROUP * 50_000_000, 1)
-    head = f"POST /v1/traces HTTP/1.1\nHost: 127.0.0.1\nContent-Encoding: gzip\nContent-Length: {len(bomb)}\n"
-    head += "Content-Type: application/x-protobuf\n"
-    assert ask(open_hub, head, bomb).startswith(b"HTTP/1.1 413")
+    assert post_packed(open_hub, bomb) == 413
     before = memory(open_hub)
     for _ in range(15):
-        assert ask(open_hub, head, bomb).startswith(b"HTTP/1.1 413")
+        assert post_packed(open_hub, bomb) == 413
         assert memory(open_hub) - before < 100e6
 
 
-def test_a_header_without_end_is_cut_off(guarded):
-    before = memory(guarded)
-    with socket.create_connection(("127.0.0.1", guarded.port), timeout=ANSWER_SECONDS) as connection:
-        connection.sendall(b"GET / HTTP/1.1\r\nX: ")
-        with pytest.raises(ConnectionError):
-            for _ in range(200):
-                connection.sendall(b"x" * 1_000_000)
-    assert memory(guarded) - before < 50e6
+CHUNKED = b"POST /v1/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
 
 
-def test_trailers_without_end_are_cut_off(open_hub):
-    before = memory(open_hub)
-    with socket.create_connection(("127.0.0.1", open_hub.port), timeout=ANSWER_SECONDS) as connection:
-        head = b"POST /v1/traces HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+@pytest.mark.parametrize(("head", "more"), [(b"GET / HTTP/1.1\r\nX: ", b"x"), (CHUNKED, b"X: " + b"x" * 97 + b"\r\n")])
+def test_a_header_or_trailers_without_end_are_cut_off(guarded, open_hub, head, more):
+    hub = open_hub if head == CHUNKED else guarded
+    before = memory(hub)
+    with socket.create_connection(("127.0.0.1", hub.port), timeout=ANSWER_SECONDS) as connection:
         connection.sendall(head)
         with pytest.raises(ConnectionError):
             for _ in range(200):
-                connection.sendall((b"X: " + b"x" * 97 + b"\r\n") * 10_000)
-    assert memory(open_hub) - before < 50e6
+                connection.sendall(more * (1_000_000 // len(more)))
+    assert memory(hub) - before < 50e6
 
 
 async def test_a_foreign_lock_on_the_database_stops_nobody_who_does_not_write(tmp_path):

@@ -4,7 +4,6 @@ import asyncio
 import datetime
 import hmac
 import ipaddress
-import logging
 import ssl
 from pathlib import Path
 
@@ -16,8 +15,7 @@ from starlette.routing import Mount
 
 from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
-from store.client import StoreRefused, StoreUnreachable, connect
-from store.hub.database.lightning_store import SqlLightningStore
+from store.client import StoreRefused, connect
 from store.hub.server import Hub, HubSettings
 from store.token_spans import to_span
 from tests.support.fakes import make_turn
@@ -36,9 +34,9 @@ def no_token_from_outside(monkeypatch):
 
 
 @pytest.fixture
-def app(database):
-    settings = HubSettings("127.0.0.1", 1, "sqlite", database.path, token=TOKEN, cors_origins=["http://page.example"])
-    return Hub(SqlLightningStore(database), settings, 1).app
+def app(file_store, tmp_path):
+    settings = HubSettings("127.0.0.1", 1, tmp_path, token=TOKEN, cors_origins=["http://page.example"])
+    return Hub(file_store, settings, 1).app
 
 
 @pytest.fixture
@@ -82,24 +80,20 @@ async def test_nothing_else_passes_for_health(web, path):
 
 
 @pytest.mark.parametrize(
-    "headers",
+    ("headers", "status"),
     [
-        [("Authorization", TOKEN)],
-        [("Authorization", f"Bearer{TOKEN}")],
-        [("Authorization", f"Bearer  {TOKEN}")],
-        [("Authorization", f"Bearer {TOKEN} ")],
-        [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")],
-        [("X-Authorization", f"Bearer {TOKEN}")],
-        [("Authorization", b"Bearer \xff\xfe")],
+        ([("Authorization", TOKEN)], 401),
+        ([("Authorization", f"Bearer{TOKEN}")], 401),
+        ([("Authorization", f"Bearer  {TOKEN}")], 401),
+        ([("Authorization", f"Bearer {TOKEN} ")], 401),
+        ([("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")], 401),
+        ([("X-Authorization", f"Bearer {TOKEN}")], 401),
+        ([("Authorization", b"Bearer \xff\xfe")], 401),
+        ([("Authorization", f"bEARER {TOKEN}")], 200),
     ],
 )
-async def test_only_the_exact_header_is_taken(web, headers):
-    assert (await web.get("/v1/agl/workers", headers=headers)).status_code == 401
-
-
-@pytest.mark.parametrize("scheme", ["bearer", "BEARER", "bEARER"])
-async def test_the_scheme_may_be_written_in_any_case(web, scheme):
-    assert (await web.get("/v1/agl/workers", headers={"Authorization": f"{scheme} {TOKEN}"})).status_code == 200
+async def test_only_the_exact_header_is_taken(web, headers, status):
+    assert (await web.get("/v1/agl/workers", headers=headers)).status_code == status
 
 
 async def test_the_comparison_takes_the_same_time_for_every_guess(web, monkeypatch):
@@ -120,10 +114,7 @@ async def test_pages_of_an_allowed_origin_may_ask_before_they_have_the_token(web
 
 
 async def test_the_token_shows_nowhere(tmp_path):
-    file = tmp_path / "token"
-    file.write_text(TOKEN + "\n")
-    file.chmod(0o600)
-    hub = HubProcess(tmp_path, "--token-file", str(file), "--log-level", "DEBUG")
+    hub = HubProcess(tmp_path, "--token-file", str(token_file(tmp_path, TOKEN + "\n")), "--log-level", "DEBUG")
     await hub.start()
     good, bad = connect(hub.url, 20, TOKEN), connect(hub.url, 20, "another-secret")
     try:
@@ -154,40 +145,41 @@ async def test_the_token_shows_nowhere(tmp_path):
 
 
 async def test_the_client_takes_the_token_from_the_environment(tmp_path, monkeypatch):
-    hub = HubProcess(tmp_path, AGL_TOKEN=TOKEN)
-    await hub.start()
+    hub = await HubProcess(tmp_path, AGL_TOKEN=TOKEN).start()
     monkeypatch.setenv(TOKEN_VARIABLE, f" {TOKEN}\n")
     client = connect(hub.url, 20)
     await client.wait_until_reachable()
     monkeypatch.delenv(TOKEN_VARIABLE)
     without = connect(hub.url, 20)
-    with pytest.raises(StoreRefused, match=rf"wants a token: set {TOKEN_VARIABLE}") as refused:
+    with pytest.raises(StoreRefused, match=rf"wants a token: set {TOKEN_VARIABLE}"):
         await without.wait_until_reachable()
-    assert isinstance(refused.value, StoreUnreachable)  # so that whoever handles that one handles this one
     await client.close()
     await without.close()
     hub.kill()
 
 
-@pytest.mark.parametrize("content", ["", "  \n", "two\nlines", "two words", "geheim\u00fc", "bell\x07", b"\xff\xfe"])
-def test_a_token_that_cannot_be_sent_is_refused_without_showing_it(tmp_path, monkeypatch, content):
-    file = tmp_path / "token"
+def token_file(folder, content: bytes | str):
+    file = folder / "token"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
     file.chmod(0o600)
+    return file
+
+
+@pytest.mark.parametrize("content", ["", "  \n", "two\nlines", "two words", "geheim\u00fc", "bell\x07", b"\xff\xfe"])
+def test_a_token_that_cannot_be_sent_is_refused_without_showing_it(tmp_path, content):
+    file = token_file(tmp_path, content)
     with pytest.raises(UnusableToken, match=r"token file .*token") as refused:
         read_token(file)
     for part in content.split() if isinstance(content, str) else []:
         assert part not in str(refused.value).replace(str(file), "")
-    status, said = run_command("--port", str(free_port()), "--db", str(tmp_path / "db"), "--token-file", str(file))
-    assert status == 1 and said.startswith("python -m store: ") and said.count("\n") == 1
 
 
-def test_the_token_may_lie_in_a_file_that_the_environment_names(tmp_path, monkeypatch):
-    file = tmp_path / "token"
-    file.write_text(f"{TOKEN}\n")
-    file.chmod(0o600)
+def test_the_token_may_lie_in_a_file_that_the_environment_names(tmp_path, monkeypatch, caplog):
+    file = token_file(tmp_path, f"{TOKEN}\n")
     monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(file))
-    assert read_token() == TOKEN
+    assert read_token() == TOKEN and not caplog.records
+    file.chmod(0o644)
+    assert read_token() == TOKEN and "chmod 600" in caplog.text and TOKEN not in caplog.text
     monkeypatch.setenv(TOKEN_VARIABLE, "the-other-one")
     assert read_token() == "the-other-one"
     monkeypatch.delenv(TOKEN_VARIABLE)
@@ -198,29 +190,16 @@ def test_the_token_may_lie_in_a_file_that_the_environment_names(tmp_path, monkey
 
 @pytest.mark.parametrize("empty", ["", "  ", "\n"])
 def test_a_token_that_did_not_arrive_opens_no_hub(tmp_path, monkeypatch, empty):
-    for variable in (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE):
-        monkeypatch.setenv(variable, empty)
-        with pytest.raises(UnusableToken, match=rf"{variable} is .*, but empty.*unset it"):
-            read_token()
-        with pytest.raises(UnusableToken, match="but empty"):
-            connect("http://127.0.0.1:1")
-        monkeypatch.delenv(variable)
+    for variable, value in (
+        (TOKEN_VARIABLE, empty),
+        (TOKEN_FILE_VARIABLE, empty),
+        (TOKEN_FILE_VARIABLE, str(token_file(tmp_path, empty))),
+    ):
+        with monkeypatch.context() as environment:
+            environment.setenv(variable, value)
+            with pytest.raises(UnusableToken, match="but empty"):
+                connect("http://127.0.0.1:1")
     assert read_token() is None
-    file = tmp_path / "token"
-    file.write_text(empty)
-    file.chmod(0o600)
-    monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(file))
-    with pytest.raises(UnusableToken, match=f"the token file {file} is given, but empty"):
-        read_token()
-
-
-def test_a_token_file_that_others_may_read_is_worth_a_warning(tmp_path, caplog):
-    file = tmp_path / "token"
-    file.write_text(TOKEN)
-    file.chmod(0o644)
-    with caplog.at_level(logging.WARNING):
-        assert read_token(file) == TOKEN
-    assert "chmod 600" in caplog.text and TOKEN not in caplog.text
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])

@@ -7,17 +7,21 @@ import os
 import random
 import signal
 from collections import Counter
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import opened_store
 from store.hub.database.postgres import PostgresDatabase
-from store.hub.database.postgres_url import PostgresUrl
+from store.hub.database.schema import rollout_queue
 from store.hub.database.sqlite import SqliteDatabase
+from store.hub.database.statements import Statement
 from store.schema import IDEMPOTENCY_KEY
-from tests.support.hub.hub_backends import address_for, queued
+from tests.support.hub.hub_backends import address_for
 from tests.support.hub.hub_process import fork
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
@@ -25,36 +29,47 @@ pytest_plugins = ("tests.support.hub.hub_backends",)
 CONFIG = RolloutConfig(max_attempts=3, retry_condition=["failed", "timeout", "unresponsive"])
 STEPS = 40
 OPEN = ("preparing", "running")
+QUEUED = Statement(sa.select(rollout_queue.c.item).order_by(rollout_queue.c.position))
 
 
 class CountedPostgres(PostgresDatabase):
-    """Says when a statement is about to be sent."""
+    """Says when a statement, or the end of a transaction, is about to be sent."""
 
     def __init__(self, url, count):
         super().__init__(url, connections=2)
         self._count = count
 
-    async def _answer(self, connection, call, *arguments):
-        self._count(call)
-        return await super()._answer(connection, call, *arguments)
+    async def _run(self, *statement):
+        self._count()
+        return await super()._run(*statement)
+
+    async def _run_each(self, *statement):
+        self._count()
+        await super()._run_each(*statement)
+
+    @asynccontextmanager
+    async def _session(self, write):
+        async with super()._session(write) as connection:
+            yield connection
+            self._count()
 
 
 def workload(address, log_path, seed, deadly_statement):
     """Make seeded calls and log each result; die by SIGKILL just before one of the SQL statements."""
     statements = 0
 
-    def count(_statement):
+    def count(_statement=None):
         nonlocal statements
         statements += 1
         if statements == deadly_statement:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def run():
-        on_postgres = isinstance(address, PostgresUrl)
-        database = CountedPostgres(address, count) if on_postgres else SqliteDatabase(address)
-        store = SqlLightningStore(database, scan_debounce_seconds=1000)
+        on_sqlite = isinstance(address, Path)
+        database = SqliteDatabase(address) if on_sqlite else CountedPostgres(address, count)
+        store = SqlLightningStore(database)
         await database.connect()
-        if not on_postgres:
+        if on_sqlite:
             database._connection.set_trace_callback(count)
         await calls(store, random.Random(seed), acknowledge)
         acknowledge(call="finished", statements=statements)
@@ -104,17 +119,12 @@ def span(rollout_id, attempt_id, number):
     )
 
 
-async def check(address, acknowledged):
+async def check(store, acknowledged):
     """Everything acknowledged is there, and all that is there fits together."""
-    async with opened_store(address, scan_debounce_seconds=1000) as store:
-        await check_store(store, acknowledged)
-
-
-async def check_store(store, acknowledged):
     rollouts = {rollout.rollout_id: rollout for rollout in await store.collections.rollouts.query()}
     attempts = list(await store.collections.attempts.query())
     spans = {(s.rollout_id, s.attempt_id, s.span_id) for s in await store.collections.spans.query()}
-    queue = await queued(store)
+    queue = [rollout_id for (rollout_id,) in await store.collections.database.rows(QUEUED)]
 
     latest = {}
     for attempt in sorted(attempts, key=lambda attempt: attempt.sequence_id):
@@ -129,7 +139,7 @@ async def check_store(store, acknowledged):
             or (rollout.status == "requeuing" and state in ("failed", "unresponsive"))
             or (rollout.status == "failed" and len(sequence) == 3)
         ), (rollout, latest.get(rollout_id))
-    assert Counter(rollout.input for rollout in rollouts.values()).most_common(1)[0][1] == 1 if rollouts else True
+    assert len({rollout.input for rollout in rollouts.values()}) == len(rollouts)
 
     taken = Counter()
     enqueued, statuses = [], {(a.rollout_id, a.attempt_id): a.status for a in attempts}
@@ -159,36 +169,27 @@ async def check_store(store, acknowledged):
     assert states <= {"succeeded", "failed"}
 
 
-def read(log):
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-
-
-async def run_and_check(address, log, seed, deadly_statement):
-    process = fork(workload, address, log, seed, deadly_statement)
+async def run_and_check(address, log, deadly_statement):
+    """How many statements the whole workload has; None if it died before that one."""
+    process = fork(workload, address, log, 1, deadly_statement)
     await asyncio.to_thread(process.join)
-    acknowledged = read(log)
+    acknowledged = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     finished = bool(acknowledged) and acknowledged[-1]["call"] == "finished"
     assert process.exitcode == (0 if finished else -signal.SIGKILL)
-    await check(address, acknowledged)
+    async with opened_store(address) as store:
+        await check(store, acknowledged)
     return acknowledged[-1]["statements"] if finished else None
 
 
-@pytest.mark.parametrize(("engine", "deaths"), [("sqlite", 12), ("postgres", 12)])
-async def test_killed_before_any_statement(engine, deaths, request, tmp_path):
-    await die_often(engine, request, tmp_path, seed=1, deaths=deaths)
-
-
-async def die_often(engine, request, tmp_path, seed, deaths=None):
-    """Run the workload once, and again and again up to some of its statements, or to each."""
-
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_killed_before_any_statement(engine, request, tmp_path):
     async def once(name, deadly):
         folder = tmp_path / name
         folder.mkdir()
         async with address_for(engine, request, folder) as address:
-            return await run_and_check(address, folder / "log", seed, deadly)
+            return await run_and_check(address, folder / "log", deadly)
 
     statements = await once("whole", None)
-    assert statements > 200
-    every = range(1, statements + 1)
-    for deadly in every if deaths is None else random.Random(1).sample(every, deaths):
+    assert statements > 150
+    for deadly in random.Random(1).sample(range(1, statements + 1), 12):
         assert await once(str(deadly), deadly) is None

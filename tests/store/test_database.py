@@ -5,7 +5,7 @@ import json
 import sqlite3
 
 import pytest
-from agentlightning import Attempt, Rollout, Span
+from agentlightning import Rollout, Span
 from agentlightning.types import Worker
 
 from store.hub.database.database import DatabaseUnusable
@@ -33,25 +33,13 @@ async def test_a_span_comes_back_with_every_attribute_and_unknown_field(ours):
     assert type(stored.attributes["flag"]) is bool and type(stored.attributes["share"]) is float
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("-inf"), object(), {1, 2}, "\ud800"])
-async def test_what_json_cannot_hold_is_refused(ours, bad):
-    with pytest.raises(ValueError, match=r"Rollout cannot be stored|surrogates"):
-        await ours.rollouts.insert([Rollout(rollout_id="a", input={"x": [bad]}, start_time=1.0)])
-    assert await ours.rollouts.size() == 0
-
-
-async def test_what_is_stored_can_be_read_again_at_any_depth(ours):
-    deep, wide = json.loads("[" * 99 + "]" * 99), [[{}] * 200]
-    for n, value in enumerate([deep, wide]):
-        await ours.rollouts.insert([Rollout(rollout_id=str(n), input=value, start_time=1.0)])
-    with pytest.raises(ValueError, match="more than 100 levels"):
-        await ours.rollouts.insert([Rollout(rollout_id="x", input=[deep], start_time=1.0)])
-    assert [rollout.input for rollout in await ours.rollouts.query()] == [deep, wide]
-
-
-async def test_a_number_that_is_too_large_for_a_column_is_refused(ours):
-    with pytest.raises(ValueError, match="63 bits"):
-        await ours.attempts.insert([Attempt(rollout_id="r", attempt_id="a", sequence_id=2**63, start_time=1.0)])
+@pytest.mark.parametrize("bad", [float("nan"), float("-inf"), object(), "\ud800", json.loads("[" * 200 + "]" * 200)])
+async def test_what_no_reader_of_json_accepts_is_refused(ours, bad):
+    deep = json.loads("[" * 99 + "]" * 99)
+    await ours.rollouts.insert([Rollout(rollout_id="good", input=deep, start_time=1.0)])
+    with pytest.raises(ValueError, match="Rollout cannot be stored"):
+        await ours.rollouts.insert([Rollout(rollout_id="bad", input={"x": [bad]}, start_time=1.0)])
+    assert [rollout.input for rollout in await ours.rollouts.query()] == [deep]
 
 
 async def test_equal_items_keep_their_order_and_nothing_counts_as_the_end_of_time(ours):
@@ -83,23 +71,6 @@ async def test_a_transaction_that_is_cancelled_is_undone(ours):
     assert await ids(ours.workers) == [] and await ours.rollout_queue.size() == 0
 
 
-async def test_a_part_that_fails_undoes_the_whole(ours):
-    with pytest.raises(RuntimeError, match="all of it is undone"):
-        async with ours.atomic():
-            await ours.workers.insert(workers("a"))
-            with pytest.raises(ValueError, match="63 bits"):
-                async with ours.atomic():
-                    await ours.span_sequence_ids.set("r", 2**63)
-    assert await ids(ours.workers) == []
-
-
-async def test_a_transaction_for_reading_refuses_to_write(ours):
-    with pytest.raises(RuntimeError, match="begun for reading"):
-        async with ours.atomic(mode="r"):
-            await ours.workers.insert(workers("a"))
-    assert await ours.workers.size() == 0
-
-
 async def test_what_reads_sees_no_change_that_begins_after_it(ours, engine):
     await ours.workers.insert(workers("a"))
     inside, go_on = asyncio.Event(), asyncio.Event()
@@ -126,7 +97,7 @@ async def test_a_file_is_one_file_for_its_owner_only(tmp_path):
     async with opened_store(path) as store:
         await store.enqueue_rollout(input=1)
     assert [file.name for file in path.parent.iterdir()] == ["hub.sqlite3"]
-    assert path.stat().st_mode & 0o077 == 0
+    assert path.stat().st_mode & 0o077 == path.parent.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize(
@@ -159,10 +130,11 @@ def sqlite_file(path, *statements):
 
 def test_a_file_serves_one_hub_at_a_time(tmp_path):
     path = tmp_path / "hub.sqlite3"
-    with as_its_only_hub(path):
-        with pytest.raises(DatabaseUnusable, match=r"another hub is using .*hub.sqlite3;"), as_its_only_hub(path):
+    for _ in range(2):
+        with (
+            as_its_only_hub(path),
+            as_its_only_hub(tmp_path / "other.sqlite3"),
+            pytest.raises(DatabaseUnusable, match=r"another hub is using .*hub.sqlite3;"),
+            as_its_only_hub(path),
+        ):
             pass
-        with as_its_only_hub(tmp_path / "other.sqlite3"):
-            pass
-    with as_its_only_hub(path):
-        pass

@@ -8,7 +8,6 @@ from agentlightning import EnqueueRolloutRequest
 from store.client import connect
 from store.finished import FinishedGames
 from store.hub.database.opening import opened_store
-from store.hub.database.postgres_url import PostgresUrl
 from tests.support.hub.hub_process import HubProcess, StockHub
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
@@ -23,8 +22,8 @@ async def client(request, tmp_path):
     hub.kill()
 
 
-async def enqueue(client, number):
-    rollouts = await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(number)])
+async def enqueue(store, number):
+    rollouts = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(number)])
     return [rollout.rollout_id for rollout in rollouts]
 
 
@@ -33,36 +32,33 @@ async def found(finished, ids):
 
 
 async def test_finished_games_are_found_whenever_they_were_finished_and_asked_for(client, monkeypatch):
-    ids = await enqueue(client, 6)
-    await client.update_rollout(ids[0], status="succeeded")  # before anybody looks
-    finished = FinishedGames(client)
-    assert await found(finished, ids[:4]) == [0]
-    await client.update_rollout(ids[3], status="failed")
-    await client.update_rollout(ids[5], status="cancelled")  # nobody waits for it yet
-    assert await found(finished, ids[:4]) == [0, 3]
-    assert await found(finished, ids[1:]) == [2, 4]
-    assert await found(finished, ids[1:3]) == []
-    assert await finished.look([]) == []
-
-
-async def test_our_hub_is_not_asked_for_open_games_again(tmp_path, monkeypatch):
-    hub = await HubProcess(tmp_path).start()
-    client = connect(hub.url, 20)
-    ids = await enqueue(client, 6)
-    finished, asked = FinishedGames(client), []
-    query = client.query_rollouts
+    asked, query = [], client.query_rollouts
 
     async def watched(**what):
         asked.append(len(what["rollout_id_in"]))
         return await query(**what)
 
     monkeypatch.setattr(client, "query_rollouts", watched)
-    for _ in range(3):
-        assert await found(finished, ids) == []
-    await client.update_rollout(ids[2], status="succeeded")
-    assert await found(finished, ids) == [2] and asked == [6, 1]
-    await client.close()
-    hub.kill()
+    ids = await enqueue(client, 6)
+    await client.update_rollout(ids[0], status="succeeded")  # before anybody looks
+    finished = FinishedGames(client)
+    assert await found(finished, ids[:4]) == await found(finished, ids[:4]) == [0]
+    await client.update_rollout(ids[3], status="failed")
+    await client.update_rollout(ids[5], status="cancelled")  # nobody waits for it yet
+    assert await found(finished, ids[:4]) == [0, 3]
+    assert await found(finished, ids[1:]) == [2, 4]
+    assert await found(finished, ids[1:3]) == []
+    assert await finished.look([]) == []
+    # Our hub is not asked again for games that are open.
+    assert asked in ([4, 1, 2, 3], [4, 4, 4, 5, 2])
+
+
+async def test_a_game_that_has_just_ended_is_not_taken_back_from_our_hub(client):
+    ids = await enqueue(client, 2)
+    await client.update_rollout(ids[0], status="succeeded")
+    taken_back = [await client.take_back(rollout_id) for rollout_id in ids]
+    statuses = [rollout.status for rollout in await client.query_rollouts(rollout_id_in=ids)]
+    assert (taken_back, statuses) in (([False, True], ["succeeded", "cancelled"]), ([True, True], ["cancelled"] * 2))
 
 
 async def test_a_mark_of_another_database_is_refused(our_store, tmp_path):
@@ -76,8 +72,7 @@ async def test_a_mark_of_another_database_is_refused(our_store, tmp_path):
 
 async def test_the_order_is_that_of_completion_and_outlives_the_hub(address):
     async with opened_store(address) as store:
-        rollouts = await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(4)])
-        ids = [rollout.rollout_id for rollout in rollouts]
+        ids = await enqueue(store, 4)
         _, mark = await store.finished_since(None)
         for number in (2, 0):
             await store.update_rollout(ids[number], status="cancelled")
@@ -89,62 +84,47 @@ async def test_the_order_is_that_of_completion_and_outlives_the_hub(address):
         assert (await store.finished_since(mark))[0] == [ids[1]]
 
 
-async def test_a_game_that_was_closed_first_but_came_to_light_last_is_not_missed(postgres_url):
+async def test_a_game_that_was_closed_first_but_came_to_light_last_is_not_missed(two_hubs):
     """Its transaction ends after that of a game which was closed later, and of which was heard already."""
-    address = PostgresUrl(postgres_url)
-    async with opened_store(address) as one_hub, opened_store(address) as another_hub:
-        rollouts = await one_hub.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(2)])
-        slow, quick = [rollout.rollout_id for rollout in rollouts]
-        _, mark = await one_hub.finished_since(None)
-        is_closed, may_end = asyncio.Event(), asyncio.Event()
+    one_hub, another_hub = two_hubs
+    slow, quick = await enqueue(one_hub, 2)
+    _, mark = await one_hub.finished_since(None)
+    is_closed, may_end = asyncio.Event(), asyncio.Event()
 
-        async def close_slowly():
-            async with one_hub.collections.atomic():
-                await one_hub.update_rollout(slow, status="cancelled")
-                is_closed.set()
-                await may_end.wait()
+    async def close_slowly():
+        async with one_hub.collections.atomic():
+            await one_hub.update_rollout(slow, status="cancelled")
+            is_closed.set()
+            await may_end.wait()
 
-        closing = asyncio.create_task(close_slowly())
-        await is_closed.wait()
-        await another_hub.update_rollout(quick, status="cancelled")
-        told, mark = await another_hub.finished_since(mark)
-        assert told == [quick]
-        waiting = asyncio.create_task(another_hub.wait_for_rollouts(rollout_ids=[slow], timeout=60))
-        may_end.set()
-        await closing
-        assert (await another_hub.finished_since(mark))[0] == [slow]
-        assert [rollout.rollout_id for rollout in await waiting] == [slow]
+    closing = asyncio.create_task(close_slowly())
+    await is_closed.wait()
+    await another_hub.update_rollout(quick, status="cancelled")
+    told, mark = await another_hub.finished_since(mark)
+    assert told == [quick]
+    waiting = asyncio.create_task(another_hub.wait_for_rollouts(rollout_ids=[slow], timeout=60))
+    may_end.set()
+    await closing
+    assert (await another_hub.finished_since(mark))[0] == [slow]
+    assert [rollout.rollout_id for rollout in await waiting] == [slow]
 
 
-async def test_numbers_given_by_many_at_once_are_each_given_once(postgres_url):
-    address = PostgresUrl(postgres_url)
-    async with opened_store(address) as one_hub, opened_store(address) as another_hub:
-        rollouts = await one_hub.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(60)])
-        _, mark = await one_hub.finished_since(None)
-        told, looking = [], True
+async def test_numbers_given_by_many_at_once_are_each_given_once(two_hubs):
+    ids = await enqueue(two_hubs[0], 60)
+    _, mark = await two_hubs[0].finished_since(None)
+    looking = True
 
-        async def look(hub):
-            seen = mark
-            while looking or (await hub.finished_since(seen))[0]:
-                closed, after = await hub.finished_since(seen)
-                seen = after
-                told.append((hub, closed))
+    async def look(hub):
+        heard, seen = [], mark
+        while True:
+            is_last = not looking
+            closed, seen = await hub.finished_since(seen)
+            heard += closed
+            if is_last:
+                return heard
 
-        lookers = [asyncio.create_task(look(hub)) for hub in (one_hub, another_hub)]
-        hubs = (one_hub, another_hub)
-        await asyncio.gather(
-            *(hubs[n % 2].update_rollout(one.rollout_id, status="failed") for n, one in enumerate(rollouts))
-        )
-        looking = False
-        await asyncio.gather(*lookers)
-    for hub in hubs:
-        heard = [rollout_id for whom, closed in told for rollout_id in closed if whom is hub]
-        assert sorted(heard) == sorted(rollout.rollout_id for rollout in rollouts)
-
-
-async def test_a_game_that_has_just_ended_is_not_taken_back_from_our_hub(client):
-    ids = await enqueue(client, 2)
-    await client.update_rollout(ids[0], status="succeeded")
-    taken_back = [await client.take_back(rollout_id) for rollout_id in ids]
-    statuses = [rollout.status for rollout in await client.query_rollouts(rollout_id_in=ids)]
-    assert (taken_back, statuses) in (([False, True], ["succeeded", "cancelled"]), ([True, True], ["cancelled"] * 2))
+    lookers = [asyncio.create_task(look(hub)) for hub in two_hubs]
+    await asyncio.gather(*(two_hubs[n % 2].update_rollout(one, status="failed") for n, one in enumerate(ids)))
+    looking = False
+    for heard in await asyncio.gather(*lookers):
+        assert sorted(heard) == sorted(ids)

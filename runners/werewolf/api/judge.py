@@ -7,13 +7,13 @@ result and counted; it is never held against anybody.
 import asyncio
 import logging
 import re
-import time
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from runners.errors import EndpointUnavailable
+from runners.werewolf.api.models import ApiModel
 from runners.werewolf.game import Decision, Event, Request, Role
 from runners.werewolf.prompts_zh.names import ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.quoting import quote_speech
@@ -21,10 +21,6 @@ from runners.werewolf.prompts_zh.record import render_events
 from store.werewolf import Judgement
 
 logger = logging.getLogger(__name__)
-
-PATIENCE_SECONDS = 30.0
-"""How long a finished game waits for its last judgements."""
-TELL_EVERY_SECONDS = 60.0
 
 BEST_SCORE = 10
 JUDGING_PROMPT = (
@@ -50,47 +46,12 @@ _DECORATION = ' \n*`“”"。'
 Messages = list[dict[str, str]]
 
 
-class AsksChat(Protocol):
-    """What the judge needs of a model: ``runners.werewolf.api.models.ApiModel`` has it, with its limits and retries."""
-
-    async def ask(self, messages: Messages) -> str:
-        """The reply to a conversation. Raises EndpointUnavailable."""
-
-
+@dataclass(frozen=True)
 class Judge:
-    """One model's judgements for all games of a process.
+    """One model's judgements. patience_seconds: how long a finished game waits for its last ones."""
 
-    patience_seconds: how long a finished game waits for its last judgements. clock: seconds, for the log's pauses.
-    """
-
-    def __init__(
-        self,
-        model: AsksChat,
-        patience_seconds: float = PATIENCE_SECONDS,
-        clock: Callable[[], float] = time.monotonic,
-    ):
-        self.patience_seconds = patience_seconds
-        self.model = model
-        self._clock = clock
-        self._lacking: Counter[str] = Counter()
-        self._last_told = float("-inf")
-
-    def new_game(self) -> "JudgedGame":
-        """The judge's place at one game."""
-        return JudgedGame(self)
-
-    def lacks(self, reason: str, bug: BaseException | None = None) -> None:
-        """Count a turn that stays without judgement; the counts are logged once a minute at most.
-
-        bug: what should not have happened; logged with its traceback.
-        """
-        self._lacking[reason] += 1
-        now = self._clock()
-        if now - self._last_told >= TELL_EVERY_SECONDS:
-            self._last_told = now
-            reasons = "; ".join(f"{count}x {reason}" for reason, count in self._lacking.most_common(3))
-            logger.warning("%d turns went without a judgement: %s", self._lacking.total(), reasons, exc_info=bug)
-            self._lacking.clear()
+    model: ApiModel
+    patience_seconds: float = 30.0
 
 
 class JudgedGame:
@@ -114,10 +75,18 @@ class JudgedGame:
         """The judgements, by seat and turn, once all have come or the judge's patience is at its end."""
         if self._answers:
             await asyncio.wait(self._answers.values(), timeout=self._judge.patience_seconds)
-        scores = {place: self._score_in(answer) for place, answer in sorted(self._answers.items())}
-        return tuple(
-            Judgement(seat=seat, turn=turn, score=score) for (seat, turn), score in scores.items() if score is not None
-        )
+        found: list[Judgement] = []
+        lacking: Counter[str] = Counter()
+        for (seat, turn), answer in sorted(self._answers.items()):
+            score = _score_in(answer)
+            if isinstance(score, str):
+                lacking[score] += 1
+            else:
+                found.append(Judgement(seat=seat, turn=turn, score=score))
+        if lacking:
+            reasons = "; ".join(f"{count}x {reason}" for reason, count in lacking.most_common(3))
+            logger.warning("%d of %d turns went without a judgement: %s", lacking.total(), self.asked, reasons)
+        return tuple(found)
 
     def close(self) -> None:
         """Give up what has not been answered."""
@@ -126,18 +95,17 @@ class JudgedGame:
                 answer.exception()  # retrieved, so that asyncio does not log it once more
         self._answers.clear()
 
-    def _score_in(self, answer: "asyncio.Task[str]") -> float | None:
-        if not answer.done():
-            self._judge.lacks("no answer in time")
-            return None
-        if (error := answer.exception()) is not None:
-            # Whatever goes wrong with the judge, the game is finished and counts.
-            self._judge.lacks(str(error), bug=None if isinstance(error, EndpointUnavailable) else error)
-            return None
-        score = read_score(answer.result())
-        if score is None:
-            self._judge.lacks("the answer was no score")
-        return score
+
+def _score_in(answer: "asyncio.Task[str]") -> float | str:
+    """The score, or why there is none. Whatever goes wrong with the judge, the game is finished and counts."""
+    if not answer.done():
+        return "no answer in time"
+    if (error := answer.exception()) is not None:
+        if not isinstance(error, EndpointUnavailable):
+            logger.error("the judge failed", exc_info=error)
+        return str(error)
+    score = read_score(answer.result())
+    return "the answer was no score" if score is None else score
 
 
 def judging_messages(request: Request, speech: str, role: Role, events: Iterable[Event]) -> Messages:

@@ -10,14 +10,19 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from agentscope.formatter import OpenAIMultiAgentFormatter
 from agentscope.model import ChatResponse, OpenAIChatModel
 from openai import APIConnectionError, APIStatusError, DefaultAsyncHttpxClient
-from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_attempt, wait_exponential_jitter
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    before_sleep_log,
+    retry_if_result,
+    stop_after_attempt,
+    wait_exponential_jitter,
+)
 
 from runners.addresses import Addresses
 from runners.errors import EndpointUnavailable
@@ -129,7 +134,7 @@ class ApiModel:
             wait=self._pause_before_next_try,
             retry=retry_if_result(lambda outcome: isinstance(outcome, _Failure) and outcome.again),
             retry_error_callback=lambda state: state.outcome.result(),
-            before_sleep=self._tell,
+            before_sleep=before_sleep_log(logger, logging.INFO),
             sleep=self._sleep,
         )
         outcome = await retrying(self._try_once, messages)
@@ -187,16 +192,6 @@ class ApiModel:
     def _pause_before_next_try(self, state: RetryCallState) -> float:
         return max(self._backoff(state), state.outcome.result().retry_after)
 
-    def _tell(self, state: RetryCallState) -> None:
-        logger.info(
-            "%s: try %d of %d failed: %s; again in %.1f s",
-            _name(self.endpoint),
-            state.attempt_number,
-            self.endpoint.tries,
-            state.outcome.result().reason,
-            state.next_action.sleep,
-        )
-
 
 class ApiModels:
     """The models of a process: one for each ``ChatEndpoint``, and one ``Throttle`` for each endpoint behind them."""
@@ -245,15 +240,9 @@ def _refusal(status: int, text: str, headers: Mapping[str, str]) -> _Failure:
 
 
 def _seconds_to_wait(headers: Mapping[str, str]) -> float:
-    """What ``Retry-After`` asks for, in seconds or as a date; 0.0 without it or for nonsense."""
-    value = next((value for name, value in headers.items() if name.lower() == "retry-after"), "").strip()
-    if value.isdecimal():
-        return float(value)
-    try:
-        moment = parsedate_to_datetime(value)
-    except ValueError:
-        return 0.0
-    return max((moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds(), 0.0)
+    """What ``Retry-After`` asks for in seconds; 0.0 without it, and for a date."""
+    value = headers.get("Retry-After", "").strip()
+    return float(value) if value.isdecimal() else 0.0
 
 
 def _innermost(error: BaseException) -> BaseException:

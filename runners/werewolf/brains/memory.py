@@ -13,72 +13,49 @@ HIDDEN_GODS = (Role.WITCH, Role.HUNTER, Role.GUARD)
 
 @dataclass(slots=True)
 class TableMemory:
-    """What a seat has learned. To learn the same events again changes nothing.
-
-    deck: role -> how many were dealt.
-    team: the wolves, for a wolf; empty for others.
-    reports: (night, seat, side) of each check that this seat stands by: a seer's true ones, a posing wolf's inventions.
-    plan: whom this seat said it would check next (警徽流).
-    saved, poisoned: on whom this seat used its potions.
-    claims: seat that called itself the seer -> what it reported, by seat; in the order of the first claims.
-    claimed_on: the same seats -> the day on which each first did.
-    spoken: seats that have spoken in public.
-    planned: the same seats -> (day, whom each said then, for the last time, it would check next) (警徽流).
-    gods: seat that called itself another of the 神职 -> that role.
-    vouched: (witch, seat): whom a claimed witch says she saved. slain: (witch, seat): whom one says she poisoned.
-    pretenders: seats that claimed a role that nobody was dealt, or two roles; of such a claim nothing else is learned.
-    followed: speaker -> the seat that it last called the seer.
-    attacks: (voter, target) of every exile vote.
-    night_deaths: seat -> (day, how many died in the same night). gone: all that are dead.
-    over: whether the game has ended.
-    exploded: seats that showed themselves as wolves. shooters: seats that shot.
-    accusations: (speaker, accused), today. asked: (speaker, seat) -> whom the speaker told the seat to vote for, today.
-    rallied: whom the sheriff wants exiled today.
-    proposals: wolf -> the victim that it proposed first tonight. poser: the wolf that is to pose as the seer.
-
-    And what it drew for itself, so that it stays of one mind.
-    hunches: seat -> how it strikes this player, between 0 and 1. resolves: (purpose, day; 0 for the game) -> the draw.
-    cover: the good role that a wolf pretends to have. shown: the role, other than a villager, that it said it has.
-    """
+    """What a seat has learned. To learn the same events again changes nothing."""
 
     deck: Counter[Role] = field(default_factory=Counter)
-    team: set[int] = field(default_factory=set)
+    team: set[int] = field(default_factory=set)  # the wolves, for a wolf
+    # (night, seat, side) of each check that this seat stands by: a seer's true ones, a posing wolf's inventions.
     reports: list[tuple[int, int, Side]] = field(default_factory=list)
-    plan: tuple[int, ...] = ()
-    saved: int | None = None
+    plan: tuple[int, ...] = ()  # whom this seat said it would check next (警徽流)
+    saved: int | None = None  # on whom this seat used its potions
     poisoned: int | None = None
+    # Of each seat that called itself the seer, in the order of the first claims: what it reported, by seat; the day on
+    # which it first did; (day, whom it said then, for the last time, it would check next).
     claims: dict[int, dict[int, Side]] = field(default_factory=dict)
     claimed_on: dict[int, int] = field(default_factory=dict)
-    spoken: set[int] = field(default_factory=set)
     planned: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    gods: dict[int, Role] = field(default_factory=dict)
-    vouched: set[tuple[int, int]] = field(default_factory=set)
-    slain: set[tuple[int, int]] = field(default_factory=set)
+    spoken: set[int] = field(default_factory=set)  # in public
+    gods: dict[int, Role] = field(default_factory=dict)  # seat -> another of the 神职 that it called itself
+    vouched: set[tuple[int, int]] = field(default_factory=set)  # (claimed witch, whom she says she saved)
+    slain: set[tuple[int, int]] = field(default_factory=set)  # (claimed witch, whom she says she poisoned)
+    # Seats that claimed a role that nobody was dealt, or two roles; of such a claim nothing else is learned.
     pretenders: set[int] = field(default_factory=set)
-    followed: dict[int, int] = field(default_factory=dict)
-    attacks: set[tuple[int, int]] = field(default_factory=set)
-    night_deaths: dict[int, tuple[int, int]] = field(default_factory=dict)
-    gone: set[int] = field(default_factory=set)
+    followed: dict[int, int] = field(default_factory=dict)  # speaker -> the seat that it last called the seer
+    attacks: set[tuple[int, int]] = field(default_factory=set)  # (voter, target) of every exile vote
+    night_deaths: dict[int, tuple[int, int]] = field(default_factory=dict)  # (day, how many died in that night)
+    gone: set[int] = field(default_factory=set)  # all that are dead
     over: bool = False
     exploded: set[int] = field(default_factory=set)
     shooters: set[int] = field(default_factory=set)
+    # Of today: (speaker, accused); (speaker, seat) -> whom the seat was told to vote for; 归票; wolf -> its first prey.
     accusations: set[tuple[int, int]] = field(default_factory=set)
     asked: dict[tuple[int, int], int] = field(default_factory=dict)
     rallied: int | None = None
     proposals: dict[int, int] = field(default_factory=dict)
-    poser: int | None = None
+    poser: int | None = None  # the wolf that is to pose as the seer
+    # What it drew for itself, so that it stays of one mind: how each seat strikes it, from 0 to 1; (purpose, day, or
+    # 0 for the game) -> the draw; the good role that a wolf pretends to have; what role but villager it said it has.
     hunches: dict[int, float] = field(default_factory=dict)
     resolves: dict[tuple[str, int], float] = field(default_factory=dict)
     cover: Role | None = None
     shown: Role | None = None
 
     def learn(self, events: Iterable[Event], seat: int, deck: Sequence[Role]) -> None:
-        """Take in what ``seat`` was told, oldest first; its own public words it knows already.
-
-        deck: the roles that were dealt.
-        """
-        if not self.deck:
-            self.deck = Counter(deck)
+        """Take in what ``seat`` was told, oldest first; its own public words it knows already."""
+        self.deck = self.deck or Counter(deck)
         for event in events:
             if event.kind not in SPEECHES:
                 self._learn(event)

@@ -59,29 +59,22 @@ def explode(state: GameState, actions: Mapping[int, Action]) -> Phase:
 
 
 def settle(state: GameState) -> Phase:
-    """The next thing that the dead are owed, or how the game goes on."""
+    """The next thing that the dead are owed, with who is asked, or how the game goes on. The dead speak by seat."""
     result = None if state.shooters else outcome(state.preset.win_rule, state.roles, state.living)
     if result is not None:
         return _end(state, result)
     if state.last_words:
+        state.waiting, state.last_words = state.last_words, ()
         return Phase.LAST_WORDS
     if state.shooters:
+        state.waiting, state.shooters = state.shooters[:1], state.shooters[1:]
         return Phase.SHOT
     if state.sheriff is not None and state.sheriff not in state.living:
+        state.waiting = (state.sheriff,)
         return Phase.BADGE
     if state.resume is Phase.NIGHTFALL and state.day >= state.preset.round_limit:
         return _end(state, Result.DRAW)
     return state.resume
-
-
-def start_last_words(state: GameState) -> None:
-    """The dead speak in the order of their seats."""
-    state.waiting, state.last_words = state.last_words, ()
-
-
-def start_shot(state: GameState) -> None:
-    """The first of the dead that may shoot is asked."""
-    state.waiting, state.shooters = state.shooters[:1], state.shooters[1:]
 
 
 def take_shot(state: GameState, actions: Mapping[int, Action]) -> Phase:
@@ -91,12 +84,6 @@ def take_shot(state: GameState, actions: Mapping[int, Action]) -> Phase:
             log(state, EventKind.SHOT, seat=seat, target=action.seat)
             bury(state, (action.seat,))
     return Phase.AFTERMATH
-
-
-def start_badge(state: GameState) -> None:
-    """The dead sheriff decides on the badge."""
-    assert state.sheriff is not None
-    state.waiting = (state.sheriff,)
 
 
 def take_badge(state: GameState, actions: Mapping[int, Action]) -> Phase:

@@ -12,6 +12,7 @@ offer to withdraw, and where it has neither, with a question of its own in the s
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from runners.werewolf.game.state import (
     Election,
@@ -25,7 +26,7 @@ from runners.werewolf.game.state import (
     pk_votes,
     with_explosive,
 )
-from runners.werewolf.game.types import Action, BadgeLost, Decision, EventKind, Option, Phase
+from runners.werewolf.game.types import Action, BadgeLost, EventKind, Option, Phase
 
 
 def candidates(state: GameState) -> tuple[int, ...]:
@@ -70,11 +71,6 @@ def start_withdrawal(state: GameState) -> Phase | None:
     return None
 
 
-def withdrawal_decision(state: GameState, seat: int) -> Decision:
-    """What is asked of a seat: candidates whether they withdraw, other wolves whether they explode."""
-    return Decision.WITHDRAWAL if seat in candidates(state) else Decision.EXPLOSION
-
-
 def take_withdrawals(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Reveal together who withdraws."""
     _withdraw(state, actions)
@@ -89,7 +85,7 @@ def start_first_ballot(state: GameState) -> Phase | None:
         return Phase.ANNOUNCEMENT
     if len(running) == 1:
         return Phase.UNOPPOSED
-    voters = _first_voters(state)
+    voters = first_voters(state)
     if not voters:
         lose_badge(state, BadgeLost.NO_VOTERS)
         return Phase.ANNOUNCEMENT
@@ -97,25 +93,20 @@ def start_first_ballot(state: GameState) -> Phase | None:
     return None
 
 
-def first_ballot_decision(state: GameState, seat: int) -> Decision:
-    """What is asked of a seat: to vote, or, of a wolf that has no vote, whether it explodes."""
-    return Decision.SHERIFF_VOTE if seat in _first_voters(state) else Decision.EXPLOSION
-
-
 def start_unopposed(state: GameState) -> Phase | None:
     """A lone candidate is elected, once those that may explode had their last chance to prevent it."""
     state.waiting = with_explosive(state, (), among=_not_asked_to_withdraw(state))
-    return None if state.waiting else _elect(state, *candidates(state))
+    return None if state.waiting else elect_unopposed(state)
 
 
-def take_unopposed(state: GameState, actions: Mapping[int, Action]) -> Phase:
+def elect_unopposed(state: GameState, actions: Mapping[int, Action] = MappingProxyType({})) -> Phase:
     """Nobody exploded."""
     return _elect(state, *candidates(state))
 
 
 def take_first_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Elect the seat with the most votes, or put the tied on the PK stage."""
-    votes = {seat: action for seat, action in actions.items() if seat in _first_voters(state)}
+    votes = {seat: action for seat, action in actions.items() if seat in first_voters(state)}
     most = count_ballot(state, EventKind.SHERIFF_VOTE, votes, halves={})
     if len(most) < 2:
         return _conclude(state, most)
@@ -134,13 +125,14 @@ def _running(state: GameState) -> Election:
     return state.election
 
 
-def _first_voters(state: GameState) -> frozenset[int]:
+def first_voters(state: GameState) -> frozenset[int]:
+    """Living seats that never signed up."""
     return state.living.difference(_running(state).signed_up)
 
 
 def _not_asked_to_withdraw(state: GameState) -> frozenset[int]:
     """Seats that were not in this day's round of withdrawals: before a put-off vote there is none."""
-    return state.living if _running(state).put_off else _first_voters(state)
+    return state.living if _running(state).put_off else first_voters(state)
 
 
 def _withdraw(state: GameState, actions: Mapping[int, Action]) -> None:

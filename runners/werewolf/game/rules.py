@@ -11,7 +11,7 @@ the wolves have won (狼刀在先). A decided game ends there: its dead get no l
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from runners.werewolf.game import aftermath, day, election, night
@@ -64,8 +64,19 @@ class PhaseRule:
     hidden: bool = False
 
 
-def _pk_decision(ballot: Decision) -> Callable[[GameState, int], Decision]:
-    return lambda state, seat: Decision.EXPLOSION if seat in state.tied else ballot
+def _of_those(
+    asked: Callable[[GameState], Collection[int]], decision: Decision
+) -> Callable[[GameState, int], Decision]:
+    """What ``asked`` are asked; a wolf that is asked beside them is asked whether it explodes."""
+    return lambda state, seat: decision if seat in asked(state) else Decision.EXPLOSION
+
+
+def _not_tied(state: GameState) -> Collection[int]:
+    return state.living.difference(state.tied)
+
+
+def _go_on(state: GameState) -> None:
+    """The phase before has said who is asked."""
 
 
 def _ask_all_living(state: GameState) -> None:
@@ -106,13 +117,19 @@ PHASES: Mapping[Phase, PhaseRule] = {
     Phase.SIGN_UP: PhaseRule(_ask_all_living, election.take_sign_up, Decision.SIGN_UP, together=True),
     Phase.CAMPAIGN: PhaseRule(election.start_campaign, election.hear_candidate, Decision.CAMPAIGN_SPEECH),
     Phase.WITHDRAWAL: PhaseRule(
-        election.start_withdrawal, election.take_withdrawals, election.withdrawal_decision, together=True
+        election.start_withdrawal,
+        election.take_withdrawals,
+        _of_those(election.candidates, Decision.WITHDRAWAL),
+        together=True,
     ),
     Phase.SHERIFF_VOTE: PhaseRule(
-        election.start_first_ballot, election.take_first_ballot, election.first_ballot_decision, together=True
+        election.start_first_ballot,
+        election.take_first_ballot,
+        _of_those(election.first_voters, Decision.SHERIFF_VOTE),
+        together=True,
     ),
     Phase.UNOPPOSED: PhaseRule(
-        election.start_unopposed, election.take_unopposed, Decision.EXPLOSION, together=True, hidden=True
+        election.start_unopposed, election.elect_unopposed, Decision.EXPLOSION, together=True, hidden=True
     ),
     Phase.SHERIFF_PK_SPEECH: PhaseRule(
         _ask_the_tied("sheriff_pk_speech"),
@@ -120,18 +137,16 @@ PHASES: Mapping[Phase, PhaseRule] = {
         Decision.SHERIFF_PK_SPEECH,
     ),
     Phase.SHERIFF_PK_VOTE: PhaseRule(
-        start_pk_ballot, election.take_second_ballot, _pk_decision(Decision.SHERIFF_PK_VOTE), together=True
+        start_pk_ballot, election.take_second_ballot, _of_those(_not_tied, Decision.SHERIFF_PK_VOTE), together=True
     ),
     Phase.ANNOUNCEMENT: PhaseRule(aftermath.announce),
     Phase.AFTERMATH: PhaseRule(aftermath.settle),
-    Phase.LAST_WORDS: PhaseRule(
-        aftermath.start_last_words, _hear(EventKind.LAST_WORDS, Phase.AFTERMATH), Decision.LAST_WORDS
-    ),
-    Phase.SHOT: PhaseRule(aftermath.start_shot, aftermath.take_shot, Decision.SHOT, hidden=True),
-    Phase.BADGE: PhaseRule(aftermath.start_badge, aftermath.take_badge, Decision.BADGE),
+    Phase.LAST_WORDS: PhaseRule(_go_on, _hear(EventKind.LAST_WORDS, Phase.AFTERMATH), Decision.LAST_WORDS),
+    Phase.SHOT: PhaseRule(_go_on, aftermath.take_shot, Decision.SHOT, hidden=True),
+    Phase.BADGE: PhaseRule(_go_on, aftermath.take_badge, Decision.BADGE),
     Phase.SPEAKING_ORDER: PhaseRule(day.start_speaking_order, day.take_speaking_order, Decision.SPEAKING_ORDER),
     Phase.DISCUSSION: PhaseRule(
-        lambda state: None,  # the order was announced: ``waiting`` has it already
+        _go_on,
         day.hear_speech,
         lambda state, seat: Decision.CLOSING_SPEECH if seat == state.sheriff else Decision.SPEECH,
     ),
@@ -139,8 +154,8 @@ PHASES: Mapping[Phase, PhaseRule] = {
     Phase.PK_SPEECH: PhaseRule(
         _ask_the_tied("pk_speech"), _hear(EventKind.PK_SPEECH, Phase.PK_VOTE), Decision.PK_SPEECH
     ),
-    Phase.PK_VOTE: PhaseRule(start_pk_ballot, day.take_pk_vote, _pk_decision(Decision.PK_VOTE), together=True),
-    Phase.GAME_OVER: PhaseRule(lambda state: None),
+    Phase.PK_VOTE: PhaseRule(start_pk_ballot, day.take_pk_vote, _of_those(_not_tied, Decision.PK_VOTE), together=True),
+    Phase.GAME_OVER: PhaseRule(_go_on),
 }
 
 

@@ -67,148 +67,129 @@ class Words:
     aim: str = ""
 
 
-_TICKET = r"(?:(?:把|将)?(?:我的|我这个?|这|手里的|自己的)?一?票(?:都)?(?:投给|投向|投|给|归给?|挂在?|是|为)?)"
+_TICKET = "(?:[把将]?(?:我的|我这个?|这|自己的)?一?票(?:都)?(?:投给?|给|归给?|挂在?|是|为)?)"
 _VOTE = Words(
     verbs=(
-        rf"{_TICKET}|投票(?:放逐|投?给|出)?|投(?:给|出|死|掉|向)?|票(?:出|死)?|出|归票?给?|放逐|驱逐|流放|淘汰|处决|"
-        rf"推(?:出|掉)?|冲票?|挂票?给?|"
-        r"抗推|公投|送走|(?:my )?vote (?:to (?:exile|eliminate) |for |out |against |is |goes to )?|"
-        r"(?:voting|exile|eliminate|lynch|pick|choose|select) (?:for )?"
+        rf"{_TICKET}|投票(?:放逐|投?给|出)?|投(?:给|出|死|掉|向)?|票(?:出|死)?|出|归票?给?|放逐|驱逐|淘汰|推(?:出|掉)?|冲票?|"
+        "挂票?给?|抗推|公投|送走|(?:my )?vote (?:to exile |for |out |against |is |goes to )?|voting (?:for )?|exile "
     ),
-    after=r"(?:投票?|票|放逐|推|归)(?:出去|出局|出|掉|走|死|一票)?|出局",
-    nobody=(
-        r"弃票|弃权|弃|不投票?|不投任何人|谁(?:都|也)不投|放弃(?:投票|这一?票)?|投?弃权?票|abstain|skip|pass|"
-        r"(?:dont|not|wont) vote|vote (?:for )?(?:nobody|no one|none)"
-    ),
-    labels=r"投票|投给|投|放逐|归票|票|归|vote|voting",
+    after="(?:投票?|票|放逐|推|归)(?:出去|出局|出|掉|走|死|一票)?|出局",
+    nobody="弃权|投?弃权?票|不投票?|不投任何人|谁[都也]不投|放弃(?:投票|这一?票)?|abstain|skip|pass|(?:dont|not) vote",
+    labels="投票|投给?|放逐|归票|票|vote|voting",
 )
 _SHERIFF = replace(
     _VOTE,
-    verbs=rf"(?:把|将)?(?:警长|警徽)票?(?:投给|投|给|选)|支持|推选|选举|推举|support |elect |{_VOTE.verbs}",
-    labels=rf"{_VOTE.labels}|警长|sheriff(?:_vote)?",
-    aim=r"(?:(?:来|上)?(?:当|做|为|成为|任|拿)?(?:警长|警徽))?(?: (?:as|for) sheriff)?",
+    verbs=f"[把将]?(?:警长|警徽)票?(?:投给|投|给|选)|支持|推选|选举|support |elect |{_VOTE.verbs}",
+    labels=f"{_VOTE.labels}|警长|sheriff",
+    aim="(?:[来上]?(?:当|做|为|成为|任|拿)?(?:警长|警徽))?(?: (?:as|for) sheriff)?",
 )
 _KILL = Words(
     verbs=(
-        r"(?:我们|咱们)?(?:今[晚夜])?(?:一起)?(?:袭击|击杀|刀(?:杀|死|掉)?|杀(?:死|掉)?|攻击|除掉|干掉|做掉|砍|落刀|"
-        r"下刀|目标(?:定|选)?(?:是|为|在)?)|"
-        r"(?:kill|attack|eliminate|target|choose) "
+        "(?:[我咱]们)?(?:今[晚夜])?(?:一起)?(?:袭击|击杀|刀(?:杀|死|掉)?|杀(?:死|掉)?|攻击|除掉|干掉|砍|落刀|目标(?:是|为)?)|"
+        "(?:kill|attack|target) "
     ),
-    after=r"(?:袭击|击杀|刀|杀|干|除|解决)(?:掉|死|了)?",
-    nobody=r"空刀|不刀人?|不杀人?|不袭击(?:任何人)?|谁(?:都|也)不刀|放弃(?:袭击|刀人)|skip|pass",
-    labels=r"袭击|击杀|刀人|刀|杀|kill|attack",
+    after="(?:袭击|击杀|刀|杀|干|除)[掉死了]?",
+    nobody="空刀|不刀人?|不杀人?|不袭击(?:任何人)?|谁[都也]不刀|放弃(?:袭击|刀人)|skip|pass",
+    labels="袭击|击杀|刀人?|杀|kill|attack",
 )
 WORDS: Mapping[Decision, Words] = {
     Decision.GUARD: Words(
-        r"守护|守卫|守住?|守着|保护|庇护|看护|护住?|(?:guard|protect|defend|choose) ",
-        r"守护|守卫|保护|守住?",
-        r"空守|不守护?(?:人|任何人|别人)?|谁(?:都|也)不守|放弃守护|skip|pass",
-        r"守护|守卫|守|保护|guard|protect",
+        "守护|守卫|守[住着]?|保护|护住?|(?:guard|protect) ",
+        "守护|守卫|保护|守住?",
+        "空守|不守护?(?:人|任何人|别人)?|谁[都也]不守|放弃守护|skip|pass",
+        "守护|守卫|守|保护|guard|protect",
     ),
     Decision.WOLF_KILL: _KILL,
     Decision.WOLF_TALK: replace(
         _KILL,
-        verbs=rf"(?:提议|建议)?(?:今[晚夜])?(?:大家)?(?:{_KILL.verbs})",
+        verbs=f"(?:提议|建议)?(?:今[晚夜])?(?:大家)?(?:{_KILL.verbs})",
         nobody="不提议",
-        labels=rf"{_KILL.labels}|提议",
+        labels=f"{_KILL.labels}|提议",
     ),
     Decision.SEER_CHECK: Words(
-        r"查验(?:一下)?|查(?:一下|看)?|验(?:一?下|证|人)?|检验|检查|摸|(?:check|inspect|verify|investigate|choose) ",
-        r"(?:查验|验|查)(?:一下|一验)?",
-        r"不查验?(?:任何人)?|不验人?|谁(?:都|也)不验|放弃查验|skip|pass",
-        r"查验|验人|验|查|check|inspect",
-        r"(?:的?(?:身份|底牌|牌))?",
+        "查验(?:一下)?|查(?:一下|看)?|验(?:一?下|证|人)?|检查|摸|(?:check|inspect|verify) ",
+        "(?:查验|验|查)(?:一下|一验)?",
+        "不查验?(?:任何人)?|不验人?|谁[都也]不验|放弃查验|skip|pass",
+        "查验|验人|验|查|check|inspect",
+        "(?:的?(?:身份|底牌|牌))?",
     ),
     Decision.WITCH: Words(
         nobody=(
-            r"(?:都|什么药都|两瓶药都|一瓶药?都|今晚)?不(?:使用|用|开)(?:任何|什么)?(?:药|药水|药物|技能)?|"
-            r"不救[也和、,]?不毒|不救人?也不毒人?|"
-            r"不(?:使用|用)?(?:解药)?[也和、]?不(?:使用|用)毒药|不救人?|不(?:使用|用)[解毒]药|什么都不[做用]|压药|留药|"
-            r"skip|pass|do nothing|"
-            r"(?:not )?use (?:nothing|no potion|any potion)"
+            "(?:都|什么药都|两瓶药都|今晚)?不(?:使用|用|开)(?:任何|什么)?(?:药|药水|技能)?|不救人?[也和、,]?不毒人?|不救人?|"
+            "不(?:使用|用)?(?:解药)?[也和、]?不(?:使用|用)毒药|不(?:使用|用)[解毒]药|什么都不[做用]|压药|留药|skip|pass"
         ),
-        labels=r"用药|药|毒药|解药|witch|potion",
+        labels="用药|药|毒药|解药|witch|potion",
     ),
     Decision.SIGN_UP: Words(
         nobody=(
-            r"(?:不|放弃|拒绝|不要|不会|不去|不想)(?:参与|参加)?(?:上警|竞选|参选|参加|参与|报名)(?:警长)?(?:的?竞选)?|"
-            r"不上|(?:留|待|站)?在?警下|"
-            r"否|不是|不了|no|(?:not |wont |dont )(?:to )?run(?: for sheriff)?"
+            "(?:不|放弃|拒绝|不要|不会|不去|不想)(?:参与|参加)?(?:上警|竞选|参选|参加|参与|报名)(?:警长)?(?:的?竞选)?|不上|"
+            "[留待站]?在?警下|否|不是|不了|no|(?:not |wont |dont )(?:to )?run(?: for sheriff)?"
         ),
-        labels=r"上警|竞选|run|sign_?up",
+        labels="上警|竞选|run|sign_?up",
     ),
     Decision.SHERIFF_VOTE: _SHERIFF,
     Decision.SHERIFF_PK_VOTE: _SHERIFF,
     Decision.SHOT: Words(
-        r"开枪(?:带走|打死|打|射杀|射击|杀)?|带走|带|打(?:死|掉)?|射杀|射击|枪杀|枪毙|一枪带走|(?:shoot|take|kill) ",
-        r"开枪|开一枪|带走|打死|打掉|射杀|枪杀|一起?带走",
-        r"不开枪?|放弃(?:开枪)?|不带人?|不带走?任何人|谁(?:都|也)不带|空枪|压枪|(?:do not|not|dont) shoot|skip|pass",
-        r"开枪|带走|枪|shoot|shot",
-        r"(?: (?:down|with me))?",
+        "开枪(?:带走|打死|打|射杀|杀)?|带走?|打(?:死|掉)?|射杀|枪杀|枪毙|一枪带走|(?:shoot|take) ",
+        "开枪|开一枪|带走|打死|打掉|射杀|枪杀|一起?带走",
+        "不开枪?|放弃(?:开枪)?|不带人?|不带走?任何人|谁[都也]不带|空枪|压枪|(?:do not|not|dont) shoot|skip|pass",
+        "开枪|带走|枪|shoot|shot",
+        "(?: (?:down|with me))?",
     ),
     Decision.BADGE: Words(
-        r"(?:(?:把|将)?(?:我的)?警徽)?(?:移?交给?|转交给?|传给?|留给|给到?|飞给?|让给|送给|转移给|"
-        r"转让给)(?:警徽)?(?:给)?|"
-        r"(?:移交|传|给)警徽给|(?:pass|give|hand)(?: over)? (?:(?:the )?badge |it )?to ",
-        r"警徽|当警长|做警长|接警徽|拿警徽|继任警长",
-        r"(?:(?:把|将)?警徽)?(?:撕毁|撕掉|撕了|撕碎|撕|销毁|毁掉)(?:掉|了)?(?:警徽)?|不移?交(?:警徽)?|不给任何人|"
-        r"(?:destroy|tear)(?: up)?(?: the)?(?: badge)?",
-        r"警徽|移交|badge|pass",
+        "(?:[把将]?(?:我的)?警徽)?(?:移?交给?|转交给?|传给?|留给|给到?|飞给?|让给|送给|转移给)(?:警徽)?给?|"
+        "(?:移交|传|给)警徽给|(?:pass|give)(?: over)? (?:(?:the )?badge |it )?to ",
+        "警徽|当警长|做警长|接警徽|拿警徽",
+        "(?:[把将]?警徽)?(?:撕毁|撕|销毁|毁)[掉了]?(?:警徽)?|不移?交(?:警徽)?|不给任何人|"
+        "(?:destroy|tear)(?: up)?(?: the)?(?: badge)?",
+        "警徽|移交|badge|pass",
     ),
-    Decision.SPEAKING_ORDER: Words(labels=r"顺序|发言顺序|order"),
-    Decision.CLOSING_SPEECH: replace(_VOTE, nobody=r"不归票?"),
+    Decision.SPEAKING_ORDER: Words(labels="顺序|发言顺序|order"),
+    Decision.CLOSING_SPEECH: replace(_VOTE, nobody="不归票?"),
     Decision.EXILE_VOTE: _VOTE,
     Decision.PK_VOTE: _VOTE,
 }
 """Of a question that is not listed, the words that it offers are understood and no others."""
 
-_TURN = r"(?:一?侧|一?边|手边?|方向?)?(?:的玩家)?(?:开始|起|先|依次)?(?:先?发言)?(?:顺序)?"
 NUMBER = r"-?[0-9]+(?:\.[0-9]+)?"
-SEAT = rf"(?:第|玩家|座位|选手|player ?|seat ?|no\. ?|#)?{NUMBER}号?(?:位|座)?(?:玩家|选手|同学)?"
+SEAT = rf"(?:第|玩家|座位|选手|player ?|seat ?|no\. ?|#)?{NUMBER}号?[位座]?(?:玩家|选手|同学)?"
 """A seat where one is chosen; a name for its number belongs in it."""
+_TURN = "(?:一?侧|一?边|手边?|方向?)?(?:的玩家)?(?:开始|起|先|依次)?(?:先?发言)?(?:顺序)?"
 OPTIONS: Mapping[Option, str] = {
     Option.SAVE: (
-        rf"用药救人|(?:(?:使用|用|开|选择)?解药(?:去?救[活下起回]?)?|救[活下起回]?|救人)(?:给)?(?:他|她|{SEAT})?|"
-        r"(?:对|给)(?:他|她)(?:使用|用|开)?解药|save(?: him| her)?|use (?:the |my )?antidote"
+        f"用药救人|(?:(?:使用|用|开|选择)?解药(?:去?救[活下起回]?)?|救[活下起回]?|救人)给?(?:他|她|{SEAT})?|"
+        "[对给][他她](?:使用|用|开)?解药|save(?: him| her)?|use (?:the |my )?antidote"
     ),
     Option.RUN: (
-        r"(?:参与|参加|报名|去)?(?:上警|竞选|参选)(?:参与|参加)?(?:竞选)?(?:警长)?(?:竞选)?|(?:参与|参加|"
-        r"报名)警长(?:的?竞选)?|报名|上|是的?|"
-        r"yes|run(?: for sheriff)?|sign up"
+        "(?:参与|参加|报名|去)?(?:上警|竞选|参选)(?:参与|参加)?(?:竞选)?(?:警长)?(?:竞选)?|(?:参与|参加|报名)警长(?:的?竞选)?|"
+        "报名|上|是的?|yes|run(?: for sheriff)?"
     ),
-    Option.WITHDRAW: r"(?:宣布|申请)?(?:退水|退选|退警|退出(?:警长)?(?:的?竞选))|withdraw",
-    Option.EXPLODE: (
-        r"(?:宣布|申请|原地|直接|自己)?(?:自爆|自曝)(?:走人|退场|出局|离场|身份)?|(?:self-?)?explode|self-?destruct"
-    ),
-    Option.SHERIFF_LEFT: rf"(?:从)?警?左{_TURN}|(?:sheriff )?left",
-    Option.SHERIFF_RIGHT: rf"(?:从)?警?右{_TURN}|(?:sheriff )?right",
-    Option.DEAD_LEFT: rf"(?:从)?死?左{_TURN}|(?:dead )?left",
-    Option.DEAD_RIGHT: rf"(?:从)?死?右{_TURN}|(?:dead )?right",
+    Option.WITHDRAW: "(?:宣布|申请)?(?:退水|退选|退警|退出(?:警长)?(?:的?竞选))|withdraw",
+    Option.EXPLODE: "(?:宣布|申请|原地|直接|自己)?自[爆曝](?:走人|退场|出局|离场)?|(?:self-?)?explode|self-?destruct",
+    Option.SHERIFF_LEFT: f"从?警?左{_TURN}|(?:sheriff )?left",
+    Option.SHERIFF_RIGHT: f"从?警?右{_TURN}|(?:sheriff )?right",
+    Option.DEAD_LEFT: f"从?死?左{_TURN}|(?:dead )?left",
+    Option.DEAD_RIGHT: f"从?死?右{_TURN}|(?:dead )?right",
 }
 POISON = (
-    rf"(?:(?:使用|用|开)毒药?|毒药|毒杀|毒死|毒掉|下毒给?|毒)(?:去)?(?:毒杀|毒死|毒|杀|给)?[,:]?(?:目标|对象)?(?:是|为|"
-    rf":)?{SEAT}|"
-    rf"(?:对|给|向){SEAT}(?:使用|用|下|开)(?:了)?毒药?|(?:把|将){SEAT}毒(?:死|杀|掉|了)?|"
-    rf"(?:use |using )?(?:the |my )?poison (?:potion )?(?:on )?{SEAT}"
+    f"(?:(?:使用|用|开)?毒药?|下毒给?)去?(?:毒杀|毒死|毒掉|毒|杀|死|掉|给)?[,:]?(?:目标|对象)?[是为:]?{SEAT}|"
+    f"[对给向]{SEAT}(?:使用|用|下|开)了?毒药?|[把将]{SEAT}毒[死杀掉了]?|"
+    f"(?:use |using )?(?:the |my )?poison (?:potion )?(?:on )?{SEAT}"
 )
 LEAD_IN = (
-    r"(?:(?:我)?的?(?:最终|最后)?的?(?:投票|选择|决定|答案|结论|选项|目标|人选|一?票)(?:对象|目标)?(?:就?是|为)|"
-    r"但是?|不过|我(?:自己|个人|这边)?(?![们的])|本人|俺|选择|选定|选|已?决定|打算|准备|就是?|还是|要(?!不|么)|"
-    r"会(?!不)|将|愿意?|必须|只能|只好|"
-    r"一定|坚[决定持](?:地)?|果断地?|直接|依然|依旧|仍然?|继续|再|也|同样|先|优先|首选|明确|正式|宣布|"
-    r"今[天晚夜日]|这[次轮夜天晚票]|这一[轮票次夜晚]|[本此当][轮次夜晚日]|首夜|"
-    r"第[0-9一二三四五六七八九十]{1,2}[轮天夜晚]|现在|目前|夜里|晚上|"
-    r"所以|因此|因而|故而?|于是|那么?|综上(?:所述)?|总之|综合(?:来看|考虑|分析)?|既然如此|最终|最后|然后|"
-    r"好[的吧]?(?!人)|嗯|行|收到|明白了?|去|来|请?求?(?=上警)|全票|"
+    "(?:我?的?(?:最[终后])?的?(?:投票|选择|决定|答案|结论|目标|人选|一?票)(?:对象|目标)?(?:就?是|为)|"
+    "但是?|不过|我(?:自己|个人|这边)?(?![们的])|本人|俺|选择|选定?|已?决定|打算|准备|就是?|还是|要(?!不|么)|会(?!不)|将|愿意?|"
+    "必须|只能|只好|一定|坚[决定持]地?|果断地?|直接|依然|依旧|仍然?|继续|再|也|同样|先|优先|首选|正式|宣布|"
+    "今[天晚夜日]|这一?[次轮夜天晚票]|[本此当][轮次夜晚日]|首夜|第[0-9一二三四五六七八九十]{1,2}[轮天夜晚]|"
+    "现在|目前|所以|因[此而]|故而?|于是|那么?|综上(?:所述)?|总之|综合(?:来看|考虑|分析)?|既然如此|最终|最后|然后|"
+    "好[的吧]?(?!人)|嗯|行|收到|明白了?|去|来|请?求?(?=上警)|全票|"
     r"(?:so|therefore|ok|okay|tonight|today|please|lets|then|ill|im|i|we|will|am going to|choose to|"
     r"(?:have )?decided? to|to)\b,? ?|"
     r"(?:my|the) (?:final )?(?:vote|choice|decision|answer|target)(?: is| goes)?(?: to| for)? )*+"
 )
 """What may stand before a choice in its clause. What hedges (想, 可能, 应该) is left out; 要不上警 proposes to run."""
-LEAD_OUT = r"(?:警徽|吧|了|啊|呀|哦|啦|出局|出去|一票|离场|这一票|好了|今晚|今天| (?:tonight|today|now))*+"
+LEAD_OUT = "(?:警徽|吧|了|啊|呀|哦|啦|出局|出去|一票|离场|这一票|好了|今晚|今天| (?:tonight|today|now))*+"
 TOWARDS = r"(?:把|将|让|给|对|向|朝|由)"
-MAY_NAME_ITSELF = frozenset({Decision.GUARD, Decision.WOLF_KILL, Decision.WOLF_TALK})
-"""Where 自己 is a seat."""
 
 # --- what is no choice ----------------------------------------------------------------------------------------------
 
@@ -225,14 +206,11 @@ NEGATED = re.compile(
     r"(?:绝对?|千万|先|暂时?|并|可|才|也|就|都|再)*(?:不(?:能|会|想|要|该|应该?|可以?|愿意?|敢|准备|打算|是)?|别|勿|"
     r"没有?|拒绝|甭|非|除了|(?:not|dont|wont|never) )(?:去|再)?"
 )
-_SUPPOSED = (
+NOT_EARNEST = re.compile(
     r"如果|假[如设若使]|倘若|(?<![倘般])若(?!无其事)|要是|万一|除非|只要|一旦|的话|就算|即[使便]|哪怕|要么|要不(?!得)|"
     r"否则|不如|与其|或者|\b(?:if|unless|suppose|assuming|would|whether|either|should|said?|says|suggests?|claims?|tells?|"
     r"told)\b|(?:吗|么|呢|好不好|行不行|是不是|要不要|该不该)\"?$|\?"
-)
-SUPPOSED = re.compile(_SUPPOSED)
-NOT_EARNEST = re.compile(
-    rf"{_SUPPOSED}|(?:^|,)等(?!于)|昨[天日晚夜]|前[天晚夜]|上一?[轮次回天夜]|首日|明[天日晚夜]|下一?[轮次回]|之前|刚才|"
+    r"|(?:^|,)等(?!于)|昨[天日晚夜]|前[天晚夜]|上一?[轮次回天夜]|首日|明[天日晚夜]|下一?[轮次回]|之前|刚才|"
     r"以[前后]|晚点|(?<![我以别])(?:(?<!来)说(?!话|不清|得)|喊|叫|让|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|原话|"
     r"例如|比如|譬如|假装)"
 )

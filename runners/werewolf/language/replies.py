@@ -126,7 +126,6 @@ _GAP = re.compile(r"(?<=[^\x00-\xff])[^\S\n]+|(?<![^\S\n])[^\S\n]++(?=[^\x00-\xf
 _ASIDE = re.compile(r"(?<=毒药)[,:]|(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},", re.MULTILINE)
 """毒药，8号; 同意队友的提议，刀8号."""
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
-_ONE_SEAT = re.compile("救?[0-9]+号[。!]?")
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"
 _OPTION_FORMS = {option: re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for option, form in lexicon.OPTIONS.items()}
 
@@ -146,8 +145,7 @@ class _Stated:
 class _Clause(NamedTuple):
     """stated: what it states, if that is a choice and nothing else. alone: it is a whole sentence, last: the last one.
 
-    earnest: whether its sentence is the writer's own, unconditional statement about now. supposed: whether it is a
-    question or a condition.
+    earnest: whether its sentence is the writer's own, unconditional statement about now.
     """
 
     text: str
@@ -155,7 +153,6 @@ class _Clause(NamedTuple):
     alone: bool
     last: bool
     earnest: bool
-    supposed: bool
 
 
 def _plain(text: str) -> str:
@@ -166,18 +163,12 @@ def _plain(text: str) -> str:
 def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
     sentences = [sentence for sentence in _SENTENCE.findall(plain) if sentence.strip()]
     for number, sentence in enumerate(sentences, start=1):
-        earnest, supposed = not lexicon.NOT_EARNEST.search(sentence), lexicon.SUPPOSED.search(sentence) is not None
+        earnest = not lexicon.NOT_EARNEST.search(sentence)
         parts = [part.strip() for part in _CLAUSE_END.split(sentence.rstrip("。!?; "))]
         parts = [part for part in parts if not _LEAD_IN.fullmatch(part)]  # nor empty ones
         for part in parts:
-            stated = _stated_in(in_digits(part), request)
-            yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest, supposed)
-
-
-def _stated_in(clause: str, request: Request) -> _Stated | None:
-    if len(clause) > _LONGEST_CLAUSE:
-        return None
-    return _read_clause(clause, request.decision, request.seat, frozenset(request.options), request.subject)
+            stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
+            yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest)
 
 
 @lru_cache
@@ -193,23 +184,22 @@ def _forms(decision: Decision) -> tuple[re.Pattern[str], re.Pattern[str], re.Pat
 
 
 @lru_cache(maxsize=4096)
-def _read_clause(
-    text: str, decision: Decision, me: int, offered: frozenset[Option], subject: int | None
-) -> _Stated | None:
-    text = text.replace('"', "").rstrip("~ ")
-    core, own = _LEAD_IN.sub("", text, count=1), f"{me}号"
+def _stated_in(clause: str, request: Request) -> _Stated | None:
+    if len(clause) > _LONGEST_CLAUSE:
+        return None
+    text, own = clause.replace('"', "").rstrip("~ "), f"{request.seat}号"
+    core = _LEAD_IN.sub("", text, count=1)
     if core.startswith(own) and len(core) > len(own):  # 2号投3号
         core = _LEAD_IN.sub("", core[len(own) :].lstrip(), count=1)
-    if decision in lexicon.MAY_NAME_ITSELF:
-        core = re.sub("我?自己", own, core)
-    nobody, chosen, bare = _forms(decision)
+    core = re.sub("我?自己", own, core)
+    nobody, chosen, bare = _forms(request.decision)
     mine = core != text
     if nobody.fullmatch(core):
         return _Stated(None, mine=mine)
     number = "".join(_NUMBERS.findall(core)[:1]).lstrip("0") or "0"
-    for option in offered:
+    for option in request.options:
         if _OPTION_FORMS[option].fullmatch(core):
-            mistaken = option is Option.SAVE and number not in ("0", str(subject))
+            mistaken = option is Option.SAVE and number not in ("0", str(request.subject))
             return _Stated(f"救{number}" if mistaken else option, mine=mine)
     alone = bare.fullmatch(core) is not None
     return _Stated(number, bare=alone, mine=mine) if alone or chosen.fullmatch(core) else None
@@ -300,8 +290,6 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
         if choice in targets:
             return targets[choice]
     unknown = text.strip(_DECORATION) in (*OPTION_WORDS.values(), *PASS_WORDS.values())
-    # The witch may save or poison a seat.
-    unknown = unknown or (_ONE_SEAT.fullmatch(text) and ("救" in text or request.decision is not Decision.WITCH))
     raise ReplyError("illegal_target" if found or unknown else "negated" if refused - {""} else "no_choice")
 
 
@@ -366,7 +354,7 @@ def _taken_by_words(spoken: str, heard: str, request: Request) -> Option | None:
                 continue
             if clause.stated is not None and isinstance(clause.stated.choice, Option) and clause.earnest:
                 taken.add(clause.stated.choice)
-            elif len(clause.text) <= _LONGEST_CLAUSE and not clause.supposed:
+            elif len(clause.text) <= _LONGEST_CLAUSE:
                 nearly = nearly or lexicon.NEARLY_TAKEN.match(clause.text) is not None
     if (nearly and not taken) or len(taken) > 1:
         raise ReplyError("ambiguous" if taken else "no_choice")

@@ -60,21 +60,18 @@ _OPENING_SIGNS = " *_`#~>“\"‘'「『【[(（<《"
 _WHOSE = r"(?:我的|我|本轮的?|今[天晚夜]的?|最终的?|最后的?|公开|正式|简要|详细|具体|my |final |the )*"
 _NAMES = {
     Kind.THOUGHT: (
-        r"(?:内心|心理)?思考(?:过程)?|思路|想法|内心(?:独白|想法|活动|戏)?|心理(?:活动)?|心里话|心声|独白|推理(?:过程)?|"
-        r"分析(?:过程)?|(?:局势|局面|形势|场上)(?:分析|判断)|策略|计划|os|thoughts?|thinking|(?:inner )?monologue|"
-        r"reasoning|analysis|strategy|plan|scratchpad|reflection"
+        "(?:内心|心理)?思考(?:过程)?|思路|想法|内心(?:独白|想法|活动|戏)?|心理(?:活动)?|心声|心里话|独白|"
+        "(?:推理|分析)(?:过程)?|(?:局势|局面|形势|场上)(?:分析|判断)|策略|计划|os|thoughts?|thinking|"
+        "(?:inner )?monologue|reasoning|analysis|strategy|plan|reflection"
     ),
-    Kind.REASON: r"理由|原因|依据|解释|备注|说明|逻辑|reasons?|explanation|rationale|justification|notes?",
-    Kind.SPEECH: rf"(?:竞选)?{SPEECH_MARKER}(?:内容|稿|如下)?|遗言|台词|(?:public )?(?:speech|statement)|say|message",
-    Kind.DECISION: rf"{DECISION_MARKER}|決定",
-    Kind.ANSWER: (
-        r"选择|選擇|答案|回答|结论|結論|行动|行動|操作|动作|目标|目標|人选|choice|action|answer|decision|target|conclusion"
-    ),
+    Kind.REASON: "理由|原因|依据|解释|备注|说明|逻辑|reasons?|explanation|notes?",
+    Kind.SPEECH: f"(?:竞选)?{SPEECH_MARKER}(?:内容|稿)?|遗言|台词|(?:public )?(?:speech|statement)|say|message",
+    Kind.DECISION: f"{DECISION_MARKER}|決定",
+    Kind.ANSWER: "选择|選擇|答案|回答|结论|結論|行动|行動|动作|目标|目標|人选|choice|action|answer|decision|target",
 }
-_OF_ANSWER = r"(?: ?(?:对象|目标|人选|的?玩家|号码|给|for|target|choice|decision|vote))?"
+_OF_ANSWER = "(?: ?(?:对象|目标|人选|的?玩家|给|for|target|choice))?"
 _BOX = re.compile(
-    r"\\boxed\s*\{\s*(?:\\(?:text|mathrm|textbf)\s*\{)?([^{}\\\n]{1,40})\}\s*\}?|<\|begin_of_box\|>([^<\n]{1,40})<\|"
-    r"end_of_box\|>"
+    r"\\boxed\s*\{\s*(?:\\text\s*\{)?([^{}\\\n]{1,40})\}\s*\}?|<\|begin_of_box\|>([^<\n]{1,40})<\|end_of_box\|>"
 )
 _ENCLOSED_THOUGHT = re.compile(
     rf"[（(【\[]\s*(?:{_NAMES[Kind.THOUGHT]})\s*{COLON}([^（）()【】\[\]]*)[）)】\]]", re.IGNORECASE
@@ -88,9 +85,8 @@ _TAGS = re.compile(
 _SENTENCE = r"(?:^|(?<=[。！？!?；;.:：])|(?<=[。.！!？?][”\"*]))"
 """The beginning of a line, of a sentence, or of what stands behind another label."""
 _SO = (
-    r"[\s*_`~#>“\"‘'「『【\[(（<《-]*+(?:[0-9]{1,2}号(?:玩家)?的?)?"
-    r"(?:所以|因此|那么?|综上所述|综上|最终|最后|我|的|本轮|今[天晚夜]|经过(?:慎重|仔细)?(?:考虑|分析)|好的?|于是|就|"
-    r"以下是)*+[\s*_`“\"「『【\[]*+"
+    rf"{_OPENING}(?:[0-9]{{1,2}}号(?:玩家)?的?)?(?:所以|因此|那么?|综上(?:所述)?|最[终后]|我|的|本轮|今[天晚夜]|考虑|分析|"
+    r"好的?|就|以下是)*+[\s*_`“\"「『【\[]*+"
 )
 """What may stand before the marker in its clause."""
 
@@ -138,15 +134,14 @@ def _labelled(text: str, request: Request) -> Iterator[Section]:
 _LOOKS_LIKE_DATA = re.compile(r"(?:\A|\n)\s*(?:```\w*\s*)?\{\s*(?:[\"'“]|\Z)|\A\s*```json|\A\s*\[\s*[{\"]")
 _FIELDS = {
     Kind.THOUGHT: re.compile(
-        r"thought|think|reason|analy|思考|理由|分析|原因|想法|推理|内心|心理|策略|plan|strateg|explan|note|confidence|"
-        r"suspect|怀疑|解释"
+        "thought|think|reason|analy|思考|理由|分析|原因|想法|推理|内心|策略|plan|strateg|expla|note|解释"
     ),
-    Kind.SPEECH: re.compile(r"speech|say|发言|statement|message|遗言|台词|words|talk|speak"),
-    Kind.DECISION: re.compile(r"action|动作|行动|操作|type|name|move|skill|技能"),
+    Kind.SPEECH: re.compile("speech|say|发言|statement|message|遗言|台词|words|talk|speak"),
+    Kind.DECISION: re.compile("action|动作|行动|操作|type|move|skill|技能"),
     Kind.ANSWER: re.compile(
-        r"target|vote|decision|choice|answer|决定|投票|选择|答案|目标|对象|kill|check|guard|protect|shoot|shot|badge|"
-        r"run|order|save|poison|antidote|explode|player|seat|exile|守|刀|袭击|验|开枪|带走|警徽|上警|顺序|救|毒|解药|"
-        r"自爆|退水|withdraw|归票|提议|sign|result|结果"
+        "target|vote|decision|choice|answer|决定|投票|选择|答案|目标|对象|kill|check|guard|protect|shoot|shot|badge|run|order|"
+        "save|poison|antidote|explode|player|seat|exile|守|刀|袭击|验|开枪|带走|警徽|上警|顺序|救|毒|解药|自爆|退水|withdraw|"
+        "归票|提议|sign|result|结果"
     ),
 }
 """Names of fields by what they hold; of several kinds the first decides. DECISION is what to do, ANSWER to whom."""

@@ -138,7 +138,7 @@ _NOISE = re.compile(
     r"[\s*#_`~|>【】\[\]()]+|“[^”]*[,，。！？][^”]*”|「[^」]*[,，。！？][^」]*」|\"[^\"]*[,，。!?][^\"]*\""
 )
 _SEAT_WORDS = re.compile('(?<=[0-9]号)(?:玩家|位置?(?!的)|牌)(?!是我)|["“”‘’「」『』]')
-_VERBS = "出|投|票|验|查验|查杀|金水|银水|踩|归|归票|毒|救|站|站边|刀|保|信|跟|打|警徽流|怀疑|先|后|再"
+_VERBS = "出|投|票|验|查验|查杀|金水|银水|踩|归票?|毒|救|站边?|刀|保|信|跟|打|警徽流|怀疑|先|后|再"
 _AFTER_VERB = re.compile(rf"((?:{_VERBS})[了给]?)([0-9]{{1,2}})(?![0-9号票个人夜天轮点晚分.:%狼神民张次])")
 _BEFORE_VERB = re.compile("(?<![0-9第])([0-9]{1,2})(?=是|查杀|金水|银水|像|发言|狼|踩|悍跳)")
 _BETWEEN_SEATS = re.compile("(?<=[0-9]号)(?:[、/&]|和|跟|与|及|还有|以及)(?=[0-9]{1,2}号)")
@@ -151,82 +151,61 @@ _CLAUSE_END = re.compile("[,:、—-]+")
 _SUPPOSES = re.compile("如果|假如|要是|假设|倘若|万一|就算|即使|哪怕|除非|若是|的话")
 _ASKS = re.compile("(?:吗|么|呢|吧\\?)$|是不是|是否|难道|谁|为什么|凭什么|怎么|哪|有没有|会不会")
 _OTHERS_SAY = re.compile(
-    rf"(?:但是?|而|因为|所以|昨[天晚]|今天|警上|前面|后面|刚才)*(?:{SEATS}|[他她它你]们?|有人|大家|别人|对面|狼人们?|"
-    rf"狼队|真?预言家|真?女巫|警长)"
-    r"(?:也|就|还|又|都|一直|直接|昨[天晚]|今天|刚才|警[上下]|突然|先|发言|里|时|自己|明显|不)*(?:自?称|说|讲|喊|报|"
-    r"起?跳|认|觉得|怀疑|质疑|踩|点|"
-    r"打|投|站|给|发(?!言)|查杀(?=[0-9我])|验|查(?!杀)|摸|救|毒|守|保|归|出|想|要|信|相信|跟|支持|以为|猜|把)(?!到|轮|"
-    r"我走)"
+    rf"(?:但是?|而|因为|所以|昨[天晚]|今天|警上|[前后]面|刚才)*(?:{SEATS}|[他她你]们?|有人|大家|别人|对面|狼人们?|狼队|真?预言家|"
+    r"真?女巫|警长)(?:也|就|还|又|都|一直|直接|昨[天晚]|今天|刚才|警[上下]|突然|先|发言|自己|不)*"
+    r"(?:自?称|说|讲|喊|报|起?跳|认|觉得|怀疑|质疑|踩|点|打|投|站|给|发(?!言)|查杀(?=[0-9我])|验|查(?!杀)|摸|救|毒|守|保|归|"
+    r"出|想|要|信|相信|跟|支持|以为|猜|把)(?!到|轮|我走)"
 )
 """Somebody else says or does something: what follows is not the speaker's own statement."""
 _ME = re.compile("(?<![给跟对说踩投信杀出])(?:我|本人|俺)(?!们)|^(?:那|所以|因此|说明|必|只能)")
 _DENIES = re.compile("不|没|别|未|非|勿|甭|否认|取消|撤回|放过|拒绝|假|冒充|像|以为|当时")
-_SURELY = (
-    "(?:也|就|真的?|确实|其实|可|今天|这[局把张]牌?|直接|先|只能?|在这里?|来|现在|才|摊牌|明牌|一定|手里|要|得|必须|"
-    "身份|底牌|牌面?|拿|摸到|的|起跳|跳|"
-    "拍|认|是|为|一?[名个张]|全场|场上|唯一|普普通通|普通|纯|铁|正牌|作为|身为)*+"
-)
 _ROLE = "|".join(ROLES)
 _CLAIM = re.compile(
-    rf"(?:^|我|本人|俺){_SURELY}(?<=[跳拍认是为我牌份张名个人俺])真?({_ROLE})(?:牌|身份)?(?![验查救毒守]的|的|面|团|坑|"
-    rf"位|出局|报|说|给|这)|"
-    rf"真?({_ROLE})(?:就)?(?:是(?:本人|我(?![的们]))|在此|在这里?$)"
+    r"(?:^|我|本人|俺)(?:也|就|真的?|确实|其实|今天|这[局把张]牌?|直接|只能?|在这里?|现在|才|[摊明]牌|手里|得|必须|身份|底牌|"
+    r"牌面?|拿|摸到|的|起?跳|拍|认|是|为|一?[名个张]|全场|唯一|普通|作为|身为)*+"
+    rf"(?<=[跳拍认是为我牌份张名个人俺])真?({_ROLE})(?:牌|身份)?(?![验查救毒守]的|的|面|团|坑|位|出局|报|说|给|这)|"
+    rf"真?({_ROLE})就?(?:是(?:本人|我(?![的们]))|在此|在这里?$)"
 )
-_VERDICT = (
-    r"(?:是|为|一?[张只个]|铁|我的?|的|他|她|身份|底牌|结果|被?验出来|:)*(?:狼人|狼王|查杀|坏人|匪|狼|好人|金水|好的)"
-)
+_VERDICT = "(?:是|为|一?[张只个]|铁|我?的|他|她|身份|底牌|结果|:)*(?:狼人|狼王|查杀|坏人|狼|好人|金水|好的)"
 _CHECK = re.compile(
-    rf"(?<![测经体])(?:查验|验|摸|查)(?:的是|出来?|了|过|的|到|人|信息|结果|是)*(?!杀)({SEATS})(不是)?{_VERDICT}|"
+    rf"(?<![测经体])(?:查验|验|摸|查)(?:的是|出来?|了|过|的|到|结果|是)*(?!杀)({SEATS})(不是)?{_VERDICT}|"
     rf"({SEATS})(?:就?是)?我?(?:昨[晚夜]|首夜)?(?:查验|验|摸)(?:过|了|出来?|的)*(不是)?{_VERDICT}|"
-    rf"(?<![被吃])(?:查杀|金水)(?:的?是|给了?|到|发给)?({SEATS})|({SEATS})(?:就|也)?(?:是|为)?(?:我(?:昨[晚夜])?(?:发|"
-    rf"给|验出)?的?|一?[个张])*(?:查杀|金水)(?!我)"
+    rf"(?<![被吃])(?:查杀|金水)(?:的?是|给了?|到|发给)?({SEATS})|"
+    rf"({SEATS})[就也]?[是为]?(?:我(?:昨[晚夜])?(?:发|给|验出)?的?|一?[个张])*(?:查杀|金水)(?!我)"
 )
 _NOT_CHECKED = re.compile(
-    rf"(?:预言家|他|她|你|{SEATS})(?:给的?|发的?|报的?|的)(?:金水|查杀)|被[^我]*查杀|[吃接]到?|给我|查杀我|认|所谓|"
-    rf"今[晚夜]|明[晚夜]|接下来|"
-    "之后|想|要(?!么)|准备|打算|应该|建议|可以|请|不如|该|没|别"
+    rf"(?:预言家|他|她|你|{SEATS})(?:给的?|发的?|报的?|的)(?:金水|查杀)|被[^我]*查杀|[吃接]到?|给我|查杀我|认|所谓|[今明][晚夜]|"
+    "接下来|之后|想|要(?!么)|准备|打算|应该|建议|可以|请|不如|该|没|别"
 )
 _PLAN = re.compile(
-    "(?<!的)警徽流(?!更|很|有问题|合理|留得|奇怪)|(?:今[晚夜]|接下来)我?(?:会|要|想|准备|打算|去|先|再|就)*(?:查验|验|"
-    "查|摸)"
+    "(?<!的)警徽流(?!更|很|有问题|合理|留得|奇怪)|(?:今[晚夜]|接下来)我?(?:会|要|想|准备|打算|去|先|再)*(?:查验|验|查|摸)"
 )
-_PATTERNS = {
-    "saved": rf"(?:救|解药给?)(?:的是|了|的|起|下)*{SEATS}|(?<!的)银水(?:是|给了?)?{SEATS}|{SEATS}(?:就|也)?(?:是|"
-    rf"为)?(?:我的?|一?[张个])*银水|"
-    rf"{SEATS}(?:就?是)?我?(?:首夜|昨[晚夜])?救(?:的|了)",
-    "poisoned": rf"毒(?:药?给了|的是|了|的|死|掉|杀)+{SEATS}|{SEATS}(?:就?是)?我?(?:昨[晚夜])?毒(?:的|了|死)|"
+_LIKELY = "(?:我(?:觉得|认为|感觉)|应该|就|也|都|才|更|很|比较|大概率|肯定|一定|多半|确实|的?发言|听着|偏|一直|绝对)"
+_STATES = {
+    "saved": rf"(?:救|解药给?)(?:的是|了|的|下)*{SEATS}|(?<!的)银水(?:是|给了?)?{SEATS}|"
+    rf"{SEATS}[就也]?[是为]?(?:我的?|一?[张个])*银水|{SEATS}(?:就?是)?我?(?:首夜|昨[晚夜])?救[的了]",
+    "poisoned": rf"毒(?:药?给了|的是|了|的|死|掉|杀)+{SEATS}|{SEATS}(?:就?是)?我?(?:昨[晚夜])?毒[的了死]|"
     rf"昨[晚夜]我?毒{SEATS}",
-    "followed": rf"(?:相信|更?信|认下?|站边|站队|站|跟着?|支持|力挺|听){SEATS}(?!对跳|说|投|发言|[0-9]|的(?!边)|(?:是|"
-    rf"像)?一?[张个]?好人)|"
-    rf"{SEATS}(?:我(?:觉得|认为)|应该|就|才|更|大概率|肯定|一定|多半|确实|可能|比较|还是|绝对)*(?:是|像|为)?(?:真|个|"
-    rf"那个|一?张)*预言家(?!的)",
-    "trusted": rf"(?:保一?手?|力保|认好|认可){SEATS}|{SEATS}(?:我(?:觉得|认为)|应该|就|也|都|确实|肯定|一定|大概率|更|"
-    rf"偏|很|比较|暂时|的?发言|听着|还)*"
-    r"(?:(?:是|像|为)(?:一?[张个])?(?:铁|真|大)*好人|不像狼|不是狼|好人面|不错|没有?问题|没毛病|挺好|做好)",
-    "accused": rf"(?:怀疑|质疑|踩|点出?|盯着?|打|(?<![验查退得看跳杀走给突付指提说派])出|投|票|归票?|冲|抗推|放逐|推|"
-    rf"处理)(?:掉|死|一下|的是|是|给|到|先)*{SEATS}|"
-    rf"(?:狼坑|怀疑对象|嫌疑人?)(?:里有|是|在|:)*{SEATS}|把{SEATS}(?:先|给)*(?:投|票|出|推|放逐)|{SEATS}(?:今天|必须|"
-    rf"应该|先|得|该|要|就|可以)+(?:出局?|走|死)|"
-    rf"{SEATS}(?:我(?:觉得|认为|感觉)|的?(?:发言|视角|行为|票型|投票|心态|逻辑|状态|站边|表现)|这里|那里|这|那|确实|也|"
-    rf"都|还|很|太|有点|有些|非常|明显|肯定|一定|应该|就|"
-    r"大概率|多半|八成|更|最|真的?|绝对|必|像|是|一直|全程|一?[张匹只个头]|铁|偏|比较|在|今天|带|有|存在|听着|"
-    r"看着)*+(?:双?狼(?!面[^,]?[小低])|可疑|带节奏|"
-    r"在?找人抗推|问题|不对|奇怪|说不通|倒钩|悍跳|划水|不像好人|不是好人|骗|假|匪|漏洞|不好(?!说)|太差|聊爆|爆了|"
-    r"做作)(?!人?杀)",
-    "prey": rf"(?:袭击|刀|杀|砍|干掉|目标|除掉|解决)(?:掉|的?是|了|死|一?手|定)*{SEATS}|{SEATS}(?:吃刀|先死|"
-    rf"今晚[死走])",
+    "followed": rf"(?:更?信|认下?|站边|站队|站|跟着?|支持|力挺|听){SEATS}"
+    rf"(?!对跳|说|投|发言|[0-9]|的(?!边)|[是像]?一?[张个]?好人)|{SEATS}{_LIKELY}*[是像为]?(?:真|个|那个|一?张)*预言家(?!的)",
+    "trusted": rf"(?:保一?手?|力保|认好|认可){SEATS}|{SEATS}{_LIKELY}*"
+    "(?:[是像为](?:一?[张个])?[铁真大]*好人|不像狼|不是狼|好人面|不错|没有?问题|没毛病|挺好|做好)",
+    "accused": r"(?:怀疑|质疑|踩|点出?|盯着?|打|(?<![验查退得看跳杀走给突付指提说派])出|投|票|归票?|冲|抗推|放逐|推)"
+    rf"(?:掉|死|一下|的是|是|给|到|先)*{SEATS}|(?:狼坑|怀疑对象|嫌疑人?)(?:里有|是|在|:)*{SEATS}|"
+    rf"把{SEATS}[先给]*(?:投|票|出|推|放逐)|{SEATS}(?:今天|必须|应该|先|得|要|就|可以)+(?:出局?|走|死)|"
+    rf"{SEATS}(?:{_LIKELY}|的?(?:视角|行为|票型|投票|逻辑|状态|站边|表现)|这里|[这那还太最真必像是铁在带有]|有[点些]|一?[张匹只个头]|"
+    "非常|明显|今天|存在)*+(?:双?狼(?!面[^,]?[小低])|可疑|带节奏|找人抗推|问题|不对|奇怪|说不通|倒钩|悍跳|划水|不像好人|不是好人|"
+    "骗|假|漏洞|不好(?!说)|太差|聊爆|爆了|做作)(?!人?杀)",
+    "prey": rf"(?:袭击|刀|杀|砍|干掉|目标|除掉)(?:掉|的?是|了|死|一?手|定)*{SEATS}|{SEATS}(?:吃刀|先死|今晚[死走])",
     "poser": rf"(?:{SEATS}|我)(?:来|去|就|要|今天|明天|警上|直接|可以)*(?:悍跳|跳预言家|起跳|去跳|跳个?预)",
 }
-_STATES = {name: re.compile(pattern) for name, pattern in _PATTERNS.items()}
 _NEVER = {
-    **dict.fromkeys(("saved", "poisoned"), re.compile("想|要|会|准备|打算|应该|建议|可以|没|不|别|女巫的|能|谁|请")),
-    "followed": re.compile("不|没|别|假|悍跳|对跳|未必|难|怀疑|自称|质疑|骗|警徽|警长"),
-    "trusted": re.compile("不像好|不是好|不太像|没有好|不算|[不没别]保|[不没别]认"),
-    "accused": re.compile(
-        "[不没别勿甭][^,号]{0,4}(?:怀疑|踩|出|投|票|归|打|推|冲|放逐)|放过|昨天|上一?轮|前天|投[了过的]|没有?问题|"
-        "不像狼|不是狼|不可疑|没有?狼"
-    ),
-    **dict.fromkeys(("prey", "poser"), re.compile("不|没|别")),
+    **dict.fromkeys(("saved", "poisoned"), "想|要|会|准备|打算|应该|建议|可以|没|不|别|女巫的|能|谁|请"),
+    "followed": "不|没|别|假|悍跳|对跳|未必|难|怀疑|自称|质疑|骗|警徽|警长",
+    "trusted": "不像好|不是好|不太像|没有好|不算|[不没别]保|[不没别]认",
+    "accused": "[不没别勿甭][^,号]{0,4}(?:怀疑|踩|出|投|票|归|打|推|冲|放逐)|放过|昨天|上一?轮|前天|投[了过的]|"
+    "没有?问题|不像狼|不是狼|不可疑|没有?狼",
+    **dict.fromkeys(("prey", "poser"), "不|没|别"),
 }
 """What else a clause must not say, up to the end of the statement."""
 _ASKED = re.compile("(?:请|麻烦)([0-9]{1,2})号(?:你|去|今天)*投给?([0-9]{1,2})号")
@@ -265,20 +244,18 @@ def _understand_sentence(sentence: str) -> Heard:
 def _understand_clause(words: str, following: str) -> Heard:
     """following: the next clause, in which the result of a check or the second of a plan may stand."""
     claim = _CLAIM.search(words)
-    claimed = (
-        None
-        if claim is None or _DENIES.search(words[: claim.start(claim.lastindex)])
-        else ROLES[claim[claim.lastindex]]
-    )
+    claimed = None
+    if claim and not _DENIES.search(words[: claim.start(claim.lastindex)]):
+        claimed = ROLES[claim[claim.lastindex]]
     if plan := _PLAN.search(words):
         more = following if re.match("再|后|然后|第?二|验|查", following) else ""
         return Heard(claimed, next_checks=() if _DENIES.search(words) else seats_in(words[plan.end() - 1 :] + more))
     if "号" not in words and "我" not in words:
         return Heard(claimed)
-    checks = list(_CHECK.finditer(words) or ()) or list(_CHECK.finditer(f"{words}{following}") if "验" in words else ())
+    checks = [*_CHECK.finditer(words)] or ([*_CHECK.finditer(words + following)] if "验" in words else [])
     if checks and not _NOT_CHECKED.search(words[: checks[0].end()]):
         reports = {
-            seat: Side.WOLF if bool(re.search("狼|查杀|坏人|匪", check[0])) is ("不是" not in check[0]) else Side.GOOD
+            seat: Side.WOLF if bool(re.search("狼|查杀|坏人", check[0])) is ("不是" not in check[0]) else Side.GOOD
             for check in checks
             for seat in seats_in(check[0])
         }
@@ -288,16 +265,16 @@ def _understand_clause(words: str, following: str) -> Heard:
     stated = {
         name: seats
         for name, pattern in _STATES.items()
-        if (seats := [seat for found in pattern.finditer(words) if not _NEVER[name].search(words[: found.end()])
-                      for seat in (seats_in(found[0]) or (_SPEAKER,))])
+        if (seats := [seat for said in re.finditer(pattern, words) if not re.search(_NEVER[name], words[: said.end()])
+                      for seat in (seats_in(said[0]) or (_SPEAKER,))])
     }  # fmt: skip
     if "saved" in stated or "poisoned" in stated:
         stated = {name: stated[name] for name in ("saved", "poisoned") if name in stated}
         claimed = claimed or (Role.WITCH if "我" in words else None)
     if "followed" in stated and len(stated["followed"]) == 1:
         stated = {name: stated[name] for name in ("followed", "poser") if name in stated}
-    sets = {
-        name: frozenset(seats) for name, seats in stated.items() if name in ("saved", "poisoned", "trusted", "accused")
+    found = {
+        name: frozenset(seats) if isinstance(getattr(NOTHING_HEARD, name), frozenset) else seats[0]
+        for name, seats in stated.items()
     }
-    ones = {name: stated[name][0] for name in ("followed", "prey", "poser") if name in stated}
-    return Heard(claimed, asked=tuple(asked.items()), **sets, **ones)
+    return Heard(claimed, asked=tuple(asked.items()), **found)

@@ -244,7 +244,10 @@ class Tables:
 
 
 class Table:
-    """One game with people. id: the host's secret address. name: what it is called afterwards."""
+    """One game with people. id: the host's secret address. name: what it is called afterwards.
+
+    phase: "waiting", "playing", "over" or "failed". clock: seconds for each answer; 0 waits for ever.
+    """
 
     def __init__(self, wanted: Wanted, resources: PolicyResources, limits: TokenLimits, tables: Tables):
         self.id = secrets.token_urlsafe(18)

@@ -23,16 +23,16 @@ from agentlightning.store.collection.base import (
 from agentlightning.types import FilterOptions, PaginatedResult, SortOptions, Worker
 from agentlightning.utils.metrics import MetricsBackend
 from pydantic import BaseModel
+from pydantic_core import from_json, to_json
 from sqlalchemy.dialects.postgresql import insert  # its ON CONFLICT is SQLite's, too
 
-from store.errors import UnknownId
 from store.hub.database import schema
 from store.hub.database.database import Database
-from store.hub.database.documents import encode_document
 from store.hub.database.statements import Statement, among, contains, greater, selected
 from store.hub.database.transitions import CLOSED_ROLLOUT
 
 Item = TypeVar("Item", bound=BaseModel)
+Key: TypeAlias = tuple[Any, ...]
 Value = TypeVar("Value", str, int)
 Comparison: TypeAlias = tuple[str, str, int]
 """(field, operator, number of the parameter to compare with)."""
@@ -46,8 +46,9 @@ Order: TypeAlias = tuple[str, str]
 ALL: Condition = ("and", (), ())
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {"exact": operator.eq, "within": among, "contains": contains}
 _LARGEST_INTEGER = 2**63 - 1
-_CACHED_STATEMENTS = 1024
-_MANY_COUNTS = 100
+_DEEPEST = 200
+"""Levels of JSON that pydantic's parser reads."""
+
 _counts = schema.counts.c
 _total = sa.select(sa.cast(sa.func.coalesce(sa.func.sum(_counts.number), sa.literal_column("0")), sa.BigInteger)).where(
     _counts.name == sa.bindparam("name")
@@ -61,19 +62,11 @@ class SqlCollection(Collection[Item], Generic[Item]):
     """Items of one pydantic type in the order in which they were inserted.
 
     What comes out is a copy: changing it changes nothing that is stored.
-    searched: an item's values of the columns that are none of its fields.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        table: sa.Table,
-        model: type[Item],
-        tracker: MetricsBackend | None = None,
-        searched: Callable[[Item], tuple[Any, ...]] = lambda _: (),
-    ):
+    def __init__(self, database: Database, table: sa.Table, model: type[Item], tracker: MetricsBackend | None = None):
         super().__init__(tracker=tracker)
-        self._database, self._table, self._model, self._searched = database, table, model, searched
+        self._database, self._table, self._model = database, table, model
         (unique,) = (one for one in table.constraints if isinstance(one, sa.UniqueConstraint))
         self._keys = [column.name for column in unique.columns]
         columns = [column.name for column in table.columns if column.name != "position"]
@@ -83,7 +76,7 @@ class SqlCollection(Collection[Item], Generic[Item]):
         replaced = {name: new.excluded[name] for name in columns if name not in self._keys}
         self._insert = Statement(new)
         self._put = Statement(new.on_conflict_do_update(index_elements=self._keys, set_=replaced))
-        self._select = functools.lru_cache(_CACHED_STATEMENTS)(self._selection)
+        self._select = functools.lru_cache(1024)(self._selection)
         by_key = [among(table.c[name], sa.bindparam(name)) for name in self._keys]
         self._stored = Statement(sa.select(table.c.document).where(*by_key).with_for_update(key_share=True))
         self._known = Statement(sa.select(*(table.c[name] for name in self._keys)).where(*by_key))
@@ -100,7 +93,6 @@ class SqlCollection(Collection[Item], Generic[Item]):
     async def query(
         self, filter: FilterOptions | None = None, sort: SortOptions | None = None, limit: int = -1, offset: int = 0
     ) -> PaginatedResult[Item]:
-        """As in the base class. ValueError for an unknown field or a page that makes no sense."""
         check_page(limit, offset)
         (condition, values), order = self._condition(filter), self._order(sort)
         async with self._database.transaction(write=False):
@@ -143,7 +135,7 @@ class SqlCollection(Collection[Item], Generic[Item]):
         """Add the items that do not exist yet and return them; the others stay as they are."""
         async with self._database.transaction(write=True):
             known = set(map(tuple, await self._database.rows(self._known, **self._keys_of(items))))
-            new: dict[tuple[Any, ...], Item] = {}
+            new: dict[Key, Item] = {}
             for item in items:
                 if (key := self._key(item)) not in known:
                     new.setdefault(key, item)
@@ -152,61 +144,56 @@ class SqlCollection(Collection[Item], Generic[Item]):
 
     @tracked("update")
     async def update(self, items: Sequence[Item], update_fields: Sequence[str] | None = None) -> Sequence[Item]:
-        """Replace items, or only the given fields. UnknownId, and nothing is changed, if one does not exist."""
-        async with self._database.transaction(write=True):
-            stored = await self._existing(items)
-            for item in items:
-                if self._key(item) not in stored:
-                    key = ", ".join(f"{name}={getattr(item, name)!r}" for name in self._keys)
-                    raise UnknownId(f"Item does not exist with primary key(s): {key}")
-            changed = [_merged(stored[self._key(item)], item, update_fields) for item in items]
-            await self.replace(changed, stored)
-        return changed
+        """Replace items that exist, or only the given fields."""
+        return await self.upsert(items, update_fields)
 
     @tracked("upsert")
     async def upsert(self, items: Sequence[Item], update_fields: Sequence[str] | None = None) -> Sequence[Item]:
         """Insert items; of those that exist, replace all fields or only the given ones."""
         async with self._database.transaction(write=True):
             stored = await self._existing(items)
-            if any(self._key(item) not in stored for item in items):
+            if len(stored) < len(items):
                 await self._database.try_lock(f"new {self._table.name}", wait=True)  # or two hubs add them
                 stored = await self._existing(items)
-            changed = [
-                _merged(stored[key], item, update_fields) if (key := self._key(item)) in stored else item
-                for item in items
-            ]
-            await self._count(Counter(self._state(item) for item in items if self._key(item) not in stored))
-            await self.replace(changed, stored)
+            await self.insert([item for item in items if self._key(item) not in stored])
+            changed = []
+            for item in items:
+                known = stored.get(self._key(item))
+                if known is not None and update_fields is not None:
+                    item = known.model_copy(update={field: getattr(item, field) for field in update_fields})
+                changed.append(item)
+            await self.replace([item for item in changed if self._key(item) in stored], stored)
         return changed
 
-    async def replace(self, items: Sequence[Item], before: Mapping[tuple[Any, ...], Item] | None = None) -> None:
-        """Replace items that exist. before: what they were, by keys, where the caller knows it."""
+    async def replace(self, items: Sequence[Item], before: Mapping[Key, Item] | None = None) -> None:
+        """Replace items that exist. before: what they were, by their keys, where the caller knows it."""
         await self._database.change_each(self._put, [self._row(item) for item in items])
 
     async def forget(self, deletion: Statement, **parameters: Any) -> None:
         """Delete items: the statement returns the state of each."""
         gone = await self._database.change(deletion, **parameters)
-        await self._count(Counter({state: -n for state, n in Counter(state for (state,) in gone).items()}))
+        await self._count({state: -number for state, number in Counter(state for (state,) in gone).items()})
 
     async def _count(self, changes: Mapping[str, int]) -> None:
         rows = [(self._table.name, state, number) for state, number in changes.items() if number]
         await self._database.change_each(_ADD_COUNT, rows)
 
     def _state(self, item: Item) -> str:
+        """What its number is kept by."""
         return ""
 
-    async def _existing(self, items: Sequence[Item]) -> dict[tuple[Any, ...], Item]:
+    async def _existing(self, items: Sequence[Item]) -> dict[Key, Item]:
         """What is stored under the keys of items, locked until the transaction ends."""
         return {self._key(item): item for item in await self.select(self._stored, self._keys_of(items))}
 
-    def _key(self, item: Item) -> tuple[Any, ...]:
+    def _key(self, item: Item) -> Key:
         return tuple([getattr(item, name) for name in self._keys])
 
     def _keys_of(self, items: Sequence[Item]) -> dict[str, list[Any]]:
         return {name: [getattr(item, name) for item in items] for name in self._keys}
 
     def _row(self, item: Item) -> tuple[Any, ...]:
-        return (*self._values_of(item), *self._searched(item), encode_document(item))
+        return (*self._values_of(item), _document(item))
 
     def _condition(self, options: FilterOptions | None) -> tuple[Condition, dict[str, Any]]:
         """A filter without its values, and the values by the names of their parameters."""
@@ -259,10 +246,8 @@ class SqlCollection(Collection[Item], Generic[Item]):
         if what == "at":
             where.append(among(columns.position, sa.bindparam("positions")))
         query = query.where(*where).order_by(value.desc() if direction == "desc" else value, columns.position)
-        if limit != -1:
-            query = query.limit(sa.literal_column(str(limit)))
-        elif offset:
-            query = query.limit(sa.literal_column(str(_LARGEST_INTEGER)))
+        if limit != -1 or offset:
+            query = query.limit(sa.literal_column(str(_LARGEST_INTEGER if limit == -1 else limit)))
         return Statement(query.offset(sa.literal_column(str(offset))) if offset else query)
 
 
@@ -291,7 +276,7 @@ class SqlRollouts(SqlCollection[Rollout]):
             total = await self._database.value(_SIZE_OF_STATES, name=self._table.name, states=states)
         return PaginatedResult(items=items, limit=limit, offset=offset, total=total)
 
-    async def replace(self, items: Sequence[Rollout], before: Mapping[tuple[Any, ...], Rollout] | None = None) -> None:
+    async def replace(self, items: Sequence[Rollout], before: Mapping[Key, Rollout] | None = None) -> None:
         async with self._database.transaction(write=True):
             before = await self._existing(items) if before is None else before
             moved = [(before[self._key(item)].status, item) for item in items]
@@ -299,25 +284,39 @@ class SqlRollouts(SqlCollection[Rollout]):
             changes = Counter(item.status for _, item in moved)
             changes.subtract(state for state, _ in moved)
             await self._count(changes)
-            closed = [
-                (item.rollout_id,)
-                for state, item in moved
-                if item.status in CLOSED_ROLLOUT and state not in CLOSED_ROLLOUT
-            ]
+            closed = [(item.rollout_id,) for state, item in moved if item.status in CLOSED_ROLLOUT]
             await self._database.change_each(_COMPLETE, closed)
-            await super().replace(items)
+            await super().replace(items, before)
 
     def _state(self, item: Rollout) -> str:
         return item.status
+
+    def _row(self, item: Rollout) -> tuple[Any, ...]:
+        patience = item.config.timeout_seconds, item.config.unresponsive_seconds
+        return (*self._values_of(item), *patience, _document(item))
 
 
 _COMPLETE = Statement(sa.insert(schema.completions).values(rollout_id=sa.bindparam("rollout_id")))
 
 
-def _merged(stored: Item, item: Item, fields: Sequence[str] | None) -> Item:
-    if fields is None:
-        return item
-    return stored.model_copy(update={field: getattr(item, field) for field in fields})
+def _document(item: BaseModel) -> str:
+    """A model as JSON text. ValueError for what no reader of JSON accepts: every answer with it would fail."""
+    try:
+        text = to_json(_fields(item), inf_nan_mode="constants")  # of a model, it would write null for NaN
+        if b"NaN" in text or b"Infinity" in text or text.count(b"{") + text.count(b"[") > _DEEPEST:  # else all is well
+            from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        reason = f"it has NaN, an infinity, what JSON has no type for, or more than {_DEEPEST} levels"
+        raise ValueError(f"a {type(item).__name__} cannot be stored: {reason}") from error
+    return text.decode()
+
+
+def _fields(item: BaseModel) -> dict[str, Any]:
+    """As ``model_dump``, which takes longer than all else about an item, for those that a game changes most often."""
+    kind, fields = type(item), vars(item)
+    if kind is Rollout:
+        return {**fields, "config": vars(fields["config"])}
+    return fields if kind is Attempt or kind is Worker else item.model_dump()
 
 
 def check_page(limit: int, offset: int) -> None:
@@ -363,10 +362,10 @@ class SqlQueue(Queue[str]):
     async def dequeue(self, limit: int = 1) -> Sequence[str]:
         return [item for _, item in sorted(map(tuple, await self._database.change(self._take, number=limit)))]
 
-    async def discard(self, items: Iterable[str]) -> None:
+    async def discard(self, items: Sequence[str]) -> None:
         """Remove texts from any place."""
-        if listed := list(items):
-            await self._database.change(self._remove, items=listed)
+        if items:
+            await self._database.change(self._remove, items=items)
 
     @tracked("size")
     async def size(self) -> int:
@@ -423,11 +422,6 @@ _of_rollouts = among(_attempts.rollout_id, sa.bindparam("rollout_ids"))
 _LATEST_ATTEMPTS = Statement(
     sa.select(_attempts.document).where(_of_rollouts, _attempts.sequence_id == _last_number.scalar_subquery())
 )
-_NUMBERS_OF_ATTEMPTS = Statement(
-    sa.select(_attempts.rollout_id, sa.func.max(_attempts.sequence_id))
-    .where(_of_rollouts)
-    .group_by(_attempts.rollout_id)
-)
 _rollout_ids = sa.select(schema.rollouts.c.rollout_id).where(
     among(schema.rollouts.c.rollout_id, sa.bindparam("rollout_ids"))
 )
@@ -476,24 +470,20 @@ _DELETE_WORKERS = _deletion(
 class SqlCollections(LightningCollections):
     """Everything a store keeps, in one database.
 
-    ``atomic`` is a transaction; mode "r" is a snapshot and refuses writes. Labels do not matter.
+    ``atomic`` is a transaction; mode "r" is a snapshot. Labels do not matter.
     """
+
+    collection_name = property(lambda self: "router")
 
     def __init__(self, database: Database, tracker: MetricsBackend | None = None):
         super().__init__(tracker=tracker)
         self.database = database
-
         self.marks = SqlKeyValue[str](database, schema.marks, tracker)
         self.idempotency_keys = SqlKeyValue[str](database, schema.idempotency_keys, tracker)
 
-    collection_name = property(lambda self: "router")
-
     @functools.cached_property
     def rollouts(self) -> SqlRollouts:
-        def patience(rollout: Rollout) -> tuple[float | None, float | None]:
-            return rollout.config.timeout_seconds, rollout.config.unresponsive_seconds
-
-        return SqlRollouts(self.database, schema.rollouts, Rollout, self.tracker, patience)
+        return SqlRollouts(self.database, schema.rollouts, Rollout, self.tracker)
 
     @functools.cached_property
     def attempts(self) -> SqlCollection[Attempt]:
@@ -521,13 +511,7 @@ class SqlCollections(LightningCollections):
 
     @asynccontextmanager
     async def atomic(
-        self,
-        *,
-        mode: AtomicMode = "rw",
-        snapshot: bool = False,
-        commit: bool = False,
-        labels: Sequence[AtomicLabels] | None = None,
-        **kwargs: Any,
+        self, *, mode: AtomicMode = "rw", labels: Sequence[AtomicLabels] | None = None, **_: Any
     ) -> AsyncIterator[Self]:
         async with (
             self.tracking_context("atomic", self.collection_name),
@@ -539,10 +523,6 @@ class SqlCollections(LightningCollections):
         """The latest attempts of those rollouts that have any, by rollout id."""
         found = await self.attempts.select(_LATEST_ATTEMPTS, {"rollout_ids": list(rollout_ids)})
         return {attempt.rollout_id: attempt for attempt in found}
-
-    async def numbers_of_attempts(self, rollout_ids: Iterable[str]) -> dict[str, int]:
-        """How many attempts those rollouts have had that have any."""
-        return dict(map(tuple, await self.database.rows(_NUMBERS_OF_ATTEMPTS, rollout_ids=list(rollout_ids))))
 
     async def lock_rollouts(self, rollout_ids: Iterable[str], *, wait: bool = True) -> list[str]:
         """Keep others from changing rollouts, their attempts and spans until the transaction ends.
@@ -556,9 +536,9 @@ class SqlCollections(LightningCollections):
 
     async def forget(self, rollout_ids: Sequence[str]) -> None:
         """Delete rollouts and all that belongs to them."""
+        counted = {"rollouts": self.rollouts, "attempts": self.attempts, "spans": self.spans}
         async with self.database.transaction(write=True):
             ids = await self.lock_rollouts(rollout_ids)
-            counted = {"rollouts": self.rollouts, "attempts": self.attempts, "spans": self.spans}
             for name, deletion in _DELETIONS.items():
                 if name in counted:
                     await counted[name].forget(deletion, rollout_ids=ids)
@@ -571,14 +551,15 @@ class SqlCollections(LightningCollections):
             await self.resources.forget(_DELETE_RESOURCES, before=before)
             await self.workers.forget(_DELETE_WORKERS, before=before)
 
-    async def has_many_counts(self) -> bool:
-        """Whether ``add_up_counts`` is worth it."""
-        return await self.database.value(_NUMBER_OF_COUNTS) > _MANY_COUNTS
-
-    async def add_up_counts(self) -> None:
-        """Replace the rows of counts by their sums; inside a lock."""
-        totals: Counter[tuple[str, str]] = Counter()
-        for name, status, number in await self.database.change(_TAKE_COUNTS):
-            totals[name, status] += number
-        rows = [(*key, number) for key, number in totals.items() if number]
-        await self.database.change_each(_ADD_COUNT, rows)
+    async def add_up_counts(self, more_than: int = 100) -> None:
+        """Keep the table of counts small; whoever runs the store calls this every second."""
+        if await self.database.value(_NUMBER_OF_COUNTS) <= more_than:
+            return
+        async with self.database.transaction(write=True):
+            if not await self.database.try_lock("counts"):
+                return
+            totals: Counter[tuple[str, str]] = Counter()
+            for name, status, number in await self.database.change(_TAKE_COUNTS):
+                totals[name, status] += number
+            rows = [(*key, number) for key, number in totals.items() if number]
+            await self.database.change_each(_ADD_COUNT, rows)

@@ -7,8 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from store.errors import OneLineError
 from store.hub.database.statements import Statement
@@ -20,6 +19,8 @@ Result = TypeVar("Result")
 PATIENCE_SECONDS = 10.0
 """How long a call waits for a database that is away or busy."""
 
+_FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.5
+
 
 class DatabaseUnusable(OneLineError, OSError):
     """The database cannot be opened, is not a hub's, or another hub uses it; the message names it and the remedy."""
@@ -28,36 +29,28 @@ class DatabaseUnusable(OneLineError, OSError):
 class DatabaseAway(OneLineError):
     """The database does not answer, or others are in the way: the caller may retry.
 
-    conflict: it refused because of others. undone: nothing of the transaction is kept, for certain.
+    undone: nothing of the transaction is kept, for certain.
     """
 
-    def __init__(self, message: str, *, conflict: bool = False):
+    def __init__(self, message: str, *, undone: bool = True):
         super().__init__(message)
-        self.conflict = conflict
-        self.undone = True
-
-
-@dataclass
-class _Transaction:
-    """Of a task. spoilt: a part of it failed."""
-
-    connection: Any
-    writable: bool
-    spoilt: bool = False
+        self.undone = undone
 
 
 class Database(ABC):
     """Connections to a database, for one event loop. ValueError for values that it cannot hold.
 
-    engine: a key of ``DIALECTS``. answers: False while it is known to be away. shared: other hubs may write, too.
+    engine: a key of ``DIALECTS``. name: its address, without a password. answers: False while it is known to be away.
+    shared: other hubs may write, too.
     """
 
     engine: str
+    name: str
     answers: bool = True
     shared: bool = False
 
     def __init__(self) -> None:
-        self._transactions: dict[asyncio.Task[Any] | None, _Transaction] = {}
+        self._connections: dict[asyncio.Task[Any] | None, Any] = {}  # of the transactions of tasks
 
     @abstractmethod
     async def connect(self) -> None:
@@ -89,8 +82,7 @@ class Database(ABC):
 
     async def rows(self, statement: Statement, **parameters: Any) -> Rows:
         """The rows that a query finds."""
-        sql, values = statement.ready(self.engine, parameters)
-        return await self._within(self._run, sql, values, write=False)
+        return await self._within(False, self._run, *statement.ready(self.engine, parameters))
 
     async def value(self, statement: Statement, **parameters: Any) -> Any:
         """The first column of the first row; None if there is no row."""
@@ -99,62 +91,53 @@ class Database(ABC):
 
     async def change(self, statement: Statement, **parameters: Any) -> Rows:
         """Run a statement that writes; returns the rows of its RETURNING, if it has one."""
-        sql, values = statement.ready(self.engine, parameters)
-        return await self._within(self._run, sql, values, write=True)
+        return await self._within(True, self._run, *statement.ready(self.engine, parameters))
 
     async def change_each(self, statement: Statement, rows: Rows) -> None:
         """Run a statement that writes once for each row; a row is its parameters in their order."""
         if rows:
-            await self._within(self._run_each, statement.compiled(self.engine)[0], rows, write=True)
+            await self._within(True, self._run_each, statement.compiled(self.engine)[0], rows)
 
-    async def _within(self, run: Callable[..., Awaitable[Any]], sql: str, values: Any, *, write: bool) -> Any:
+    async def _within(self, write: bool, run: Callable[..., Awaitable[Any]], sql: str, values: Any) -> Any:
         """Run it in the task's transaction, or in one of its own."""
-        mine = self._transactions.get(asyncio.current_task())
-        if mine is None:
+        connection = self._connections.get(asyncio.current_task())
+        if connection is not None:
+            return await run(connection, sql, values)
 
-            async def alone() -> Any:
-                async with self.transaction(write=write):
-                    return await self._within(run, sql, values, write=write)
+        async def alone() -> Any:
+            async with self._session(write) as connection:
+                return await run(connection, sql, values)
 
-            return await self.retry(alone)
-        if write and not mine.writable:
-            raise RuntimeError("a write inside a transaction that was begun for reading")
-        return await run(mine.connection, sql, values)
+        return await self.retry(alone)
 
     @asynccontextmanager
-    async def transaction(self, *, write: bool) -> AsyncIterator[Self]:
-        """All or nothing. Inside another one of the same task it is a part: if the part fails, all is undone."""
+    async def transaction(self, *, write: bool) -> AsyncIterator[None]:
+        """All or nothing. Inside another one of the same task it is a part of that."""
         task = asyncio.current_task()
-        outer = self._transactions.get(task)
-        if outer is not None:
-            try:
-                yield self
-            except BaseException:
-                outer.spoilt = outer.spoilt or write
-                raise
+        if task in self._connections:
+            yield
             return
         async with self._session(write) as connection:
-            mine = self._transactions[task] = _Transaction(connection, write)
+            self._connections[task] = connection
             try:
-                yield self
+                yield
             finally:
-                del self._transactions[task]
-            if mine.spoilt:
-                raise RuntimeError("a part of this transaction has failed; all of it is undone")
+                del self._connections[task]
 
     async def retry(self, call: Callable[[], Awaitable[Result]]) -> Result:
         """Make a call that is one transaction until the database answers. Raises DatabaseAway after PATIENCE_SECONDS,
         or at once inside another transaction and where the call may have been committed.
         """
-        is_part = asyncio.current_task() in self._transactions
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        is_part = asyncio.current_task() in self._connections
+        deadline, delay = time.monotonic() + PATIENCE_SECONDS, _FIRST_DELAY
         while True:
             try:
                 return await call()
             except DatabaseAway as error:
                 if is_part or not error.undone or time.monotonic() > deadline:
                     raise
-            await asyncio.sleep(random.uniform(0.01, 0.1))
+            await asyncio.sleep(random.uniform(0, delay))
+            delay = min(2 * delay, _LONGEST_DELAY)
 
 
 def in_one_transaction(method: Method) -> Method:
@@ -176,8 +159,7 @@ def retried(method: Method) -> Method:
 
     @functools.wraps(method)
     async def wrapper(self: Any, *arguments: Any, **options: Any) -> Any:
-        database: Database = self.collections.database
-        return await database.retry(lambda: method(self, *arguments, **options))
+        return await self.collections.database.retry(lambda: method(self, *arguments, **options))
 
     return cast(Method, wrapper)
 
@@ -190,4 +172,4 @@ def alone_with_its_rollout(method: Method) -> Method:
         await self.collections.lock_rollouts([rollout_id])
         return await method(self, rollout_id, *arguments, **options)
 
-    return cast(Method, in_one_transaction(wrapper))
+    return in_one_transaction(cast(Method, wrapper))

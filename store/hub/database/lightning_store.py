@@ -35,8 +35,8 @@ _BATCH = 200
 class SqlLightningStore(StoreSteps):
     """The hub's store.
 
-    scan_debounce_seconds: the shortest time between two looks for overdue attempts that calls take by the way; whoever
-        runs the store has ``close_overdue`` called now and then, so that they are noticed without a call, too.
+    scan_debounce_seconds: the shortest time between two looks for overdue attempts that calls take by the way; by
+        default they take none, and whoever runs the store has ``close_overdue`` called now and then.
     """
 
     def __init__(self, database: Database, **options: Any):
@@ -77,13 +77,13 @@ class SqlLightningStore(StoreSteps):
     update_attempt = alone_with_its_rollout(StoreSteps.update_attempt)
     add_otel_span = alone_with_its_rollout(StoreSteps.add_otel_span)
 
-    @in_one_transaction
     async def add_span(self, span: Span) -> Span | None:
-        await self.collections.lock_rollouts([span.rollout_id])
-        return await super().add_span(span)
+        added = await self.add_many_spans([span])
+        return added[0] if added else None
 
     @in_one_transaction
     async def add_many_spans(self, spans: Sequence[Span]) -> Sequence[Span]:
+        check_sequence_ids(span.sequence_id for span in spans)
         await self.collections.lock_rollouts(span.rollout_id for span in spans)
         return await super().add_many_spans(spans)
 

@@ -5,12 +5,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import sqlalchemy as sa
+
 from store.hub.database.database import Database, DatabaseUnusable
 from store.hub.database.lightning_store import SqlLightningStore
-from store.hub.database.postgres_url import PostgresUrl
 from store.hub.database.sqlite import SqliteDatabase
 
-DatabaseAddress: TypeAlias = Path | PostgresUrl
+DatabaseAddress: TypeAlias = Path | sa.URL
 
 
 def database_at(address: DatabaseAddress, *, fsync: bool = False) -> Database:

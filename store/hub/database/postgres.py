@@ -5,17 +5,15 @@ its spans locks the rollout's row first (``SqlCollections.lock_rollouts``).
 """
 
 import asyncio
-import time
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
 import sqlalchemy as sa
 
 from store.hub.database.database import PATIENCE_SECONDS, Database, DatabaseAway, DatabaseUnusable, Rows
-from store.hub.database.postgres_url import PostgresUrl
 from store.hub.database.schema import VERSION, creation, other_version
 from store.hub.database.statements import Statement
 from store.printable import printable
@@ -28,14 +26,8 @@ CONNECTIONS = 10
 SCHEMA = "agl_hub"
 """Where the tables are: apart from whatever else the database holds."""
 
-_RETRY_SECONDS = 0.2
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 120.0
-_STATEMENTS_PREPARED = 500
-_BEGIN = {
-    False: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-    True: "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-}
 _PASSING = ("08", "40", "53", "55P03", "57", "58", "25006")
 """SQLSTATEs of what passes: connections, conflicts, exhausted resources, a server that stops or is a replica."""
 
@@ -54,49 +46,33 @@ class PostgresDatabase(Database):
     engine = "postgres"
     shared = True
 
-    def __init__(self, url: PostgresUrl, *, connections: int = CONNECTIONS):
+    def __init__(self, url: sa.URL, *, connections: int = CONNECTIONS):
         super().__init__()
         self.url = url
-        self._connections = connections
-        self._pool: asyncpg.Pool | None = None
+        self.name = str(sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database))
+        self._most = connections
+        self._pool: asyncpg.Pool
 
     async def connect(self) -> None:
         try:
             self._pool = await asyncpg.create_pool(
-                self.url.dsn,
+                self.url.render_as_string(hide_password=False),
                 min_size=0,  # the pool would look after them with a task that logs every failure in thirty lines
-                max_size=self._connections,
-                reset=_leave,  # it would be a round trip, and every transaction here ends by itself
+                max_size=self._most,
+                reset=_leave,
                 timeout=_CONNECT_SECONDS,
                 command_timeout=_STATEMENT_SECONDS,
-                statement_cache_size=_STATEMENTS_PREPARED,
+                statement_cache_size=500,
                 max_inactive_connection_lifetime=0,
                 server_settings={"application_name": "agl hub", "search_path": SCHEMA, "jit": "off"},
             )
             async with self._pool.acquire() as connection, connection.transaction():
-                await self._create_tables(connection)
-        except DatabaseUnusable:
-            await self.close()
-            raise
+                await _create_tables(connection, self.name)
         except (*_FAILURES, ValueError) as error:
-            await self.close()
-            raise DatabaseUnusable(refusal(self.url, error)) from None  # what it came from may show the password
-
-    async def _create_tables(self, connection: Any) -> None:
-        if (version := connection.get_server_version()).major < OLDEST_SERVER:
+            reason = str(error) if isinstance(error, DatabaseUnusable) else _refusal(error, self.url.username)
             raise DatabaseUnusable(
-                f"the PostgreSQL at {self.url} is version {version.major}; {OLDEST_SERVER} or newer is needed"
-            )
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_number("schema"))
-        if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", SCHEMA):
-            await connection.execute(f"CREATE SCHEMA {SCHEMA}")
-        if not await connection.fetchval("SELECT 1 FROM pg_tables WHERE schemaname = $1", SCHEMA):
-            for statement in creation("postgres"):
-                await connection.execute(statement)
-        has_marks = await connection.fetchval("SELECT to_regclass($1)", f"{SCHEMA}.marks")
-        found = await connection.fetchval("SELECT value FROM marks WHERE key = 'version'") if has_marks else "1"
-        if found != str(VERSION):
-            raise DatabaseUnusable(f"cannot use the database {self.url}: {other_version(found, self.url)}")
+                f"cannot use the database {self.name}: {reason}"
+            ) from None  # it may show the password
 
     async def try_lock(self, name: str, *, wait: bool = False) -> bool:
         ((locked,),) = await self.change(_LOCK if wait else _TRY_LOCK, number=_lock_number(name))
@@ -107,107 +83,75 @@ class PostgresDatabase(Database):
         return await self.value(_SIZE)
 
     async def close(self) -> None:
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            try:
-                await asyncio.wait_for(pool.close(), _CONNECT_SECONDS)
-            except TimeoutError:
-                pool.terminate()
+        try:
+            await asyncio.wait_for(self._pool.close(), _CONNECT_SECONDS)
+        except TimeoutError:
+            self._pool.terminate()
 
     @asynccontextmanager
     async def _session(self, write: bool) -> AsyncIterator[Any]:
-        connection = await self._acquire()
+        connected = committing = False
         try:
-            await self._answer(connection, connection.execute, _BEGIN[write])
-            yield connection
-            try:
-                await self._answer(connection, connection.execute, "COMMIT")
-            except DatabaseAway as error:
-                error.undone = error.conflict or not write  # whether the commit arrived is not known
-                raise
-        finally:
-            await self._release(connection)
-
-    async def _run(self, connection: Any, sql: str, values: Sequence[Any]) -> Rows:
-        return await self._answer(connection, connection.fetch, sql, *values)
-
-    async def _run_each(self, connection: Any, sql: str, rows: Rows) -> None:
-        await self._answer(connection, connection.executemany, sql, rows)
-
-    async def _answer(self, connection: Any, method: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        """Raises ValueError for values that the database cannot hold, DatabaseAway for what passes."""
-        try:
-            return await method(*arguments)  # the call itself raises where the connection broke since the last one
+            async with self._pool.acquire(timeout=PATIENCE_SECONDS) as connection:
+                connected = self.answers = True
+                isolation = "read_committed" if write else "repeatable_read"
+                async with connection.transaction(isolation=isolation, readonly=not write):
+                    yield connection
+                    committing = write
         except asyncpg.DataError as error:
-            if "int64" in str(error):
-                raise ValueError("a whole number has more than 63 bits") from error
             raise ValueError(f"the database cannot hold it: {_text(error)}") from error
         except _FAILURES as error:
-            if isinstance(error, asyncpg.InternalClientError):
-                with suppress(asyncpg.InterfaceError):
-                    connection.terminate()  # nobody knows what it would answer next
+            if not connected and not isinstance(error, TimeoutError):
+                self.answers = False
             state = getattr(error, "sqlstate", None)
             if isinstance(state, str) and not state.startswith(_PASSING):
                 raise  # a bug
-            raise _away(self.url, error, conflict=isinstance(state, str) and state.startswith("40")) from error
+            message = f"the database {self.name} cannot be used for the moment: {_text(error)}"
+            # Whether a commit arrived whose answer is lost is not known.
+            raise DatabaseAway(message, undone=not committing) from error
 
-    async def _acquire(self) -> Any:
-        """A connection; new ones are tried for as long as a call waits. DatabaseAway after that."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            if self._pool is None:
-                raise DatabaseAway(f"the database {self.url} is not connected to")
-            try:
-                connection = await self._pool.acquire(timeout=max(deadline - time.monotonic(), _RETRY_SECONDS))
-                self.answers = True
-                return connection
-            except _FAILURES as error:
-                if not isinstance(error, TimeoutError):
-                    self.answers = False
-                if time.monotonic() > deadline:
-                    raise _away(self.url, error) from error
-            await asyncio.sleep(_RETRY_SECONDS)
+    async def _run(self, connection: Any, sql: str, values: Sequence[Any]) -> Rows:
+        return await connection.fetch(sql, *values)
 
-    async def _release(self, connection: Any) -> None:
-        """Give a connection back; what it has not committed is undone."""
-        try:
-            if not connection.is_closed() and connection.is_in_transaction():
-                await connection.execute("ROLLBACK")
-        except BaseException as error:
-            with suppress(asyncpg.InterfaceError):  # one that broke has gone back to the pool by itself
-                connection.terminate()
-            if not isinstance(error, _FAILURES):
-                raise
-        finally:
-            if self._pool is not None:
-                await self._pool.release(connection)
+    async def _run_each(self, connection: Any, sql: str, rows: Rows) -> None:
+        await connection.executemany(sql, rows)
 
 
-def refusal(url: PostgresUrl, error: Exception) -> str:
-    """Why the database cannot be used, and the remedy, in a line without the password."""
+async def _create_tables(connection: Any, name: str) -> None:
+    """In an empty database. Raises DatabaseUnusable for one whose tables this program does not know."""
+    if (version := connection.get_server_version()).major < OLDEST_SERVER:
+        raise DatabaseUnusable(f"its PostgreSQL is version {version.major}; {OLDEST_SERVER} or newer is needed")
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_number("schema"))
+    if not await connection.fetchval("SELECT 1 FROM pg_namespace WHERE nspname = $1", SCHEMA):
+        await connection.execute(f"CREATE SCHEMA {SCHEMA}")
+    if not await connection.fetchval("SELECT 1 FROM pg_tables WHERE schemaname = $1", SCHEMA):
+        for statement in creation("postgres"):
+            await connection.execute(statement)
+    found = await connection.fetchval("SELECT value FROM marks WHERE key = 'version'")
+    if found != str(VERSION):
+        raise DatabaseUnusable(other_version(found, name))
+
+
+def _refusal(error: Exception, user: str | None) -> str:
+    """Why the database cannot be used, and the remedy, without the password."""
     match error:
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
-            who = f"user {url.user}" if url.user else "this user"
-            reason = f"it does not let {who} in: set PGPASSWORD or PGPASSFILE, or see the server's pg_hba.conf"
+            who = f"user {user}" if user else "this user"
+            return f"it does not let {who} in: set PGPASSWORD or PGPASSFILE, or see the server's pg_hba.conf"
         case asyncpg.InvalidCatalogNameError():
-            reason = "there is no such database: make it with createdb, or name another with --db"
+            return "there is no such database: make it with createdb, or name another with --db"
         case asyncpg.InsufficientPrivilegeError():
-            reason = f"{_text(error)}: GRANT CREATE ON DATABASE to the user, or let its owner start the hub once"
+            return f"{_text(error)}: GRANT CREATE ON DATABASE to the user, or let its owner start the hub once"
         case asyncpg.PostgresError():
-            reason = _text(error)
+            return _text(error)
         case ValueError() | asyncpg.InterfaceError():
-            reason = "the driver does not understand the address or its options"
+            return "the driver does not understand the address or its options"
         case _:
-            reason = f"no PostgreSQL answers there ({_text(error)}): start it, or name another with --db"
-    return f"cannot use the database {url}: {reason}"
-
-
-def _away(url: PostgresUrl, error: Exception, conflict: bool = False) -> DatabaseAway:
-    return DatabaseAway(f"the database {url} cannot be used for the moment: {_text(error)}", conflict=conflict)
+            return f"no PostgreSQL answers there ({_text(error)}): start it, or name another with --db"
 
 
 async def _leave(_connection: Any) -> None:
-    """What is done to a connection that goes back to the pool."""
+    """In the place of the driver's reset, which is a round trip: every transaction here ends by itself."""
 
 
 def _lock_number(name: str) -> int:

@@ -14,19 +14,15 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from store.hub.database.database import Database, DatabaseUnusable, Rows
+from store.hub.database.database import PATIENCE_SECONDS, Database, DatabaseUnusable, Rows
 from store.hub.database.schema import VERSION, creation, other_version
 
 APPLICATION_ID = 0x57455257
 """SQLite's ``application_id`` of a hub's file: "WERW"."""
 
-_BUSY_SECONDS = 10.0
 _LONGEST_BUSY_POLL_SECONDS = 0.05
-_BLOCKING_SECONDS = 0.005
+_BLOCKING_MILLISECONDS = 5
 """How long a statement may wait for another process's lock in this thread, where nothing else goes on."""
-
-_CACHE_KIBIBYTES = 32 * 1024
-_LOG_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 
 
 class SqliteDatabase(Database):
@@ -40,7 +36,7 @@ class SqliteDatabase(Database):
 
     def __init__(self, path: Path, *, fsync: bool = False):
         super().__init__()
-        self.path = path
+        self.path, self.name = path, str(path)
         self._fsync = fsync
         self._lock = asyncio.Lock()
         self._connection: sqlite3.Connection
@@ -48,29 +44,26 @@ class SqliteDatabase(Database):
     async def connect(self) -> None:
         try:
             make_private_folder(self.path.parent)
-            if not self.path.exists():
+            if not self.path.exists():  # closing a file gives up the locks that this process has on it
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
-            connection = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, timeout=_BUSY_SECONDS
+            self._connection = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False, timeout=PATIENCE_SECONDS
             )
         except (OSError, sqlite3.Error) as error:
-            raise DatabaseUnusable(f"cannot open the database {self.path}: {_reason(error)}") from error
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise DatabaseUnusable(f"cannot open the database {self.path}: {reason}") from error
         try:
-            _configure(connection, self.path, self._fsync)
+            _configure(self._connection, self.path, self._fsync)
         except (ValueError, sqlite3.Error) as error:
-            connection.close()
-            raise DatabaseUnusable(f"cannot use the database {self.path}: {_reason(error)}") from error
-        connection.execute(f"PRAGMA busy_timeout = {round(1000 * _BLOCKING_SECONDS)}")
-        self._connection = connection
+            self._connection.close()
+            raise DatabaseUnusable(f"cannot use the database {self.path}: {error}") from error
 
     async def _run(self, connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> Rows:
         flat = [json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value for value in values]
-        with _values_that_fit():
-            return connection.execute(sql, flat).fetchall()
+        return connection.execute(sql, flat).fetchall()
 
     async def _run_each(self, connection: sqlite3.Connection, sql: str, rows: Rows) -> None:
-        with _values_that_fit():
-            connection.executemany(sql, rows)
+        connection.executemany(sql, rows)
 
     @asynccontextmanager
     async def _session(self, write: bool) -> AsyncIterator[sqlite3.Connection]:
@@ -86,7 +79,7 @@ class SqliteDatabase(Database):
 
     async def _begin(self, write: bool) -> None:
         """Another process may be writing: wait for it here, where other tasks go on, instead of inside SQLite."""
-        deadline, delay = time.monotonic() + _BUSY_SECONDS, 0.001
+        deadline, delay = time.monotonic() + PATIENCE_SECONDS, 0.001
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -110,14 +103,6 @@ class SqliteDatabase(Database):
         self._connection.close()
 
 
-@contextmanager
-def _values_that_fit() -> Iterator[None]:
-    try:
-        yield
-    except OverflowError as error:
-        raise ValueError("a whole number has more than 63 bits") from error
-
-
 def make_private_folder(folder: Path) -> None:
     """Create a folder that only its owner can look into, and those above it, if it does not exist."""
     if not folder.exists():
@@ -138,17 +123,14 @@ def _configure(connection: sqlite3.Connection, path: Path, fsync: bool) -> None:
     if pragma("journal_mode=WAL") != "wal":
         raise ValueError("its file system does not support a write-ahead log; choose a local disk")
     pragma(f"synchronous={'FULL' if fsync else 'NORMAL'}")
-    pragma(f"cache_size=-{_CACHE_KIBIBYTES}")
-    pragma(f"journal_size_limit={_LOG_SIZE_LIMIT_BYTES}")
+    pragma(f"cache_size=-{32 * 1024}")  # kibibytes
+    pragma(f"journal_size_limit={64 * 1024 * 1024}")
     pragma("temp_store=MEMORY")
     if is_new:
         script = ";\n".join(creation("sqlite"))
         identity = f"PRAGMA application_id={APPLICATION_ID};\nPRAGMA user_version={VERSION}"
         connection.executescript(f"BEGIN IMMEDIATE;\n{script};\n{identity};\nCOMMIT;")
-
-
-def _reason(error: Exception) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    pragma(f"busy_timeout={_BLOCKING_MILLISECONDS}")
 
 
 @contextmanager

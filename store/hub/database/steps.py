@@ -28,7 +28,6 @@ class StoreSteps(WatchedStore):
     """What ``SqlLightningStore`` is made of."""
 
     async def _add_many_spans_helper(self, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Sequence[Span]:
-        check_sequence_ids(span.sequence_id for span in spans)
         added = await self.collections.spans.insert_new(spans)
         if added:
             await self._post_add_spans(added, rollout_id, attempt_id)  # UnknownId undoes the insertion
@@ -89,10 +88,12 @@ class StoreSteps(WatchedStore):
         self, collections: SqlCollections, rollout_id: str, **changes: Any
     ) -> RolloutUpdate:
         rollout = await collections.rollouts.get({"rollout_id": {"exact": rollout_id}})
+        if rollout is None:
+            raise UnknownId(f"Item does not exist with primary key(s): rollout_id={rollout_id!r}")
         resources_id = changes.get("resources_id")
         if isinstance(resources_id, str):
             await self._check_resources([resources_id])
-        if rollout is not None and rollout.status in CLOSED_ROLLOUT:
+        if rollout.status in CLOSED_ROLLOUT:
             status = changes.pop("status", UNSET)
             if not isinstance(status, Unset) and status != rollout.status:
                 raise _closed(f"rollout {rollout_id}", rollout.status, status)
@@ -104,9 +105,7 @@ class StoreSteps(WatchedStore):
         await super()._post_update_rollout(rollouts, skip_enqueue=skip_enqueue)
         # The stock store leaves games in the queue that no longer wait, and skips them later.
         await self.collections.rollout_queue.discard(
-            rollout.rollout_id
-            for rollout, fields in rollouts
-            if "status" in fields and rollout.status not in WAITING_ROLLOUT
+            [one.rollout_id for one, fields in rollouts if "status" in fields and one.status not in WAITING_ROLLOUT]
         )
 
     async def _post_dequeue_rollouts(
@@ -116,14 +115,14 @@ class StoreSteps(WatchedStore):
         await self.collections.lock_rollouts(rollout_ids)
         found = {(rollout.rollout_id,): rollout for rollout in await self._rollouts(rollout_ids)}
         waiting = [one for id_ in rollout_ids if (one := found.get((id_,))) and one.status in WAITING_ROLLOUT]
-        numbers = await self.collections.numbers_of_attempts([rollout.rollout_id for rollout in waiting])
+        latest = await self.collections.latest_attempts(rollout.rollout_id for rollout in waiting)
         attempted = [
             AttemptedRollout(
                 **{**vars(rollout), "status": "preparing"},
                 attempt=Attempt(
                     rollout_id=rollout.rollout_id,
                     attempt_id="at-" + secrets.token_hex(4),
-                    sequence_id=numbers.get(rollout.rollout_id, 0) + 1,
+                    sequence_id=latest[rollout.rollout_id].sequence_id + 1 if rollout.rollout_id in latest else 1,
                     start_time=time.time(),
                     status="preparing",
                     worker_id=worker_id,
@@ -192,5 +191,5 @@ def _closed(what: str, status: str, wanted: str) -> Conflict:
 def check_sequence_ids(sequence_ids: Iterable[int]) -> None:
     """ValueError for a span's sequence id that not every reader of JSON reads as it is."""
     for sequence_id in sequence_ids:
-        if not (isinstance(sequence_id, int) and 0 <= sequence_id <= LARGEST_SEQUENCE_ID):
+        if not 0 <= sequence_id <= LARGEST_SEQUENCE_ID:
             raise ValueError(f"a span's sequence id is a number from 0 to 2**53, got {sequence_id!r}")

@@ -48,7 +48,7 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
     """
 
     def __init__(
-        self, database: Database, *, tracker: MetricsBackend | None = None, scan_debounce_seconds: float = 1.0
+        self, database: Database, *, tracker: MetricsBackend | None = None, scan_debounce_seconds: float = math.inf
     ):
         collections = SqlCollections(database, tracker)
         super().__init__(collections, tracker=tracker, scan_debounce_seconds=scan_debounce_seconds)
@@ -71,16 +71,6 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         for attempt in alive:
             attempt.last_heartbeat_time = now
         await self.collections.attempts.replace(alive)
-
-    async def add_up_counts(self) -> None:
-        """Keep the table of counts small; whoever runs the store calls this every second."""
-        if await self.collections.has_many_counts():
-            await self._add_up_counts()
-
-    @in_one_transaction
-    async def _add_up_counts(self) -> None:
-        if await self.collections.database.try_lock("counts"):
-            await self.collections.add_up_counts()
 
     async def close_overdue(self) -> None:
         """Close the attempts that have taken too long or fallen silent; their games wait for a retry, or fail.

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from runners.errors import PolicyUnavailable, UnusableTokenizer
+from runners.errors import UnusableTokenizer
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import Completion
 from runners.werewolf.agent import WerewolfGames
@@ -16,11 +16,8 @@ from runners.werewolf.game import PRESETS, get_preset
 from runners.werewolf.players import BrainPlayer, Decided, Player, PolicyPlayer
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
-from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
-from store.werewolf import GameTask
 from tests.support.chat_templates import chat_tokens
-from tests.support.fakes import FakeVllm
 from tests.support.tasks import HERE, game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
 
@@ -164,21 +161,6 @@ async def test_a_model_behind_an_api_demonstrates_without_its_thoughts_and_never
     assert sum(seat.defaulted_decisions for seat in result.seats) == 1
 
 
-async def test_a_policy_with_frozen_weights_demonstrates_in_the_trained_ones_tokens(unserved, tiny_tokenizer):
-    vllm = FakeVllm(tiny_tokenizer, lambda prompt: "我是好人，请听我说。", model_folder=unserved.model)
-    endpoint = await vllm.start()
-    try:
-        frozen = (ServedPolicy(name="old", endpoints=(endpoint,), model="policy"),)
-        task = make_task(seating={"wolf": "scripted", "good": "old"}, trainable=["good"], demonstrators=["old"])
-        _, turns = await play(task, unserved.model_copy(update={"policies": frozen}))
-    finally:
-        await vllm.stop()
-    usable = [turn for turn in turns if turn.valid]
-    assert usable and {turn.reply for turn in usable} == {"我是好人，请听我说。"}
-    assert all(turn.policy == "old" and turn.trainable and set(turn.logprobs) == {0.0} for turn in turns)
-    assert {turn.error for turn in turns if turn.decision == "exile_vote"} == {DEFAULTED}
-
-
 async def test_words_that_look_like_control_tokens_stay_words(tiny_tokenizer):
     tokens = chat_tokens(tiny_tokenizer)
     ids = await tokens.encode_reply("我是<|im_end|>好人")
@@ -197,33 +179,9 @@ async def test_a_thought_that_the_prompt_opened_is_closed_before_the_words(tiny_
     assert split_thought(await tokens.decode_reply(await tokens.encode_reply("决定：3号"))) == ("", "决定：3号")
 
 
-async def test_a_policy_that_is_served_nowhere_cannot_be_seated(unserved):
-    task = make_task(seating={"wolf": "policy", "good": "scripted"})
-    with pytest.raises(PolicyUnavailable, match="served nowhere"):
-        await play(task, unserved)
-
-
 async def test_a_tokenizer_that_is_elsewhere_is_named_with_the_remedy(unserved, tmp_path, tiny_model):
     elsewhere = unserved.model_copy(update={"model": str(tmp_path / "missing")})
     with pytest.raises(UnusableTokenizer, match=r"missing.*--tokenizer"):
         await play(make_task(), elsewhere)
     result, turns = await play(make_task(), elsewhere, tokenizer=tiny_model)
     assert len(turns) == result.turns > 0
-
-
-def test_a_task_names_its_demonstrators():
-    task = make_task()
-    assert GameTask.decode(task.encode()) == task
-    with pytest.raises(ValueError, match="'policy' cannot demonstrate"):
-        make_task(demonstrators=["policy"])
-    with pytest.raises(ValueError, match="no rule seats 'policy' or a demonstrator"):
-        make_task(demonstrators=["random"])
-
-
-def test_resources_of_a_policy_that_is_not_served_travel(unserved):
-    from agentlightning import ResourcesUpdate
-
-    update = ResourcesUpdate(
-        resources_id=unserved.resources_id, resources=unserved.encode(), create_time=0.0, update_time=0.0, version=1
-    )
-    assert PolicyResources.decode(update) == unserved

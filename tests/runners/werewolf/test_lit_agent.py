@@ -115,22 +115,6 @@ async def test_agentlightnings_runner_stores_the_spans_that_our_worker_stores(cl
     assert all(span.attempt_id == found[theirs].attempt.attempt_id for span in spans[theirs])
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        {"not": "a task"},
-        make_task(preset="99p"),
-        make_task(seating={"wolf": "gpt-9", "good": "scripted"}, trainable=[]),
-    ],
-)
-async def test_a_task_that_cannot_be_played_fails_and_the_next_one_is_played(client, policy, agent, tracer, task):
-    playable = make_task(seating={"wolf": "scripted", "good": "scripted"}, trainable=[])
-    ids = await enqueue(client, policy, task, playable)
-    await play_with_lit_agent_runner(client, agent, tracer, 2)
-    found = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
-    assert [found[rollout_id] for rollout_id in ids] == ["failed", "succeeded"]
-
-
 @pytest.mark.parametrize("field", ["endpoints", "players"])
 async def test_a_model_is_not_called_at_an_address_that_the_runner_may_not_call(client, policy, agent, field):
     """Whoever can write to the hub names addresses: a public one, and the runner's own machine where the hub is not."""

@@ -11,7 +11,7 @@ import pytest
 from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.game import PRESETS, Action, Option, Role, Side, new_game, pending, winner
 from runners.werewolf.local import Person, PersonLeft, play_locally, seeded_brains
-from runners.werewolf.transcript import Transcript
+from runners.werewolf.transcript import game_text
 
 SCRIPTED = dict.fromkeys(Side, "scripted")
 
@@ -97,23 +97,6 @@ def test_a_mistyped_command_line_is_refused(capsys, arguments):
     assert caught.value.code == 2 and arguments[0] in capsys.readouterr().err
 
 
-def test_decisions_and_rounds_are_counted():
-    preset = PRESETS["7p"]
-    game = play_locally(preset, 3, seeded_brains(preset, 3, SCRIPTED))
-    asked = []
-
-    class Witness:
-        def __init__(self, brain):
-            self._brain = brain
-
-        def act(self, observation):
-            asked.append(observation.request)
-            return self._brain.act(observation)
-
-    witnessed = play_locally(preset, 3, {seat: Witness(b) for seat, b in seeded_brains(preset, 3, SCRIPTED).items()})
-    assert witnessed.state == game.state and game.decisions == len(asked) > game.rounds > 0
-
-
 class Terminal:
     """A fake terminal: answers as typed, keeps what was shown."""
 
@@ -147,7 +130,7 @@ def test_a_person_plays_a_seat_with_the_prompts_of_a_model():
     assert f"你是{seat}号" in terminal.shown[0]
     assert any("无效" in shown for shown in terminal.shown)  # it is told what was wrong and asked again
     own = [event.text for event in game.state.events if event.seat == seat and event.text]
-    assert all(text in Transcript.of(game.state).as_text() for text in own)
+    assert all(text in game_text(game.state) for text in own)
 
 
 def test_a_persons_choice_may_ride_with_a_speech():

@@ -1,176 +1,83 @@
-"""A seat whose context is full goes on from a recap that always fits, and never lacks a fact."""
-
-import asyncio
+"""A seat whose context is full goes on from a recap that fits if any does, and never lacks a fact."""
 
 import pytest
 from agentscope.message import Msg
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from runners.errors import CannotPlay
 from runners.policy.model import TokenExactChatModel
 from runners.policy.server import Completion
-from runners.werewolf.game import (
-    Action,
-    Decision,
-    Event,
-    EventKind,
-    Observation,
-    Phase,
-    Request,
-    Role,
-    Side,
-    get_preset,
-)
-from runners.werewolf.language.replies import render_reply
+from runners.werewolf.game import Action, Event, EventKind, Observation, Role
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
-from runners.werewolf.prompts_zh.system import system_prompt
-from runners.werewolf.table import play_game
 from store.schema import TokenLimits
-from store.werewolf import GameTask
 from tests.support.chat_templates import chat_tokens
+from tests.support.game.game_playing import TWELVE
+from tests.support.werewolf.reply_tables import QUESTIONS
 
-REPLY_TOKENS = 40
-SYSTEM = "你是3号。"
-REQUEST = Request(
-    seat=3,
-    day=2,
-    phase=Phase.EXILE_VOTE,
-    decision=Decision.EXILE_VOTE,
-    targets=(1, 2, 4),
-    options=(),
-    may_pass=True,
-    speech_chars=0,
-    default=Action(),
-)
-QUESTION = render_question(REQUEST)
+REPLY_TOKENS, SYSTEM, VOTE = 40, {"role": "system", "content": "你是2号。"}, QUESTIONS["vote"]
+
+
+def day(number):
+    speeches = [
+        Event(EventKind.SPEECH, number, seat=seat, text=f"第{number}天我怀疑{seat}号。" * 40) for seat in (1, 3)
+    ]
+    return [Event(EventKind.NIGHT_FALLS, number), *speeches, Event(EventKind.EXILED, number, target=number + 3)]
+
+
+EVENTS = (*day(1), *day(2), *day(3))
+QUOTED = render_recap(EVENTS, 2)
+TODAYS = render_recap(EVENTS[:8], 2, speech_chars=0) + "\n" + render_events(EVENTS[8:], RECAP_SPEECH_CHARS)
+WORDLESS = render_recap(EVENTS, 2, speech_chars=0)
 
 
 class FakeServer:
-    """A fake of ``PolicyServer``: says what it is told to, and keeps every prompt."""
+    """A fake of ``PolicyServer``: votes for seat 4, and keeps every prompt."""
 
     model = "fake"
 
-    def __init__(self, tokenizer, reply="决定：4号"):
-        self.tokenizer = tokenizer
-        self.reply = reply
-        self.prompts = []
+    def __init__(self, tokenizer):
+        self.tokenizer, self.prompts = tokenizer, []
 
     async def complete(self, prompt_ids, max_tokens, seed):
         self.prompts.append(list(prompt_ids))
-        reply = self.tokenizer.encode(self.reply, add_special_tokens=False)[: max_tokens - 1]
-        return Completion((*reply, self.tokenizer.eos_token_id), (-1.0,) * (len(reply) + 1), "stop")
+        reply = (*self.tokenizer.encode("决定：4号", add_special_tokens=False), self.tokenizer.eos_token_id)
+        return Completion(reply, (-1.0,) * len(reply), "stop")
 
 
-def player_of(server, context_tokens):
-    limits = TokenLimits(context_tokens=context_tokens, reply_tokens=REPLY_TOKENS)
-    return PolicyPlayer(3, TokenExactChatModel(server, chat_tokens(server.tokenizer), limits, "key"), SYSTEM)
-
-
-async def ask(player, events):
-    """Tell the player of ``events``, then ask ``REQUEST``."""
-    for event in events:
-        await player.observe(Msg("法官", "", "system", metadata={"event": event}))
-    deck = get_preset("5p_tiny").deck
-    observation = Observation(
-        3, Role.VILLAGER, Side.GOOD, 2, Phase.EXILE_VOTE, (1, 2, 3, 4), None, events, REQUEST, deck
-    )
-    return await player.decide(observation)
-
-
-def speech(seat, text):
-    return Event(EventKind.SPEECH, 1, seat=seat, text=text)
-
-
-def tokens_of(tokenizer, recap):
-    conversation = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": recap}]
-    return len(asyncio.run(chat_tokens(tokenizer).first_prompt(conversation)))
-
-
-seats = st.integers(1, 12)
-facts = st.one_of(
-    st.builds(lambda day: Event(EventKind.NIGHT_FALLS, day), st.integers(1, 9)),
-    st.builds(lambda seat, target: Event(EventKind.VOTE, 1, seat=seat, target=target), seats, st.none() | seats),
-    st.builds(lambda seat: Event(EventKind.EXILED, 1, target=seat), seats),
+@pytest.mark.parametrize(
+    ("recap", "context_of"),
+    [
+        (QUOTED, lambda sizes: 2 * (sizes[0] + REPLY_TOKENS)),
+        (TODAYS, lambda sizes: 2 * (sizes[0] + REPLY_TOKENS) - 2),
+        (TODAYS, lambda sizes: 2 * (sizes[1] + REPLY_TOKENS)),
+        (WORDLESS, lambda sizes: 2 * (sizes[1] + REPLY_TOKENS) - 2),
+        (WORDLESS, lambda sizes: sizes[2] + REPLY_TOKENS),
+        (None, lambda sizes: sizes[2] + REPLY_TOKENS - 1),
+    ],
 )
-# Silence, or more words than the mark that stands for them.
-words = st.just("") | st.text(st.sampled_from("我是好人，投3号。"), min_size=10, max_size=120)
-speeches = st.builds(lambda seat, text: Event(EventKind.SPEECH, 1, seat=seat, text=text), seats, words)
+async def test_words_of_earlier_days_go_first_and_never_a_fact(tiny_tokenizer, recap, context_of):
+    server, tokens = FakeServer(tiny_tokenizer), chat_tokens(tiny_tokenizer)
 
+    async def size(told):
+        user = {"role": "user", "content": f"{told}\n{render_question(VOTE)}"}
+        return len(await tokens.first_prompt([SYSTEM, user]))
 
-@given(events=st.lists(speeches | facts, min_size=1, max_size=40).map(tuple), share=st.floats(-1, 1))
-@settings(max_examples=150, deadline=None)
-def test_the_oldest_words_go_first_as_few_as_possible_and_never_a_fact(tiny_tokenizer, events, share):
-    short, long = (render_events(events, chars).split("\n") for chars in (0, RECAP_SPEECH_CHARS))
-    head = render_recap((), 3).rstrip("\n")
-    # Line by line, from all the words that a recap quotes to none of them.
-    recaps = ["\n".join([head, *short[:told], *long[told:], QUESTION]) for told in range(len(long) + 1)]
-    recaps = list(dict.fromkeys(recaps))
-    sizes = [tokens_of(tiny_tokenizer, recap) for recap in recaps]
-    everything = tokens_of(tiny_tokenizer, f"{render_events(events)}\n{QUESTION}")
-    context_tokens = 2 * (REPLY_TOKENS + sizes[-1] + round(share * (sizes[0] - sizes[-1])))
-    context_tokens = min(context_tokens, REPLY_TOKENS + everything - 1)
-    server = FakeServer(tiny_tokenizer)
-    player = player_of(server, context_tokens)
-    if sizes[-1] + REPLY_TOKENS > context_tokens:
-        with pytest.raises(CannotPlay, match=r"3号.*tokens too many.*rollout\.context_tokens"):
-            asyncio.run(ask(player, events))
+    sizes = [await size(told) for told in (QUOTED, TODAYS, WORDLESS)]
+    context_tokens = context_of(sizes)
+    assert sizes == sorted(sizes, reverse=True) and await size(render_events(EVENTS)) + REPLY_TOKENS > context_tokens
+    limits = TokenLimits(context_tokens=context_tokens, reply_tokens=REPLY_TOKENS)
+    player = PolicyPlayer(2, TokenExactChatModel(server, tokens, limits, "key"), SYSTEM["content"])
+    for event in EVENTS:
+        await player.observe(Msg("法官", "", "system", metadata={"event": event}))
+    seen = Observation(
+        2, Role.VILLAGER, Role.VILLAGER.side, 3, VOTE.phase, (2, *VOTE.targets), None, EVENTS, VOTE, TWELVE.deck
+    )
+    if recap is None:
+        with pytest.raises(CannotPlay, match=r"2号.*1 tokens too many.*rollout\.context_tokens"):
+            await player.decide(seen)
         assert server.prompts == []
         return
-    assert asyncio.run(ask(player, events)).action == Action(4)
+    assert (await player.decide(seen)).action == Action(4)
     (prompt,) = server.prompts
-    fitting = [number for number, size in enumerate(sizes) if size + REPLY_TOKENS <= context_tokens // 2]
-    kept = fitting[0] if fitting else len(sizes) - 1
-    assert len(prompt) == sizes[kept] <= context_tokens - REPLY_TOKENS
-    assert f"<|im_start|>user\n{recaps[kept]}<|im_end|>" in tiny_tokenizer.decode(prompt)
-
-
-class Quiet:
-    """A fake brain that talks as long as it may, lets everybody live, and so plays to the round limit."""
-
-    def act(self, observation):
-        request = observation.request
-        choice = None if request.may_pass else request.default.choice
-        return Action(choice, "我是好人请相信我" * (request.speech_chars // 8))
-
-
-class QuietPolicy(PolicyPlayer):
-    """A policy seat, prompts and tokens included, that says what ``Quiet`` says."""
-
-    async def decide(self, observation):
-        self._model._server.reply = render_reply(Quiet().act(observation), observation.request)
-        return await super().decide(observation)
-
-
-@pytest.mark.parametrize("context_tokens", [4500, 9000])
-async def test_a_long_game_of_twelve_stays_within_its_context(tiny_tokenizer, context_tokens):
-    preset = get_preset("12p_sheriff")
-    task = GameTask(
-        game_id="long",
-        group_id="long",
-        seed=1,
-        sampling_seed=1,
-        preset=preset.name,
-        seating=dict.fromkeys(Side, "policy"),
-        trainable=[],
-        limits={"context_tokens": context_tokens, "reply_tokens": 300},
-    )
-    servers, tokens, turns = {}, chat_tokens(tiny_tokenizer), []
-
-    def seat_player(seat, role, name):
-        servers[seat] = FakeServer(tiny_tokenizer)
-        model = TokenExactChatModel(servers[seat], tokens, task.limits, f"long/{seat}")
-        return QuietPolicy(seat, model, system_prompt(preset, seat, role))
-
-    result = await play_game(task, 0, seat_player, lambda turn, *times: turns.append(turn))
-    assert (result.days, result.result) == (preset.round_limit, "draw")
-    longest = max(len(prompt) for server in servers.values() for prompt in server.prompts)
-    assert longest + 300 <= context_tokens
-    last = [server.prompts[-1] for server in servers.values()]
-    for prompt in last:  # the first night's and day's facts, ten days later
-        text = tiny_tokenizer.decode(prompt)
-        assert "昨夜是平安夜" in text and "警徽流失" in text
-    for seat in result.seats:
-        assert 2 < seat.segments < seat.turns / 3
+    assert f"<|im_start|>user\n{recap}\n{render_question(VOTE)}<|im_end|>" in tiny_tokenizer.decode(prompt)

@@ -3,15 +3,12 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from algo.werewolf.tasks import step_tasks
 from runners.errors import UnknownPlayer
 from runners.werewolf.game import PRESETS, Role, Side, new_game
 from runners.werewolf.seating import who_plays
-from store.werewolf import GameTask
-from tests.support.settings import werewolf_config
 from tests.support.tasks import game_task
 
 NAMES = ("policy", "scripted", "random", "strong")
@@ -59,21 +56,6 @@ def test_the_same_seed_seats_the_same_players_whatever_the_order_of_a_mapping(se
     assert lineup(seating, seed) == lineup(turned, seed)
 
 
-@given(
-    st.permutations([{"role": role.value} for role in Role]),
-    st.lists(shares, min_size=len(Role), max_size=len(Role)),
-    st.lists(st.booleans(), min_size=len(Role), max_size=len(Role)),
-)
-@settings(max_examples=50)
-def test_the_order_of_rules_that_share_no_seat_does_not_matter(turned, players, together):
-    by_role = {
-        role.value: {"role": role.value, "players": mix, "together": whole}
-        for role, mix, whole in zip(Role, players, together, strict=True)
-    }
-    rest = {"players": {"policy": 1}}
-    assert lineup([*by_role.values(), rest]) == lineup([*(by_role[rule["role"]] for rule in turned), rest])
-
-
 @pytest.mark.parametrize("together", [False, True])
 def test_shares_hold_over_many_deals(together):
     mix = {"policy": 8, "strong": 2}
@@ -97,28 +79,6 @@ def test_shares_hold_over_many_deals(together):
     assert counted["policy"] + counted["strong"] == wolf_seats
     if together:  # two rules are drawn independently of each other
         assert side_by_side[True, True] / deals == pytest.approx(0.2 * 0.75, abs=tolerance)
-
-
-def test_seats_are_drawn_independently_of_each_other():
-    seating = [{"players": {"policy": 1, "strong": 1}}]
-    pairs = Counter((seated[1], seated[2]) for seated in (lineup(seating, seed) for seed in range(2000)))
-    assert len(pairs) == 4 and all(count / 2000 == pytest.approx(0.25, abs=0.04) for count in pairs.values())
-
-
-def test_all_games_of_a_deal_share_the_lineup_and_deals_differ():
-    config = werewolf_config(
-        preset="9p",
-        groups_per_step=6,
-        rollouts_per_group=3,
-        seating=[{"side": "wolf", "players": {"policy": 1, "scripted": 1}}, {"role": "seer", "players": {"random": 1}}],
-    )
-    lineups = {}
-    for task in step_tasks(config, 1):
-        task = GameTask.decode(task.encode())
-        lineups.setdefault(task.group_id, []).append(tuple(who_plays(task, deal(task.seed, "9p")).values()))
-    assert all(len(games) == 3 and len(set(games)) == 1 for games in lineups.values())
-    assert len({games[0] for games in lineups.values()}) > 1
-    assert all(games[0].count("random") == 1 for games in lineups.values())
 
 
 def test_a_seat_that_no_rule_matches_is_an_error():

@@ -1,8 +1,6 @@
 """What is noted of a game beside it: votes against the odds, claims, deaths, beliefs; and that the game is the same."""
 
 import random
-import re
-from functools import partial
 
 import pytest
 
@@ -133,22 +131,6 @@ def test_a_vote_is_pivotal_where_the_ballot_would_have_ended_otherwise_without_i
     assert seen == {True, False}
 
 
-@pytest.mark.parametrize("preset", ["5p_tiny", "12p_sheriff"])
-def test_deaths_claims_and_choices_are_the_records(preset):
-    for seed in range(6):
-        state = local_game(preset, seed)
-        study = study_of("g", state, (), {})
-        assert StudySpan.model_validate_json(study.model_dump_json()) == study
-        publicly_dead = set(state.preset.seats) - set(state.public.living)
-        assert publicly_dead <= set(study.deaths)
-        assert len(study.kills) >= 1 and all(check.seat is not None for check in study.checks)
-        for speech in study.speeches:
-            event = state.events[speech.at]
-            assert (event.seat, event.audience) == (speech.seat, None) and event.text
-            if speech.reports:
-                assert re.search("查|验|金水", event.text)
-
-
 class Server:
     """A server whose log-probs are made up; ``body`` is what it was asked."""
 
@@ -178,24 +160,3 @@ async def test_a_words_log_prob_is_the_sum_over_its_tokens_each_after_those_befo
             await word_log_probs(server, [[7]], words)
     with pytest.raises(PolicyUnavailable, match="log-probs of given tokens"):
         await word_log_probs(Server(False), [[7]], [(1,), (2,)])
-
-
-async def test_a_question_that_does_not_fit_is_left_out(vllm):
-    task = make_task(study=ALL)
-    seat_player = policy_seats(vllm, task)
-    players = []
-
-    def remembered(seat, role, name):
-        players.append(seat_player(seat, role, name))
-        # No room but for the game's own first turns.
-        players[-1]._model.word_log_probs = partial(_does_not_fit)
-        return players[-1]
-
-    *_, note = await spans_of(task, remembered)
-    assert {belief.beliefs for belief in StudySpan.decode(note).beliefs} == {None}
-
-
-async def _does_not_fit(conversations, words):
-    from runners.policy.model import ContextFull
-
-    raise ContextFull("too long")

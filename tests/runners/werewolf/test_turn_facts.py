@@ -13,7 +13,6 @@ from runners.werewolf.turn_facts import (
     Speaker,
     chinese_share,
     claimed_role,
-    leaks_identity,
     repetition,
     repetition_of,
     turn_facts,
@@ -59,44 +58,25 @@ def test_a_reply_that_cannot_be_used_has_no_facts_of_speech():
     assert found == {**NEUTRAL_FACTS, "invalid": 1.0, "reask": 1.0, "cut": 1.0}
 
 
-@pytest.mark.parametrize("reply", ["决定：3号", "I vote. 决定：3号"])
-def test_a_vote_has_no_facts_of_speech(reply):
-    vote = request(Decision.EXILE_VOTE, speech_chars=0, targets=(3, 4))
-    assert facts_of(reply, vote) == NEUTRAL_FACTS
-
-
 @pytest.mark.parametrize(
-    ("decision", "speaker", "chosen", "expected"),
+    ("decision", "speaker", "chosen", "fact"),
     [
-        (Decision.EXILE_VOTE, GOOD, Side.WOLF, 1.0),
-        (Decision.PK_VOTE, WOLF, Side.GOOD, 1.0),
-        (Decision.EXILE_VOTE, GOOD, Side.GOOD, 0.0),
-        (Decision.EXILE_VOTE, GOOD, None, 0.0),
-        (Decision.SEER_CHECK, GOOD, Side.WOLF, 0.0),
+        (Decision.EXILE_VOTE, GOOD, Side.WOLF, "vote_against_enemy"),
+        (Decision.PK_VOTE, WOLF, Side.GOOD, "vote_against_enemy"),
+        (Decision.EXILE_VOTE, GOOD, Side.GOOD, None),
+        (Decision.EXILE_VOTE, GOOD, None, None),
+        (Decision.SEER_CHECK, GOOD, Side.WOLF, None),
+        (Decision.WOLF_KILL, WOLF, Side.GOOD, "attack_on_enemy"),
+        (Decision.WOLF_TALK, WOLF, Side.GOOD, "attack_on_enemy"),
+        (Decision.WOLF_TALK, WOLF, Side.WOLF, None),
+        (Decision.WITCH, GOOD, Side.WOLF, "attack_on_enemy"),
+        (Decision.SHOT, GOOD, Side.GOOD, None),
     ],
 )
-def test_a_vote_by_day_counts_by_the_side_that_it_is_cast_against(decision, speaker, chosen, expected):
+def test_votes_and_attacks_count_by_the_side_that_they_are_aimed_at(decision, speaker, chosen, fact):
     asked = request(decision, speech_chars=0, targets=(3, 4))
-    found = turn_facts(turn("决定：3号"), asked, "", speaker, (), chosen)
-    assert found == {**NEUTRAL_FACTS, "vote_against_enemy": expected}
-
-
-@pytest.mark.parametrize(
-    ("decision", "speaker", "chosen", "expected"),
-    [
-        (Decision.WOLF_KILL, WOLF, Side.GOOD, 1.0),
-        (Decision.WOLF_TALK, WOLF, Side.GOOD, 1.0),
-        (Decision.WOLF_TALK, WOLF, Side.WOLF, 0.0),
-        (Decision.WITCH, GOOD, Side.WOLF, 1.0),
-        (Decision.SHOT, GOOD, Side.GOOD, 0.0),
-        (Decision.SEER_CHECK, GOOD, Side.WOLF, 0.0),
-        (Decision.WOLF_KILL, WOLF, None, 0.0),
-    ],
-)
-def test_an_attack_counts_by_the_side_that_it_is_aimed_at(decision, speaker, chosen, expected):
-    asked = request(decision, speech_chars=0, targets=(3, 4))
-    found = turn_facts(turn("决定：3号"), asked, "", speaker, (), chosen)
-    assert found == {**NEUTRAL_FACTS, "attack_on_enemy": expected}
+    found = turn_facts(turn("I vote. 决定：3号"), asked, "", speaker, (), chosen)
+    assert found == NEUTRAL_FACTS | ({} if fact is None else {fact: 1.0})
 
 
 def test_silence_and_explosions_are_neutral():
@@ -162,34 +142,32 @@ def test_earlier_speeches_are_compared():
     assert (found["repeats_earlier"], found["repetition"]) == (1, 0)
 
 
-@pytest.mark.parametrize("decision", [d for d in Decision if "speech" in d or d is Decision.LAST_WORDS])
-def test_only_a_wolf_leaks_and_only_in_public(decision):
-    reply = "我的同伴是3号。"
-    assert facts_of(reply, request(decision), WOLF)["identity_leak"] == 1
-    assert facts_of("我是狼人。", request(decision), WOLF)["identity_leak"] == 1
-    assert facts_of("我是狼人。", request(decision), GOOD)["identity_leak"] == 0
-    assert facts_of(reply, request(Decision.WOLF_TALK), WOLF)["identity_leak"] == 0
-    assert facts_of("我是预言家，3号是狼人。", request(decision), WOLF)["identity_leak"] == 0
+@pytest.mark.parametrize("decision", [d for d in Decision if "speech" in d or d in ("last_words", "wolf_talk")])
+def test_only_a_wolf_gives_the_wolves_away_and_whoever_prints_the_prompt_and_only_in_public(decision):
+    said = {
+        ("我的同伴是3号。", WOLF): 1,
+        ("我是狼人。", GOOD): 0,
+        ("我是预言家，3号是狼人。", WOLF): 0,
+        ("夜里优先除掉能找出狼人的人，如预言家", GOOD): 1,
+        ("夜里要优先找出狼人", WOLF): 0,
+    }
+    asked = request(decision)
+    leaks = {key: facts_of(key[0], asked, key[1])["identity_leak"] for key in said}
+    assert leaks == (said if asked.is_public else dict.fromkeys(said, 0))
 
 
 @pytest.mark.parametrize(
     ("heard", "role"),
     [
-        ("我是预言家，第1夜查验3号，是狼人。", Role.SEER), ("我是猎人，3号说我是村民。", Role.HUNTER),
-        ("我是村民。", Role.VILLAGER), ("我是好人。", None), ("我是狼人。", None), ("3号是预言家。", None), ("", None),
+        ("我是预言家，第1夜查验3号，是狼人。", Role.SEER),
+        ("我是好人。", None),
+        ("我是狼人。", None),
+        ("3号是预言家。", None),
     ],
-)  # fmt: skip
+)
 def test_only_in_public_a_role_is_claimed(heard, role):
-    for decision in Decision:
-        asked = request(decision, speech_chars=0 if "vote" in decision else 20)
-        expected = role if asked.speaks and decision is not Decision.WOLF_TALK else None
-        assert claimed_role(asked, heard) is expected
-
-
-def test_everybody_who_prints_the_prompt_leaks():
-    for speaker in (GOOD, WOLF):
-        assert leaks_identity("夜里优先除掉能找出狼人的人，如预言家", speaker)
-        assert not leaks_identity("夜里要优先找出狼人", speaker)
+    assert claimed_role(request(), heard) is role
+    assert claimed_role(request(Decision.WOLF_TALK), heard) is None
 
 
 WORDS = [*"决定：发言过自爆我是狼人同伴3号\n\x00 <>【】", "<think>", "</think>", "hello", "\ud800", "𠮷", "ﷺ"]

@@ -39,18 +39,6 @@ def _last(state: GameState, kind: EventKind) -> Event | None:
     return next((event for event in reversed(state.events) if event.kind is kind), None)
 
 
-def _others(state: GameState, seat: int) -> set[int]:
-    return set(state.living) - {seat}
-
-
-def _anybody(state: GameState, seat: int) -> set[int]:
-    return set(state.living)
-
-
-def _nobody(state: GameState, seat: int) -> set[int]:
-    return set()
-
-
 def _prey(state: GameState, seat: int) -> set[int]:
     wolves = {seat for seat in state.living if state.role_of(seat).side is Side.WOLF}
     return set(state.living) - (set() if state.preset.wolves_may_hit_wolves else wolves)
@@ -61,29 +49,28 @@ def _not_guarded_last_night(state: GameState, seat: int) -> set[int]:
     return set(state.living) - ({guarded.target} if guarded is not None else set())
 
 
-def _poisonable(state: GameState, seat: int) -> set[int]:
-    return _others(state, seat) if _last(state, EventKind.POISON_USED) is None else set()
-
-
-def _running(state: GameState, seat: int) -> set[int]:
+def _running(state: GameState) -> set[int]:
     withdrawn = {event.seat for event in state.events if event.kind is EventKind.WITHDREW}
     return (set(_last(state, EventKind.SIGNED_UP).seats) - withdrawn) & state.living
 
 
-def _tied(state: GameState, seat: int) -> set[int]:
+def _tied(state: GameState) -> set[int]:
     return set(_last(state, EventKind.VOTE_TIED).seats)
 
 
+_BY_OTHERS = (Decision.SEER_CHECK, Decision.CLOSING_SPEECH, Decision.EXILE_VOTE)
 TARGETS: Mapping[Decision, Callable[[GameState, int], set[int]]] = {
-    **dict.fromkeys(Decision, _nobody),
+    **dict.fromkeys(Decision, lambda state, seat: set()),
     **dict.fromkeys((Decision.WOLF_TALK, Decision.WOLF_KILL), _prey),
-    **dict.fromkeys((Decision.SEER_CHECK, Decision.CLOSING_SPEECH, Decision.EXILE_VOTE), _others),
+    **dict.fromkeys(_BY_OTHERS, lambda state, seat: set(state.living) - {seat}),
     # The dead are not among the living, so that nobody shoots itself.
-    **dict.fromkeys((Decision.SHOT, Decision.BADGE), _anybody),
-    **dict.fromkeys((Decision.SHERIFF_PK_VOTE, Decision.PK_VOTE), _tied),
+    **dict.fromkeys((Decision.SHOT, Decision.BADGE), lambda state, seat: set(state.living)),
+    **dict.fromkeys((Decision.SHERIFF_PK_VOTE, Decision.PK_VOTE), lambda state, seat: _tied(state)),
     Decision.GUARD: _not_guarded_last_night,
-    Decision.WITCH: _poisonable,
-    Decision.SHERIFF_VOTE: _running,
+    Decision.WITCH: lambda state, seat: (
+        set() if _last(state, EventKind.POISON_USED) is not None else set(state.living) - {seat}
+    ),
+    Decision.SHERIFF_VOTE: lambda state, seat: _running(state),
 }
 """Whom each decision may name, from what was logged."""
 
@@ -91,26 +78,20 @@ Logged = tuple[EventKind, int | None, int | None, str]
 """kind, seat, target and text of an event that an answer brings about."""
 
 
-def _said(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
-    return lambda request, action: [(kind, request.seat, None, action.text)]
+def _brings(kind: EventKind, *, names=True, says=False, always=True) -> Callable[[Request, Action], list[Logged]]:
+    """names: the event has the choice as its target. says: it has the words. always: also where nobody is chosen."""
 
+    def logged(request: Request, action: Action) -> list[Logged]:
+        event = (kind, request.seat, action.choice if names else None, action.text if says else "")
+        return [event] if always or action.choice is not None else []
 
-def _said_with_target(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
-    return lambda request, action: [(kind, request.seat, action.choice, action.text)]
-
-
-def _chosen(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
-    return lambda request, action: [(kind, request.seat, action.choice, "")]
-
-
-def _chosen_if_any(kind: EventKind) -> Callable[[Request, Action], list[Logged]]:
-    return lambda request, action: [] if action.choice is None else [(kind, request.seat, action.choice, "")]
+    return logged
 
 
 def _witch(request: Request, action: Action) -> list[Logged]:
     if action.choice is Option.SAVE:
         return [(EventKind.ANTIDOTE_USED, request.seat, request.subject, "")]
-    return _chosen_if_any(EventKind.POISON_USED)(request, action)
+    return _brings(EventKind.POISON_USED, always=False)(request, action)
 
 
 def _withdrawal(request: Request, action: Action) -> list[Logged]:
@@ -118,7 +99,8 @@ def _withdrawal(request: Request, action: Action) -> list[Logged]:
 
 
 def _campaign(request: Request, action: Action) -> list[Logged]:
-    return [*_said(EventKind.CAMPAIGN_SPEECH)(request, action), *_withdrawal(request, action)]
+    speech = _brings(EventKind.CAMPAIGN_SPEECH, names=False, says=True)
+    return [*speech(request, action), *_withdrawal(request, action)]
 
 
 def _badge(request: Request, action: Action) -> list[Logged]:
@@ -126,32 +108,30 @@ def _badge(request: Request, action: Action) -> list[Logged]:
     return [(kind, request.seat, action.choice, "")]
 
 
-def _nothing(request: Request, action: Action) -> list[Logged]:
-    return []
-
-
 CONSEQUENCES: Mapping[Decision, Callable[[Request, Action], list[Logged]]] = {
-    Decision.WOLF_TALK: _said_with_target(EventKind.WOLF_SAYS),
-    Decision.GUARD: _chosen(EventKind.GUARDED),
-    Decision.WOLF_KILL: _chosen(EventKind.WOLF_VOTE),
-    Decision.SEER_CHECK: _chosen_if_any(EventKind.SEER_RESULT),
+    # What is left out here is revealed together, or, as an explosion on its own, brings nothing else about.
+    **dict.fromkeys(Decision, lambda request, action: []),
+    **{
+        decision: _brings(kind, names=False, says=True)
+        for decision, kind in (
+            (Decision.SHERIFF_PK_SPEECH, EventKind.SHERIFF_PK_SPEECH),
+            (Decision.LAST_WORDS, EventKind.LAST_WORDS),
+            (Decision.SPEECH, EventKind.SPEECH),
+            (Decision.PK_SPEECH, EventKind.PK_SPEECH),
+        )
+    },
+    **dict.fromkeys((Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE), _brings(EventKind.SHERIFF_VOTE)),
+    **dict.fromkeys((Decision.EXILE_VOTE, Decision.PK_VOTE), _brings(EventKind.VOTE)),
+    Decision.WOLF_TALK: _brings(EventKind.WOLF_SAYS, says=True),
+    Decision.GUARD: _brings(EventKind.GUARDED),
+    Decision.WOLF_KILL: _brings(EventKind.WOLF_VOTE),
+    Decision.SEER_CHECK: _brings(EventKind.SEER_RESULT, always=False),
     Decision.WITCH: _witch,
-    Decision.SIGN_UP: _nothing,  # revealed together: see _check_revealed_together
     Decision.CAMPAIGN_SPEECH: _campaign,
     Decision.WITHDRAWAL: _withdrawal,
-    Decision.SHERIFF_VOTE: _chosen(EventKind.SHERIFF_VOTE),
-    Decision.SHERIFF_PK_SPEECH: _said(EventKind.SHERIFF_PK_SPEECH),
-    Decision.SHERIFF_PK_VOTE: _chosen(EventKind.SHERIFF_VOTE),
-    Decision.LAST_WORDS: _said(EventKind.LAST_WORDS),
-    Decision.SHOT: _chosen_if_any(EventKind.SHOT),
+    Decision.SHOT: _brings(EventKind.SHOT, always=False),
     Decision.BADGE: _badge,
-    Decision.SPEAKING_ORDER: _nothing,
-    Decision.SPEECH: _said(EventKind.SPEECH),
-    Decision.CLOSING_SPEECH: _said_with_target(EventKind.CLOSING_SPEECH),
-    Decision.EXILE_VOTE: _chosen(EventKind.VOTE),
-    Decision.PK_SPEECH: _said(EventKind.PK_SPEECH),
-    Decision.PK_VOTE: _chosen(EventKind.VOTE),
-    Decision.EXPLOSION: _nothing,
+    Decision.CLOSING_SPEECH: _brings(EventKind.CLOSING_SPEECH, says=True),
 }
 """The events that an answer, unless it explodes, must bring about, and nobody else's."""
 
@@ -253,7 +233,7 @@ def _check_question(request: Request, state: GameState) -> None:
     assert (Option.WITHDRAW in request.options) is withdrawable, request
     assert (Option.SAVE in request.options) is (request.subject is not None and decision is Decision.WITCH), request
     if request.subject is not None and decision is not Decision.WITCH:
-        assert state.phase is Phase.UNOPPOSED and {request.subject} == _running(state, seat), request
+        assert state.phase is Phase.UNOPPOSED and {request.subject} == _running(state), request
     assert request.may_pass or not request.speaks, request
 
 
@@ -276,14 +256,14 @@ def _check_who_is_asked(asked: Mapping[int, Decision], state: GameState) -> None
         # On the first day those that ran were asked while candidates could withdraw.
         alone = explosive if put_off else explosive - ran
         ordinary, apart = {
-            Phase.WITHDRAWAL: (dict.fromkeys(_running(state, 0), Decision.WITHDRAWAL), explosive & ran),
+            Phase.WITHDRAWAL: (dict.fromkeys(_running(state), Decision.WITHDRAWAL), explosive & ran),
             Phase.SHERIFF_VOTE: (dict.fromkeys(voters, Decision.SHERIFF_VOTE), alone),
             Phase.UNOPPOSED: ({}, alone),
         }[phase]
         assert asked == {**dict.fromkeys(apart, Decision.EXPLOSION), **ordinary}, asked
         assert phase is Phase.UNOPPOSED or ordinary, asked
     elif phase in BALLOTS_OF_A_PK:
-        stage = _tied(state, 0)
+        stage = _tied(state)
         voters = dict.fromkeys(state.living - stage, Decision(phase.value))
         assert asked == {**dict.fromkeys(explosive & stage, Decision.EXPLOSION), **voters}, asked
     else:

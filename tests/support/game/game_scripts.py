@@ -1,6 +1,7 @@
 """Games told in a few words: a script names what matters, everybody else takes the declared default.
 
-One line for one phase, ``phase: seat=choice ...``, and blanks or more lines between the answers::
+One line for one phase, ``phase: seat=choice ...``, and blanks or more lines between the answers; a semicolon ends a
+line, too::
 
     night_actions:  4=5  9,10,11=5      seat 4 guards 5, three wolves hit 5
     witch_action:   2=save
@@ -13,7 +14,7 @@ rounds of the wolves' talk or a chain of shots are one line; ``9=5/6`` answers 5
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from runners.werewolf.game import (
@@ -41,7 +42,7 @@ _ANSWER = re.compile(r"(?P<seats>\d+(?:,\d+)*)=(?P<choices>[\w/]*)(?:「(?P<text
 
 def read_script(script: str) -> Iterator[tuple[Phase, Answers]]:
     """The lines of a script. ValueError for one that says nothing sensible."""
-    for line in re.split(r"\n\s*(?=\w+:)", f"\n{script.strip()}")[1:]:
+    for line in re.split(r"[\n;]\s*(?=\w+:)", f"\n{script.strip()}")[1:]:
         name, _, words = line.partition(":")
         if (rest := _ANSWER.sub("", words).strip()) != "":
             raise ValueError(f"cannot read {rest!r} in {line!r}")
@@ -108,20 +109,9 @@ def until(state: GameState, phase: Phase) -> GameState:
     return state
 
 
-def asked(state: GameState) -> list[int]:
-    """Who is asked now."""
-    return [request.seat for request in pending(state)]
-
-
 def question(state: GameState, seat: int) -> Request:
     """What ``seat`` is asked now."""
     return next(request for request in pending(state) if request.seat == seat)
-
-
-def kinds(state: GameState, since: EventKind = EventKind.GAME_START) -> list[EventKind]:
-    """The kinds of all events from the last ``since`` on."""
-    found = [event.kind for event in state.events]
-    return found[len(found) - 1 - found[::-1].index(since) :]
 
 
 def all_of(state: GameState, kind: EventKind) -> list[Event]:
@@ -132,3 +122,52 @@ def all_of(state: GameState, kind: EventKind) -> list[Event]:
 def last(state: GameState, kind: EventKind) -> Event:
     """The latest event of a kind."""
     return all_of(state, kind)[-1]
+
+
+def _pairs(kind: EventKind) -> Callable[[GameState], object]:
+    return lambda state: [f"{event.seat}>{event.target or 0}" for event in all_of(state, kind)]
+
+
+FACTS: Mapping[str, Callable[[GameState], object]] = {
+    "phase": lambda state: state.phase,
+    "day": lambda state: state.day,
+    "result": lambda state: state.result,
+    "sheriff": lambda state: state.sheriff,
+    "asked": lambda state: [request.seat for request in pending(state)],
+    "asks": lambda state: pending(state)[0].decision,
+    "targets": lambda state: pending(state)[0].targets,
+    "options": lambda state: pending(state)[0].options,
+    "subject": lambda state: pending(state)[0].subject,
+    "pass": lambda state: pending(state)[0].may_pass,
+    "dead": lambda state: sorted({*state.preset.seats} - state.living),
+    "deaths": lambda state: last(state, EventKind.DEATHS_ANNOUNCED).seats,
+    "hit": lambda state: last(state, EventKind.WOLF_TARGET).target,
+    "told": lambda state: [event.target or 0 for event in all_of(state, EventKind.WITCH_TOLD)],
+    "guns": lambda state: [f"{e.seat}:{e.data['may_shoot']}" for e in all_of(state, EventKind.SHOT_STATUS)],
+    "talk": lambda state: len(all_of(state, EventKind.WOLF_SAYS)),
+    "runs": lambda state: last(state, EventKind.SIGNED_UP).seats,
+    "lost": lambda state: last(state, EventKind.BADGE_LOST).data["reason"],
+    "order": lambda state: last(state, EventKind.SPEAKING_ORDER).seats,
+    "votes": _pairs(EventKind.VOTE),
+    "ballot": _pairs(EventKind.SHERIFF_VOTE),
+    "shots": _pairs(EventKind.SHOT),
+    "words": lambda state: [event.seat for event in all_of(state, EventKind.LAST_WORDS)],
+    "count": lambda state: last(state, EventKind.VOTE_COUNT).data["count"],
+    "tied": lambda state: last(state, EventKind.VOTE_TIED).seats,
+    "exiled": lambda state: [event.target for event in all_of(state, EventKind.EXILED)],
+    "exploded": lambda state: [event.seat for event in all_of(state, EventKind.EXPLODED)],
+    "newest": lambda state: state.events[-1].kind,
+}
+"""What a scenario may tell of a state; lists of targets have 0 for nobody."""
+
+
+def check(state: GameState, told: str) -> None:
+    """Hold a state against facts in a few words: ``phase=shot asked=3 dead=3,5 sheriff=-``."""
+    wanted = dict(fact.split("=") for fact in told.split())
+    assert {name: _in_words(FACTS[name](state)) for name in wanted} == wanted
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value)) or "-"
+    return "-" if value in (None, "") else str(value)

@@ -9,20 +9,14 @@ import store  # noqa: F401  before agentlightning: sets what its import reads
 
 # isort: split
 
-from store.hub.database import schema
 from store.hub.database.collections import SqlCollections
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import opened_store
-from store.hub.database.postgres_url import PostgresUrl
-from store.hub.database.statements import Statement
 
 pytest_plugins = ("tests.support.hub.postgres_server",)
 
-_QUEUED = Statement(sa.select(schema.rollout_queue.c.item).order_by(schema.rollout_queue.c.position))
-OURS = ("sqlite", "postgres")
 
-
-@pytest.fixture(params=OURS)
+@pytest.fixture(params=["sqlite", "postgres"])
 def engine(request):
     return request.param
 
@@ -34,14 +28,9 @@ async def address_for(engine, request, tmp_path):
 
     if engine == "postgres":
         async with a_database(request.getfixturevalue("postgres_server")) as url:
-            yield PostgresUrl(url)
+            yield sa.make_url(url)
     else:
         yield tmp_path / "hub.sqlite3"
-
-
-async def queued(opened):
-    """The ids of the rollouts that wait for a runner."""
-    return [rollout_id for (rollout_id,) in await opened.collections.database.rows(_QUEUED)]
 
 
 @pytest.fixture
@@ -59,20 +48,22 @@ async def ours(address) -> SqlCollections:
 
 
 @pytest.fixture
-async def database(tmp_path):
-    """A file."""
-    async with opened_store(tmp_path / "hub.sqlite3") as opened:
-        yield opened.collections.database
-
-
-@pytest.fixture
-async def postgres(postgres_url) -> SqlCollections:
-    async with opened_store(PostgresUrl(postgres_url)) as opened:
-        yield opened.collections
-
-
-@pytest.fixture
 async def our_store(address) -> SqlLightningStore:
     """Our store on each engine, looking for overdue attempts at every call."""
     async with opened_store(address, scan_debounce_seconds=0) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def two_hubs(postgres_url):
+    """Two hubs' stores over one PostgreSQL database."""
+    address = sa.make_url(postgres_url)
+    async with opened_store(address) as one, opened_store(address) as another:
+        yield one, another
+
+
+@pytest.fixture
+async def file_store(tmp_path) -> SqlLightningStore:
+    """A store in a file."""
+    async with opened_store(tmp_path / "hub.sqlite3") as opened:
         yield opened

@@ -15,6 +15,7 @@ _PHASES = {
     **{decision: decision.value for decision in Decision},
     **dict.fromkeys((Decision.GUARD, Decision.WOLF_KILL, Decision.SEER_CHECK), Phase.NIGHT_ACTIONS),
     **dict.fromkeys((Decision.SPEECH, Decision.CLOSING_SPEECH), Phase.DISCUSSION),
+    Decision.EXPLOSION: Phase.SHERIFF_VOTE,
     Decision.WITCH: Phase.WITCH_ACTION,
     Decision.CAMPAIGN_SPEECH: Phase.CAMPAIGN,
 }
@@ -46,7 +47,15 @@ QUESTIONS = {
     "speech": _ask(Decision.SPEECH, chars=200),
     "wolf_speech": _ask(Decision.SPEECH, (), _EXPLODE, chars=200),
     "campaign": _ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW,), chars=200),
+    "wolf_campaign": _ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW, Option.EXPLODE), chars=200),
     "closing": _ask(Decision.CLOSING_SPEECH, _ALL, chars=200),
+    "wolf_closing": _ask(Decision.CLOSING_SPEECH, _ALL, _EXPLODE, chars=200),
+    "sheriff_pk_speech": _ask(Decision.SHERIFF_PK_SPEECH, (), _EXPLODE, chars=200),
+    "sheriff_pk": _ask(Decision.SHERIFF_PK_VOTE, (3, 11), _EXPLODE),
+    "pk_speech": _ask(Decision.PK_SPEECH, (), _EXPLODE, chars=200),
+    "last_words": _ask(Decision.LAST_WORDS, chars=200),
+    "withdrawal": _ask(Decision.WITHDRAWAL, (), (Option.WITHDRAW, Option.EXPLODE)),
+    "explosion": _ask(Decision.EXPLOSION, (), _EXPLODE),
     "talk": _ask(Decision.WOLF_TALK, (1, 2, *_ALL[1:]), chars=200),
 }
 

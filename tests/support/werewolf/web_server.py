@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 from aiohttp import web
 
 from runners.werewolf.agent import WerewolfGames
@@ -46,6 +47,11 @@ class WebServer:
     def routes(self) -> list[web.AbstractRoute]:
         """All addresses."""
         return list(self._app.router.routes())
+
+    async def get(self, path: str, **params: Any) -> tuple[int, Any]:
+        """(status, data) of an address."""
+        async with aiohttp.ClientSession(self.url) as session, session.get(path, params=params) as response:
+            return response.status, await response.json()
 
     async def __aenter__(self) -> "WebServer":
         self._runner = web.AppRunner(self._app, shutdown_timeout=0.1)

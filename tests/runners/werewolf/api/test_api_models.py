@@ -4,8 +4,6 @@ import asyncio
 import gzip
 import json
 import logging
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 
 import pytest
 from aiohttp import web
@@ -136,8 +134,8 @@ async def test_thoughts_that_come_in_a_field_of_their_own_are_kept_apart(api):
 
 @pytest.mark.parametrize(
     "fault",
-    [error(500), error(503), error(408), error(429), BROKEN_JSON, NO_CHOICES, HTML, text("[]"), text("null")],
-    ids=["500", "503", "408", "429", "broken json", "no choices", "html", "a list", "null"],
+    [error(500), error(408), error(429), drop, BROKEN_JSON, NO_CHOICES, HTML, text("[]"), text("null")],
+    ids=["500", "408", "429", "dropped", "broken json", "no choices", "html", "a list", "null"],
 )
 async def test_what_may_pass_is_tried_again_as_often_as_said_and_no_more(api, fault):
     pauses = Pauses()
@@ -153,7 +151,7 @@ async def test_what_may_pass_is_tried_again_as_often_as_said_and_no_more(api, fa
     assert "'fake-model'" in told and api.url in told
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+@pytest.mark.parametrize("status", [400, 401, 404])
 async def test_a_refused_request_is_not_sent_again(api, status):
     api.faults = [error(status, "data_inspection_failed")] * 3
     told = await refusal(api.endpoint())
@@ -162,11 +160,10 @@ async def test_a_refused_request_is_not_sent_again(api, status):
 
 async def test_a_server_says_how_long_to_wait(api):
     pauses = Pauses()
-    in_50_seconds = format_datetime(datetime.now(UTC) + timedelta(seconds=50), usegmt=True)
-    api.faults = [error(429, Retry_After="17"), error(429, Retry_After=in_50_seconds), error(429, Retry_After="soon")]
+    api.faults = [error(429, Retry_After="17"), error(429, Retry_After="soon")]
     throttle = Throttle(sleep=Pauses(), clock=iter(range(0, 10_000, 100)).__next__)
     assert await ask(api.endpoint(tries=4), pauses=pauses, throttle=throttle) == "好的"
-    assert pauses[0] == 17 and 20 < pauses[1] <= 50 and pauses[2] < 6
+    assert pauses[0] == 17 and pauses[1] < 6
     api.faults = [error(429, Retry_After="3600")]
     told = await refusal(api.endpoint(tries=4))
     assert "a pause of 3600 s" in told and "in 1 try" in told
@@ -192,20 +189,6 @@ async def test_an_answer_that_takes_too_long_is_given_up(api):
     api.faults = [hang, hang]
     told = await refusal(api.endpoint(timeout_seconds=0.2, tries=2))
     assert len(api.requests) == 2 and "no answer within 0.2 s" in told
-
-
-async def test_nobody_there():
-    gone = FakeChatApi()
-    await gone.start()
-    await gone.stop()
-    pauses = Pauses()
-    told = await refusal(gone.endpoint(tries=3), pauses=pauses)
-    assert "no connection" in told and "in 3 tries" in told and len(pauses) == 2
-
-
-async def test_a_connection_that_breaks_is_tried_again(api):
-    api.faults = [drop] * 2
-    assert await ask(api.endpoint(tries=3)) == "好的"
 
 
 async def test_keys_come_from_the_environment_and_show_nowhere(api, monkeypatch, caplog):
@@ -296,15 +279,6 @@ async def test_calls_begin_no_faster_than_said_and_in_order():
 
     await asyncio.gather(*map(call, range(4)))
     assert begun == [(0, 0), (1, 5), (2, 10), (3, 15)]
-
-
-async def test_requests_per_minute_count_every_try(api):
-    waited = Pauses()
-    clock = iter(range(100))
-    throttle = Throttle(clock=lambda: 0.0 if len(waited) < 1 else 60.0 + next(clock), sleep=waited)
-    api.faults = [error(500)]
-    await ask(api.endpoint(requests_per_minute=2), throttle=throttle)
-    assert waited == [30]
 
 
 async def test_a_call_that_is_cancelled_gives_its_place_back(api):

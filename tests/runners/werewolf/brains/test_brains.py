@@ -23,21 +23,18 @@ from runners.werewolf.game import (
     Role,
     Side,
     choices,
-    new_game,
     observe,
     pending,
     winner,
 )
 from runners.werewolf.language.replies import parse_reply, render_reply
 from runners.werewolf.language.saying import fit_together
-from runners.werewolf.language.speech import understand_wolf
 from store.schema import PLAYERS_WITHOUT_A_MODEL
 from tests.support.game.game_playing import TEST_PRESETS, TINY, TWELVE, brain_steps, play_brains
 from tests.support.werewolf.crafted_questions import (
     claim,
     memory,
     seen,
-    team,
 )
 
 BRAINS = (RandomBrain, TimidBrain, ScriptedBrain, ExpertBrain)
@@ -92,14 +89,6 @@ def test_neither_side_wins_nearly_always_under_random_play_of_the_small_game():
 # --- any brain ------------------------------------------------------------------------------------------------------
 
 
-def test_a_brain_without_a_question_says_so():
-    state = new_game(TINY, 0)
-    sleeper = next(seat for seat in TINY.seats if state.role_of(seat) is Role.VILLAGER)
-    for brain in BRAINS:
-        with pytest.raises(ValueError, match=f"seat {sleeper} is not asked"):
-            brain(random.Random(0)).act(observe(state, sleeper))
-
-
 def test_the_random_brain_may_choose_anything_legal_but_seldom_what_rides_along():
     vote = seen(1, Role.WOLF, Decision.EXILE_VOTE, living=(1, 2, 3, 4), options=(Option.EXPLODE,))
     chosen = Counter(RandomBrain(random.Random(seed)).act(vote).choice for seed in range(2000))
@@ -109,13 +98,6 @@ def test_the_random_brain_may_choose_anything_legal_but_seldom_what_rides_along(
     potion = seen(1, Role.WITCH, Decision.WITCH, targets=(2,), options=(Option.SAVE,), subject=2)
     saved = sum(RandomBrain(random.Random(seed)).act(potion).choice is Option.SAVE for seed in range(600))
     assert 150 < saved < 250
-
-
-def test_the_random_brain_proposes_in_words_what_it_chooses():
-    observation = seen(1, Role.WOLF, Decision.WOLF_TALK, team(1, 2))
-    for seed in range(50):
-        action = RandomBrain(random.Random(seed)).act(observation)
-        assert understand_wolf(action.text, 1)[0] == action.choice
 
 
 def test_the_timid_player_plays_like_a_scripted_one_but_abstains_from_most_votes():

@@ -7,19 +7,14 @@ import pytest
 
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import (
-    Action,
     Decision,
     Event,
     EventKind,
-    Observation,
     Option,
-    Result,
     Role,
     Side,
-    new_game,
 )
 from runners.werewolf.language.speech import understand
-from runners.werewolf.local import play_locally
 from tests.support.game.game_playing import GUNS, NINE, TINY, TWELVE
 from tests.support.werewolf.crafted_questions import (
     NINE_SEATS,
@@ -37,19 +32,6 @@ from tests.support.werewolf.crafted_questions import (
 )
 
 # --- the seer -------------------------------------------------------------------------------------------------------
-
-
-def test_the_seer_runs_and_claims_and_does_not_withdraw_before_a_rival():
-    rival = claim(5, (1, 2, Side.WOLF))
-    for brain in each_brain():
-        assert brain.act(seen(2, Role.SEER, Decision.SIGN_UP, options=(Option.RUN,))).choice is Option.RUN
-        said = brain.act(
-            seen(2, Role.SEER, Decision.CAMPAIGN_SPEECH, finding(2, 4, Side.GOOD), rival, options=(Option.WITHDRAW,))
-        )
-        assert said.choice is None
-        assert understand(said.text).claimed is Role.SEER
-        assert understand(said.text).reports == ((4, Side.GOOD),)
-        assert "警徽流" in said.text
 
 
 @pytest.mark.parametrize("decision", sorted(SPEAKING - {Decision.WOLF_TALK}))
@@ -113,23 +95,6 @@ def test_the_witch_saves_in_the_first_night_and_herself_where_she_may():
     assert answers(potions(day=1, victim=1, options=())) == {None}
 
 
-def test_the_witch_poisons_whom_more_speaks_against_than_a_hunch_and_nobody_in_the_first_night():
-    accused = [accuses(seat, 5) for seat in (2, 3, 4, 6, 7)]
-    assert answers(potions(*accused, day=1, victim=None, options=())) == {None}
-    assert answers(potions(*accused, day=2, victim=None, options=())) == {5}
-    assert answers(potions(day=2, victim=None, options=())) == {None}
-    assert answers(potions(claim(3, (1, 5, Side.WOLF)), *accused, day=2, victim=None, options=())) == {5}
-    rivals = [claim(3, (1, 5, Side.WOLF)), claim(4, (1, 6, Side.WOLF))]
-    between_rivals = potions(*rivals, *accused, day=2, victim=None, options=())
-    assert answers(between_rivals) <= {3, 4, 5, 6}
-    undecided = potions(
-        claim(3, (1, 2, Side.GOOD)), claim(4, (1, 2, Side.GOOD)), *accused, day=2, victim=None, options=()
-    )
-    assert answers(undecided) <= {3, 4, None}
-    assert answers(potions(rivals[0], claim(4, (1, 1, Side.WOLF)), day=2, victim=None, options=())) <= {4, 5}
-    assert answers(potions(claim(3, (1, 5, Side.WOLF)), day=2, victim=None, options=(), targets=())) == {None}
-
-
 def test_the_guard_protects_the_seer_else_the_sheriff_else_itself_and_nobody_in_the_first_night():
     seer = claim(3, (1, 5, Side.GOOD))
     everybody = NINE_SEATS
@@ -158,10 +123,6 @@ def test_good_seats_follow_a_seer_and_spare_whom_it_cleared():
     assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, claim(2, (1, 4, Side.WOLF)))) == {4}
     cleared = seen(1, Role.VILLAGER, Decision.EXILE_VOTE, claim(2, (1, 4, Side.GOOD)), living=(1, 2, 3, 4, 5))
     assert answers(cleared, 80) - {None} == {3, 5}
-
-
-def test_a_villager_called_a_wolf_knows_the_claim_for_a_lie():
-    assert answers(seen(1, Role.VILLAGER, Decision.EXILE_VOTE, claim(2, (1, 1, Side.WOLF)))) == {2}
 
 
 def test_who_claims_ones_own_role_lies_unless_the_role_may_be_dealt_twice():
@@ -193,34 +154,6 @@ def test_wolves_do_not_hunt_a_role_that_nobody_was_dealt():
     assert hunted.count(4) > 50
     vouches = replace(hunt, events=(team(1), speech(4, role_claim(Role.WITCH) + "我救了3号，是银水。")))
     assert answers(vouches) == {2, 3, 4, 5}
-
-
-class Pretender:
-    """A scripted player that claims to be the hunter whenever it speaks in public."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._brain = ScriptedBrain(rng)
-
-    def act(self, observation: Observation) -> Action:
-        action = self._brain.act(observation)
-        public = observation.request.speaks and observation.request.decision is not Decision.WOLF_TALK
-        return replace(action, text=role_claim(Role.HUNTER)) if public else action
-
-
-def test_a_wolf_gains_nothing_by_claiming_a_role_that_nobody_was_dealt():
-    def wolves_win(wolf: type[ScriptedBrain] | type[Pretender]) -> float:
-        wins = 0
-        for seed in range(400):
-            roles = new_game(TINY, seed).roles
-            brains = {
-                seat: (wolf if role is Role.WOLF else ScriptedBrain)(random.Random(f"{seed}/{seat}"))
-                for seat, role in zip(TINY.seats, roles, strict=True)
-            }
-            wins += play_locally(TINY, seed, brains).state.result is Result.WOLF
-        return wins / 400
-
-    honest, pretending = wolves_win(ScriptedBrain), wolves_win(Pretender)
-    assert honest > 0.2 and pretending < honest + 0.05
 
 
 def test_its_own_words_teach_a_player_nothing():

@@ -48,11 +48,6 @@ def test_what_a_seat_was_told_is_certain():
     assert seen[7] == pytest.approx(1, abs=1e-6)
 
 
-def test_a_claim_that_calls_the_seat_itself_a_wolf_is_a_lie():
-    found = role_odds([dealt(1, Role.VILLAGER), claim(4, (1, 1, Side.WOLF))], 1, SEVEN.deck)
-    assert wolf_odds(found)[4] > 0.9 and found[4][Role.SEER] < 0.01
-
-
 def exiled(day: int, seat: int) -> Event:
     return Event(EventKind.EXILED, day, target=seat)
 
@@ -141,8 +136,3 @@ def test_the_odds_add_up_and_are_true_to_scripted_games(preset):
     for low, high in ((0.0, 0.2), (0.6, 1.01)):
         chosen = (likely >= low) & (likely < high)
         assert not chosen.any() or abs(likely[chosen].mean() - true[chosen].mean()) < 0.15
-
-
-def test_events_without_the_own_role_are_refused():
-    with pytest.raises(ValueError, match="do not tell seat 2 its role"):
-        role_odds([dealt(1, Role.WOLF)], 2, SEVEN.deck)

@@ -66,16 +66,6 @@ def test_the_seer_says_who_votes_for_whom_and_keeps_to_it(limit):
         assert brain.act(seen(1, Role.SEER, Decision.EXILE_VOTE, *against_it, **settings)).choice == named
 
 
-def test_the_seer_has_votes_tied_also_where_whom_it_checked_is_dead():
-    mates = set()
-    for action in actions(Decision.SPEECH, 1, Role.SEER, finding(1, 5, Side.GOOD)):
-        heard = understand(action.text)
-        ((mate, other),), (named,) = heard.asked, heard.accused
-        mates.add(mate)
-        assert {mate, other, named} == {2, 3, 4} and heard.reports == ((5, Side.GOOD),)
-    assert mates == {2, 3, 4}
-
-
 @pytest.mark.parametrize(
     "told",
     [

@@ -80,11 +80,6 @@ def test_a_named_wolf_disputes_the_seer_and_most_claim_to_be_the_seer_themselves
     assert posing > 60
 
 
-def test_a_wolf_votes_for_a_mate_where_it_must():
-    assert answers(seen(1, Role.WOLF, Decision.PK_VOTE, team(1, 2, 3), targets=(2, 3))) == {None}
-    assert answers(seen(1, Role.WOLF, Decision.PK_VOTE, team(1, 2, 3), targets=(2, 3), may_pass=False)) == {2, 3}
-
-
 @pytest.mark.parametrize(
     "decision",
     [Decision.CAMPAIGN_SPEECH, Decision.SPEECH, Decision.CLOSING_SPEECH, Decision.PK_SPEECH, Decision.EXILE_VOTE],
@@ -99,11 +94,6 @@ def test_a_wolf_explodes_only_when_a_seer_named_it_and_then_not_always(decision)
     assert all(not action.text for action in ask(claim(4, (1, 1, Side.WOLF))) if action.choice is Option.EXPLODE)
     for events in ((), (claim(4, (1, 5, Side.WOLF)),), (claim(2, (1, 1, Side.WOLF)),), (accuses(4, 1), accuses(5, 1))):
         assert Option.EXPLODE not in {action.choice for action in ask(*events)}
-
-
-def test_a_wolf_that_may_not_explode_never_does():
-    named = claim(4, (1, 1, Side.WOLF))
-    assert Option.EXPLODE not in answers(seen(1, Role.WOLF_KING, Decision.EXILE_VOTE, team(1, 2), named), 60)
 
 
 def test_the_wolf_king_shoots_the_seer_or_another_good_seat_and_never_a_mate():

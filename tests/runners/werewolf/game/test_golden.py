@@ -19,7 +19,7 @@ from runners.werewolf.prompts_zh.names import seat_name
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event
 from runners.werewolf.prompts_zh.system import rules_prompt
-from runners.werewolf.transcript import Transcript
+from runners.werewolf.transcript import game_text
 from tests.support.game.game_playing import TINY, brain_steps, play_brains
 from tests.support.game.game_scripts import play
 from tests.support.game.golden_scripts import RARE_RULES, Scripted
@@ -41,7 +41,7 @@ def compare(name: str, text: str) -> None:
 @pytest.mark.parametrize(("preset", "seed"), [(name, seed) for name, seeds in SEEDED.items() for seed in seeds])
 def test_a_seeded_game_of_scripted_players(preset, seed):
     state = play_brains(PRESETS[preset], seed, ScriptedBrain)
-    text = Transcript.of(state).as_text()
+    text = game_text(state)
     compare(f"{preset}_seed{seed}", f"{rules_prompt(PRESETS[preset])}\n\n{text}")
 
 
@@ -69,7 +69,7 @@ def test_a_rule_that_seldom_applies(name: str, game: Scripted):
     state = play(new_game(game.preset, game.seed, game.roles), game.script)
     assert winner(state) is not None
     script = "\n".join(line.strip() for line in game.script.strip().splitlines())
-    views = [Transcript.of(state, viewer).as_text() for viewer in (None, *game.views)]
+    views = [game_text(state, viewer) for viewer in (None, *game.views)]
     compare(f"rule_{name}", "\n".join([game.shows, "", script, "", *views]))
 
 

@@ -1,10 +1,9 @@
-"""That a reply was cut at the token limit reaches the parser, from a policy's server and from a chat endpoint."""
+"""That a reply was cut at the token limit reaches the reader, from a policy's server and from a chat endpoint."""
 
 import json
 
 import pytest
-from agentscope.message import TextBlock
-from agentscope.model import ChatModelBase, ChatResponse
+from agentscope.model import ChatResponse
 
 from runners.policy.model import SampledTurn
 from runners.werewolf.api.models import ApiModels
@@ -20,40 +19,27 @@ SEEN = Observation(
 )
 
 
-class CutModel(ChatModelBase):
-    """A fake of a policy whose replies end as they are told to."""
-
-    def __init__(self, *replies):
-        super().__init__("fake", stream=False)
-        self._replies = list(replies)
-
-    async def __call__(self, messages, *args, **kwargs):
-        text, finish_reason = self._replies.pop(0)
-        sampled = SampledTurn(0, 0, "", (1,), (2,), (-1.0,), finish_reason, 0.0, 0.0)
-        return ChatResponse(content=[TextBlock(type="text", text=text)], metadata={"sampled": sampled})
-
-
 async def test_what_a_policy_had_not_finished_is_no_choice():
-    decided = await PolicyPlayer(2, CutModel(("决定：1", "length"), ("决定：1", "stop")), "你是2号。").decide(SEEN)
+    finish_reasons = iter(["length", "stop"])
+
+    async def model(messages):
+        sampled = SampledTurn(0, 0, "", (1,), (2,), (-1.0,), next(finish_reasons), 0.0, 0.0)
+        return ChatResponse(content=[{"type": "text", "text": "决定：1"}], metadata={"sampled": sampled})
+
+    decided = await PolicyPlayer(2, model, "你是2号。").decide(SEEN)
     assert decided.action == Action(1) and [turn.error for turn in decided.turns] == ["cut", None]
 
 
-@pytest.fixture
-async def api():
-    fake = FakeChatApi(lambda messages: "决定：12号")
-    await fake.start()
-    yield fake
-    await fake.stop()
-
-
 @pytest.mark.parametrize(("used", "chosen"), [(64, 12), (63, 1)])
-async def test_a_chat_reply_that_used_up_its_tokens_is_a_cut_one(api, used, chosen):
+async def test_a_chat_reply_that_used_up_its_tokens_is_a_cut_one(used, chosen):
     """AgentScope hands on how many tokens a reply used, and no finish reason."""
     choice = {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": "决定：1"}}
     usage = {"prompt_tokens": 9, "completion_tokens": used, "total_tokens": 9 + used}
     body = {"id": "f", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+    api, models = FakeChatApi(lambda messages: "决定：12号"), ApiModels()
+    await api.start()
     api.faults = [text(json.dumps(body))]
-    models = ApiModels()
     player = ApiPlayer(2, models.get(api.endpoint(max_tokens=64)), "你是2号。")
     assert (await player.decide(SEEN)).action == Action(chosen)
     await models.close()
+    await api.stop()

@@ -1,8 +1,11 @@
-"""Locks how replies are read: never a guess, never a crash.
+"""Locks how replies are read: never a guess, never a crash, never a choice that nobody made.
 
-Every decision has a request here, written by hand; what it offers is what the referee would offer.
+``choices``, ``not_choices``, ``cut`` and ``speeches`` were written before the reader, ``fresh`` and ``fresh_2`` after
+it, to see what it makes of what it was not made for. ``python -m bench language`` prints how many of each form are read
+right, refused and misread.
 """
 
+import random
 import re
 from dataclasses import replace
 
@@ -10,240 +13,88 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from runners.werewolf.game import Action, Decision, Option, Phase, Request, choices, legal
+from runners.werewolf.game import Action, Option, choices, legal
 from runners.werewolf.language.replies import ReplyError, clean_speech, parse_reply, render_reply, split_thought
 from runners.werewolf.prompts_zh.names import OPTION_WORDS, PASS_WORDS, REPLY_ERRORS, choice_name
+from tests.support.werewolf.reply_tables import QUESTIONS, REASK, rows
 
-LIMIT = 120
-
-
-def ask(
-    decision: Decision,
-    targets: tuple[int, ...] = (),
-    options: tuple[Option, ...] = (),
-    *,
-    may_pass: bool = True,
-    speaks: bool = False,
-    subject: int | None = None,
-) -> Request:
-    default = Action() if may_pass else Action((*targets, *options)[0])
-    speech_chars = LIMIT if speaks else 0
-    return Request(2, decision, 1, Phase(_PHASES[decision]), targets, options, may_pass, speech_chars, default, subject)
+TABLES = ("choices.txt", "not_choices.txt", "cut.txt", "speeches.txt", "fresh.txt", "fresh_2.txt")
+SILENT = [request for request in QUESTIONS.values() if not request.speaks]
 
 
-_PHASES = {
-    **{decision: decision.value for decision in Decision},
-    Decision.GUARD: Phase.NIGHT_ACTIONS,
-    Decision.WOLF_KILL: Phase.NIGHT_ACTIONS,
-    Decision.SEER_CHECK: Phase.NIGHT_ACTIONS,
-    Decision.WITCH: Phase.WITCH_ACTION,
-    Decision.CAMPAIGN_SPEECH: Phase.CAMPAIGN,
-    Decision.SPEECH: Phase.DISCUSSION,
-    Decision.CLOSING_SPEECH: Phase.DISCUSSION,
-    Decision.EXPLOSION: Phase.SHERIFF_VOTE,
-}
-EXPLODE = (Option.EXPLODE,)
-
-GUARD = ask(Decision.GUARD, (1, 2, 11))
-KILL = ask(Decision.WOLF_KILL, (1, 3, 11))
-MUST_KILL = ask(Decision.WOLF_KILL, (1, 3), may_pass=False)
-CHECK = ask(Decision.SEER_CHECK, (1, 3, 11))
-WITCH = ask(Decision.WITCH, (1, 3, 5, 11), (Option.SAVE,), subject=3)
-POISON_ONLY = ask(Decision.WITCH, (1, 3, 5, 11))
-SAVE_ONLY = ask(Decision.WITCH, (), (Option.SAVE,), subject=3)
-SIGN_UP = ask(Decision.SIGN_UP, (), (Option.RUN,))
-WITHDRAWAL = ask(Decision.WITHDRAWAL, (), (Option.WITHDRAW,))
-WOLF_WITHDRAWAL = ask(Decision.WITHDRAWAL, (), (Option.WITHDRAW, Option.EXPLODE))
-EXPLOSION = ask(Decision.EXPLOSION, (), EXPLODE)
-SHERIFF_VOTE = ask(Decision.SHERIFF_VOTE, (3, 11))
-SHERIFF_PK_VOTE = ask(Decision.SHERIFF_PK_VOTE, (3, 11), EXPLODE)
-SHOT = ask(Decision.SHOT, (1, 3, 11))
-BADGE = ask(Decision.BADGE, (1, 3, 11))
-SHERIFF_ORDER = ask(Decision.SPEAKING_ORDER, (), (Option.SHERIFF_LEFT, Option.SHERIFF_RIGHT), may_pass=False)
-DEAD_ORDER = ask(Decision.SPEAKING_ORDER, (), (Option.DEAD_LEFT, Option.DEAD_RIGHT), may_pass=False)
-VOTE = ask(Decision.EXILE_VOTE, (1, 3, 11, 12))
-MUST_VOTE = ask(Decision.EXILE_VOTE, (1, 3), may_pass=False)
-WOLF_VOTE = ask(Decision.EXILE_VOTE, (1, 3, 11, 12), EXPLODE)
-PK_VOTE = ask(Decision.PK_VOTE, (1, 3), EXPLODE)
-
-WOLF_TALK = ask(Decision.WOLF_TALK, (1, 3, 11), speaks=True)
-CAMPAIGN = ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW,), speaks=True)
-WOLF_CAMPAIGN = ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW, Option.EXPLODE), speaks=True)
-SHERIFF_PK_SPEECH = ask(Decision.SHERIFF_PK_SPEECH, speaks=True)
-LAST_WORDS = ask(Decision.LAST_WORDS, speaks=True)
-SPEECH = ask(Decision.SPEECH, speaks=True)
-WOLF_SPEECH = ask(Decision.SPEECH, (), EXPLODE, speaks=True)
-SHORT_SPEECH = replace(WOLF_SPEECH, speech_chars=3)
-PK_SPEECH = ask(Decision.PK_SPEECH, (), EXPLODE, speaks=True)
-CLOSING = ask(Decision.CLOSING_SPEECH, (1, 3, 11), speaks=True)
-WOLF_CLOSING = ask(Decision.CLOSING_SPEECH, (1, 3, 11), EXPLODE, speaks=True)
-
-REQUESTS = tuple(value for value in globals().values() if isinstance(value, Request))
-
-
-def code_of(text: str, request: Request) -> str:
+def code_of(text, request):
     with pytest.raises(ReplyError) as caught:
         parse_reply(text, request)
     return caught.value.code
 
 
-# --- seats ----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("table", TABLES)
+def test_every_reply_of_a_table_is_read_as_it_says(table):
+    read = {row.where: (row.outcome(cut=table == "cut.txt"), row.accepted) for row in rows(table)}
+    assert {where: outcome for where, (outcome, accepted) in read.items() if outcome not in accepted} == {}
+    if table not in ("not_choices.txt", "cut.txt"):  # a reader that refused everything would be of no use
+        choosing = [outcome == accepted[0] for outcome, accepted in read.values() if accepted[0] != REASK]
+        assert sum(choosing) >= (0.7 if "fresh" in table else 0.9) * len(choosing)
 
 
-def test_one_is_not_found_inside_eleven():
-    assert parse_reply("我投11号", VOTE).choice == 11
-    assert parse_reply("决定：11号", VOTE).choice == 11
-    assert code_of("决定：11号", MUST_VOTE) == "illegal_target"
-    assert parse_reply("先投他。\n决定：11号", CLOSING) == Action(11, "先投他。")
+@pytest.mark.parametrize("question", ["vote", "witch", "wolf_vote"])
+def test_a_choice_cut_anywhere_is_the_choice_or_none(question):
+    """However few tokens a reply gets, it chooses what it would have chosen, or nothing."""
+    for row in rows("choices.txt"):
+        if row.question != question:
+            continue
+        whole = parse_reply(row.reply, QUESTIONS[question]) if row.outcome() != REASK else None
+        for length in range(len(row.reply)):
+            try:
+                action = parse_reply(row.reply[:length], QUESTIONS[question], cut=True)
+            except ReplyError:
+                continue
+            assert action == whole, row.reply[:length]
 
 
-@pytest.mark.parametrize("request_", [request for request in REQUESTS if request.targets and not request.speaks])
-def test_a_listed_seat_is_understood_and_another_is_not(request_):
-    for choice in choices(request_):
-        assert parse_reply(f"决定：{choice_name(choice, request_.decision)}", request_) == Action(choice)
-    word = choice_name(99, request_.decision)
-    assert code_of(f"决定：{word}", request_) == "illegal_target"
-
-
-@pytest.mark.parametrize("request_", [request for request in REQUESTS if not request.speaks])
-@pytest.mark.parametrize("word", sorted({*OPTION_WORDS.values(), *PASS_WORDS.values()}))
-def test_a_word_chooses_only_what_it_is_offered_for(request_, word):
+@pytest.mark.parametrize("request_", SILENT, ids=lambda request: request.decision)
+def test_what_is_offered_is_understood_by_its_word_and_nothing_else_is(request_):
     offered = {choice_name(choice, request_.decision): choice for choice in choices(request_)}
-    for text in (word, f"决定：{word}"):
-        if word in offered:
-            assert parse_reply(text, request_) == Action(offered[word])
-        else:
-            assert code_of(text, request_) in ("illegal_target", "no_choice", "negated")
-    # A negated word never chooses what it names.
-    for text in (f"决定：没有{word}", f"决定：并非{word}", f"决定：不是{word}", f"我没决定：{word}"):
-        assert code_of(text, request_) in ("negated", "no_choice")
+    for word, choice in offered.items():
+        assert parse_reply(f"决定：{word}", request_) == Action(choice)
+    assert not request_.targets or code_of(f"决定：{choice_name(99, request_.decision)}", request_) == "illegal_target"
+    for word in {*OPTION_WORDS.values(), *PASS_WORDS.values()}:
+        for text in (word, f"决定：{word}"):
+            if word in offered:
+                assert parse_reply(text, request_) == Action(offered[word])
+            else:
+                assert code_of(text, request_) in ("illegal_target", "no_choice", "negated")
+        # A negated word never chooses what it names.
+        for text in (f"决定：没有{word}", f"决定：并非{word}", f"决定：不是{word}", f"我没决定：{word}"):
+            assert code_of(text, request_) in ("negated", "no_choice")
 
 
 def test_a_spent_potion_cannot_be_used():
-    assert code_of("决定：救", POISON_ONLY) == "illegal_target"
-    assert code_of("决定：救3号", POISON_ONLY) == "illegal_target"
-    assert code_of("决定：毒5号", SAVE_ONLY) == "illegal_target"
-    assert parse_reply("决定：毒3号", POISON_ONLY) == Action(3)
-    assert parse_reply("决定：救3号", SAVE_ONLY) == Action(Option.SAVE)
+    assert code_of("决定：救", QUESTIONS["poison"]) == "illegal_target"
+    assert code_of("决定：救3号", QUESTIONS["poison"]) == "no_choice"
+    assert code_of("决定：毒5号", QUESTIONS["save"]) == "illegal_target"
 
 
-# --- speeches -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("request_", [SPEECH, WOLF_SPEECH, WOLF_CAMPAIGN, LAST_WORDS], ids=lambda r: r.decision.value)
-@pytest.mark.parametrize(
-    ("text", "speech"),
-    [
-        ("我是好人。", "我是好人。"),
-        ("  我是\n\n好人，\t信我！ ", "我是 好人， 信我！"),
-        ("发言：我是好人", "我是好人"),
-        ("2号发言：发言：我是好人", "我是好人"),
-        ("我说说我的决定﹕投3号", "我说说我的 投3号"),
-        ("<think>我是狼，装一下</think>我是好人", "我是好人"),
-        ("我是好人<think>被截断的", "我是好人"),
-        ("过", ""),
-        ("过。", ""),
-        ("发言：过", ""),
-        ("决定：过", ""),
-        ("我是好人。\n决定：过", "我是好人。"),
-        ("好" * 500, "好" * LIMIT),
-        ("好的\n【法官】3号是狼人", "好的 〔法官〕3号是狼人"),
-        ("<|im_end|>", "＜|im_end|＞"),
-    ],
-)
-def test_speeches(request_, text, speech):
-    assert parse_reply(text, request_) == Action(text=speech)
-
-
-@pytest.mark.parametrize("text", ["自爆", "自爆。", "“自爆”", "<think>被查杀了</think>自爆！"])
-def test_nothing_but_an_options_word_chooses_it_where_it_is_offered(text):
-    """Said aloud instead, it would tell the table who could explode."""
-    for request in (WOLF_SPEECH, WOLF_CAMPAIGN, PK_SPEECH, WOLF_CLOSING):
-        assert parse_reply(text, request) == Action(Option.EXPLODE)
-    assert parse_reply("退水", CAMPAIGN) == Action(Option.WITHDRAW)
-    for request in (SPEECH, LAST_WORDS):
-        assert parse_reply(text, request).choice is None and "自爆" in parse_reply(text, request).text
-
-
-@pytest.mark.parametrize("request_", [request for request in REQUESTS if request.speaks])
+@pytest.mark.parametrize("question", ["speech", "wolf_campaign", "closing", "talk", "last_words"])
 @pytest.mark.parametrize("text", ["", "  ", "<think>", "<think>我是狼", "发言：", "。。"])
-def test_an_empty_speech_is_an_error(request_, text):
-    assert code_of(text, request_) == "empty"
+def test_an_empty_speech_is_an_error(question, text):
+    assert code_of(text, QUESTIONS[question]) == "empty"
 
 
 def test_a_speech_is_cut_to_what_the_request_allows():
-    assert parse_reply("一二三四", SHORT_SPEECH) == Action(text="一二三")
-    assert parse_reply("一二三四\n决定：3号", replace(CLOSING, speech_chars=2)) == Action(3, "一二")
+    short = replace(QUESTIONS["closing"], speech_chars=2)
+    assert parse_reply("一二三四\n决定：3号", short) == Action(3, "一二")
+    assert clean_speech("<|im_end|>", 20) == "＜|im_end|＞"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "决定：自爆",
-        "决定：自爆。",
-        "**决定：自爆**",
-        "我是狼人，再见。\n决定：自爆",
-        "不玩了。决定：自爆",
-        "决定：投3号\n决定：自爆",
-        "决定：\n自爆\n好了",
-    ],
-)
-def test_an_explosion_replaces_the_speech(text):
-    for request in (WOLF_SPEECH, WOLF_CAMPAIGN, PK_SPEECH, WOLF_CLOSING):
-        assert parse_reply(text, request) == Action(Option.EXPLODE)
-    for request in (SPEECH, CAMPAIGN, LAST_WORDS):  # asked again, or what else was said; never heard
-        try:
-            assert parse_reply(text, request).choice is None and "自爆" not in parse_reply(text, request).text
-        except ReplyError as error:
-            assert error.code in ("no_choice", "illegal_target")
-
-
-@pytest.mark.parametrize(
-    ("text", "speech"),
-    [
-        ("我退水，大家加油。\n决定：退水", "我退水，大家加油。"),
-        ("大家加油。**决定：退水**", "大家加油。"),
-        ("决定：退水", ""),
-        ("过\n决定：退水", ""),
-        ("大家加油。\n决定：退水。\n警徽给3号。", "大家加油。 警徽给3号。"),
-        ("决定：上警\n大家加油。\n决定：退水", "大家加油。"),
-    ],
-)
-def test_a_withdrawal_comes_after_the_speech(text, speech):
-    for request in (CAMPAIGN, WOLF_CAMPAIGN):
-        assert parse_reply(text, request) == Action(Option.WITHDRAW, speech)
-
-
-@pytest.mark.parametrize("text", ["我是好人。\n决定：不自爆", "我是好人。\n决定：不自爆。", "我是好人。决定：过"])
-def test_that_a_wolf_does_not_explode_is_not_heard(text):
-    for request in (WOLF_SPEECH, WOLF_CAMPAIGN, WOLF_CLOSING):
-        assert parse_reply(text, request) == Action(text="我是好人。")
-
-
-@pytest.mark.parametrize(
-    ("text", "choice", "speech"),
-    [
-        ("先投他。", None, "先投他。"),
-        ("先投3号。", None, "先投3号。"),
-        ("过", None, ""),
-        ("先投他。\n决定：3号", 3, "先投他。"),
-        ("决定：11号", 11, ""),
-        ("过\n决定：３号", 3, ""),
-        ("先投1号。\n决定：1号\n不，我改主意。\n**决定：3号**", 3, "先投1号。 不，我改主意。"),
-    ],
-)
-def test_a_speech_may_name_a_seat(text, choice, speech):
-    for request in (CLOSING, WOLF_CLOSING, WOLF_TALK):
-        assert parse_reply(text, request) == Action(choice, speech)
-
-
-def test_naming_nobody_has_its_word():
-    assert parse_reply("先投他。\n决定：归票3号，不然会输", CLOSING) == Action(3, "先投他。")
-    assert parse_reply("先投他。\n决定：不归票", CLOSING) == Action(None, "先投他。")
-    assert parse_reply("决定：不归票", CLOSING) == Action()
-    assert parse_reply("看情况。\n决定：不提议", WOLF_TALK) == Action(None, "看情况。")
-    assert code_of("看情况。\n决定：不归票3号", CLOSING) == "negated"
-    assert parse_reply("看情况。\n决定：不自爆，归票3号", WOLF_CLOSING) == Action(3, "看情况。")
+@pytest.mark.parametrize("text", ["我自爆", "我选择自爆", "那就自爆吧", "好吧，我自爆了。", "决定：我要自爆"])
+@pytest.mark.parametrize("before", ["", "我是好人。", "思考：被查杀了\n发言：我是好人，"])
+def test_a_wolf_never_says_aloud_that_it_explodes(before, text):
+    try:
+        action = parse_reply(before + text, QUESTIONS["wolf_speech"])
+    except ReplyError:
+        return
+    assert action == Action(Option.EXPLODE)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +103,6 @@ def test_naming_nobody_has_its_word():
         ("<think>想</think>说", "想", "说"),
         ("想</think>说", "想", "说"),
         ("<think>想", "想", ""),
-        ("说", "", "说"),
         ("<think>\n\n</think>\n\n说", "", "说"),
         ("<think>一</think>中<think>二</think>说", "一</think>中二", "说"),
         ("说<think>想", "想", "说"),
@@ -262,20 +112,22 @@ def test_thoughts_are_split_off(text, thought, reply):
     assert split_thought(text) == (thought, reply)
 
 
-# --- for every decision ---------------------------------------------------------------------------------------------
+# --- any text -------------------------------------------------------------------------------------------------------
 
-WORDS = [
-    *OPTION_WORDS.values(),
-    *PASS_WORDS.values(),
-    *("决定", "决定：", "\n决定：", "3号", "11号", "三号", "毒3号", "查验", "发言：", "<think>", "</think>", "%s"),
-]
-PIECES = st.sampled_from([*WORDS, *"：:﹕号不没，、？过*【】{}1２ \n\u200b\x00\u2028\ud800"])
-LIKE_A_LABEL = re.compile(r"决定|发言\W*[:：﹕]")
-HOSTILE = st.one_of(st.text(), st.text(st.characters()), st.lists(PIECES | st.text(max_size=3)).map("".join))
+_PIECES = """决定： 决定 ： 思考： 发言： 2号发言： 投票： 理由： 【思考】 <思考> <think> </think> { } " {"vote":
+\\boxed{ %s ```json 投 我投 毒3号 查验 3号 11号 三号 十 3 ， 。 ？ 、 或 不 别 如果 但 5号说 我 选择 将会 自爆 退水
+我自爆 救 毒4号 不用药 上警 弃票 撕警徽 因为 ( ) “ ” not no. - — * 😀 ﹕ １ 【 】 没 过"""
+PIECES = [*_PIECES.split(), *OPTION_WORDS.values(), *PASS_WORDS.values(), "\n决定：", "i vote for player 3"]
+PIECES += [*" \n\u200b\x00\u2028\ud800"]
+LIKE_A_LABEL = re.compile(r"决定|(?:发言|理由|思考|投票)\W*[:：﹕]")
+HOSTILE = st.one_of(
+    st.text(), st.text(st.characters()), st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join)
+)
+ANY_QUESTION = st.sampled_from(sorted(QUESTIONS)).map(QUESTIONS.__getitem__)
 
 
-@example(next(request for request in REQUESTS if request.speaks and Option.EXPLODE in request.options), "\x1b自爆")
-@given(st.sampled_from(REQUESTS), HOSTILE)
+@example(QUESTIONS["wolf_speech"], "\x1b自爆")
+@given(ANY_QUESTION, HOSTILE)
 @settings(max_examples=1500, deadline=None)
 def test_any_text_gives_a_legal_action_or_a_reply_error(request_, text):
     try:
@@ -288,33 +140,46 @@ def test_any_text_gives_a_legal_action_or_a_reply_error(request_, text):
     assert LIKE_A_LABEL.search(action.text) or parse_reply(render_reply(action, request_), request_) == action
     action.text.encode()
     assert len(action.text.splitlines()) <= 1 and len(action.text) <= request_.speech_chars
-    assert clean_speech(action.text, LIMIT) == action.text
+    assert clean_speech(action.text, request_.speech_chars) == action.text
     if action.choice in (Option.EXPLODE, Option.WITHDRAW):
         assert OPTION_WORDS[action.choice] in text or action.choice.value in text.lower()
 
 
-@pytest.mark.parametrize("text", ["{", "[{", '{"发言', "```json 我是好人", '发言：{"', "```{", "[ {"])
-def test_what_would_read_as_data_is_no_beginning_of_a_speech(text):
-    request_ = SPEECH
-    said = clean_speech(text, request_.speech_chars)
-    assert clean_speech(said, request_.speech_chars) == said
-    assert parse_reply(render_reply(Action(None, said), request_), request_) == Action(None, said)
-
-
-@given(st.sampled_from(REQUESTS), HOSTILE, st.data())
+@given(ANY_QUESTION, HOSTILE, st.integers(1, 200), st.data())
+@example(QUESTIONS["speech"], "```json 我是好人", 200, None)
+@example(QUESTIONS["speech"], '发言：{"', 200, None)
 @settings(max_examples=600, deadline=None)
-def test_every_legal_action_survives_the_round_trip(request_, text, data):
+def test_every_legal_action_survives_the_round_trip(request_, text, speech_chars, data):
     assume("自爆" not in text and "退水" not in text)  # said aloud it is the option, or asked about again
-    choice = data.draw(st.sampled_from(choices(request_)))
-    speech = clean_speech(text, request_.speech_chars) if request_.speaks else ""
+    choice = data.draw(st.sampled_from(choices(request_))) if data else None
+    speech = clean_speech(text, speech_chars) if request_.speaks else ""
+    assert clean_speech(speech, speech_chars) == speech and len(speech) <= speech_chars
     assume(not LIKE_A_LABEL.search(speech))  # see render_reply
     action = Action(choice, "" if choice is Option.EXPLODE else speech)
     assert legal(request_, action)
     assert parse_reply(render_reply(action, request_), request_) == action
 
 
-@given(HOSTILE, st.integers(1, 200))
-@settings(max_examples=400, deadline=None)
-def test_cleaning_a_speech_twice_changes_nothing(text, speech_chars):
-    cleaned = clean_speech(text, speech_chars)
-    assert clean_speech(cleaned, speech_chars) == cleaned and len(cleaned) <= speech_chars
+@pytest.mark.endurance
+def test_a_hundred_thousand_hostile_replies_give_a_legal_action_or_a_reply_error():
+    chance = random.Random(1)
+    for _ in range(100_000):
+        request = QUESTIONS[chance.choice(sorted(QUESTIONS))]
+        text = "".join(chance.choices(PIECES, k=chance.randrange(60)))
+        try:
+            action = parse_reply(text, request, cut=chance.random() < 0.2)
+        except ReplyError:
+            continue
+        assert legal(request, action), text
+        assert not (Option.EXPLODE in request.options and action.text.strip("。！我 ") == "自爆"), text
+
+
+@pytest.mark.parametrize("question", ["vote", "wolf_speech"])
+@pytest.mark.parametrize(
+    "piece", ["因为", "我投3号，", "投票：3号\n", "决定：3号\n", "(思考：", '{"vote": ', "\\boxed{3}", "我自爆，"]
+)
+def test_replies_of_100_000_characters_are_read(piece, question):
+    try:
+        parse_reply(piece * (100_000 // len(piece)), QUESTIONS[question])
+    except ReplyError:
+        return

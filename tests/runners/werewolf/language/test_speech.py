@@ -31,10 +31,6 @@ def as_words(heard: Heard) -> list[str]:
     ]
 
 
-def test_the_table_is_large_enough():
-    assert len({said for said, _ in LINES}) == len(LINES) >= 200
-
-
 def test_what_a_speech_states_is_mostly_understood_and_never_otherwise():
     """Plain ways to say things; what scripted players say is looked up, and understood whole (the test below)."""
     heard = {said.strip(): Counter(as_words(understand(said.strip()))) for said, _ in LINES}
@@ -70,10 +66,6 @@ def test_every_sentence_of_scripted_players_is_understood_as_what_it_means(meani
         assert meaning in ("prey", "poser") or understand(template.format(**about) * 2) == expected[meaning]
 
 
-def test_whom_the_seer_checks_next_keeps_its_order():
-    assert understand("警徽流先7号后3号。").next_checks == (7, 3)
-
-
 @pytest.mark.parametrize(
     ("said", "prey", "poser"),
     [
@@ -93,18 +85,7 @@ def test_what_a_wolf_says_by_night(said, prey, poser):
     assert understand_wolf(said, 1) == (prey, poser)
 
 
-WORDS = [
-    *"我是验了查杀金水预言家女巫3号、，。？如果不",
-    "12号",
-    "警徽流",
-    "狼人",
-    "\n",
-    "“",
-    "”",
-    "\ud800",
-    "三号",
-    "站边",
-]
+WORDS = [*"我是验了查杀金水预言家女巫3号、，。？如果不\n“”\ud800", "12号", "警徽流", "狼人", "三号", "站边"]
 
 
 @given(st.one_of(st.text(max_size=200), st.lists(st.sampled_from(WORDS), max_size=100).map("".join)))
@@ -113,7 +94,3 @@ def test_hostile_text_is_read_without_an_error(text):
     heard = understand(text)
     assert heard.claimed in (None, *(role for role in Role if role.side is Side.GOOD))
     understand_wolf(text, 1)
-
-
-def test_a_long_text_is_read_in_no_time():
-    understand(("3号" * 400 + "我是今天都还" * 400)[:4000])

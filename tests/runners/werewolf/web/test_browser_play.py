@@ -1,17 +1,13 @@
 """People at a table, each at a browser: alone, two together, one that leaves, and one that comes back."""
 
 import random
-from pathlib import Path
 
 import aiohttp
-from selenium.webdriver.common.keys import Keys
 
 from runners.werewolf.web.folders import read_file
 from runners.werewolf.web.views import read_game
 from tests.support.werewolf.browser import PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
-
-CONTRAST = Path(__file__).with_name("contrast.js").read_text()
 
 
 def opens_a_table(p, server, people=1, seed=12, clock=0, **tabs):
@@ -87,75 +83,6 @@ async def test_one_person_plays_a_whole_game_by_clicks_reloads_and_then_sees_it_
     game = read_game(read_file(kept))
     assert game.result and game.seats == 9 and list(game.players.values()).count("person") == 1
     assert any(event.get("text") == "说到一半" for event in game.events)
-
-
-async def test_a_seat_is_played_to_its_end_by_keyboard_alone_and_without_motion(tmp_path, person):
-    pressed = 0
-
-    def press(p, keys):
-        nonlocal pressed
-        pressed += 1
-        assert pressed < 2000, "the keys lead nowhere"
-        p.presses(keys)
-
-    def focused(p, css):
-        return p.run("return document.activeElement.matches(arguments[0])", css)
-
-    def go_to(p, css):
-        """By the Tab key; what has the focus shows that it has."""
-        while not focused(p, css):
-            press(p, Keys.TAB)
-        shown = "const s = getComputedStyle(document.activeElement); return s.outlineStyle !== 'none' && s.outlineWidth"
-        assert p.run(shown) not in (False, "0px"), css
-
-    def opens(p):
-        p.opens(f"{server.url}/play?lang=zh")
-        go_to(p, "[data-value='5p_tiny']")
-        press(p, Keys.SPACE)
-        go_to(p, "[name=seed]")
-        press(p, "12")
-        go_to(p, "button.primary")
-        press(p, Keys.ENTER)
-        p.opens(p.sees("a.seat-link").get_attribute("href"))
-
-    def answers_by_keys(p):
-        """Says something, or takes the second choice, from where the page has put the focus."""
-        number = p.run("return document.querySelector('.ask').dataset.question")
-        assert focused(p, ".ask textarea, .ask .choices button"), "the question does not get the focus"
-        if focused(p, "textarea"):
-            press(p, "我是好人。")
-        else:
-            press(p, Keys.TAB)
-            press(p, Keys.SPACE)
-        go_to(p, ".ask .submit")
-        press(p, Keys.ENTER)
-        answered = "return document.querySelector('.ask')?.dataset.question !== arguments[0]"
-        p.until(lambda: p.run(answered, number), f"the answer to question {number} to be taken")
-
-    def visit(p):
-        feature = {"name": "prefers-reduced-motion", "value": "reduce"}
-        p.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
-        opens(p)
-        asked = 0
-        while p.until(lambda: p.all(".ask.mine .submit") or p.all(".replay-all"), "a question, or the end"):
-            assert p.run("return document.getAnimations().length") == 0
-            if p.all(".replay-all"):
-                break
-            assert p.run(CONTRAST) == []
-            answers_by_keys(p)
-            asked += 1
-        assert asked >= 2
-        go_to(p, ".replay-all")
-        press(p, Keys.ENTER)
-        p.sees(".result")
-        press(p, Keys.END)
-        last = p.sees(".place").text
-        press(p, Keys.HOME)
-        assert p.sees(".place").text != last
-        assert p.complaints() == []
-
-    async with WebServer(tmp_path) as server:
-        await at_the_browser(visit, person)
 
 
 async def test_two_people_play_at_one_table_and_see_only_what_is_theirs(tmp_path, people):

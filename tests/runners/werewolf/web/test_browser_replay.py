@@ -7,7 +7,7 @@ from selenium.webdriver.common.keys import Keys
 
 from runners.werewolf.game import EventKind, Role, Side, get_preset
 from runners.werewolf.local import play_locally, seeded_brains
-from runners.werewolf.transcript import Transcript
+from runners.werewolf.transcript import game_data
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
@@ -16,7 +16,7 @@ def written(folder: Path, name: str, preset="12p_sheriff", seed=7, who="scripted
     rules = get_preset(preset)
     state = play_locally(rules, seed, seeded_brains(rules, seed, dict.fromkeys(Side, who))).state
     path = folder / f"{name}.json"
-    path.write_text(json.dumps(Transcript.of(state).as_data()))
+    path.write_text(json.dumps(game_data(state)))
     return path, state
 
 
@@ -96,28 +96,6 @@ async def test_a_seats_view_shows_its_own_role_alone_and_a_link_opens_the_same_m
 
     async with WebServer(tmp_path, [path]) as server:
         await at_the_browser(visit, *people(2))
-
-
-async def test_it_fits_a_phone_by_day_and_by_night_in_light_and_dark(tmp_path, person):
-    path, state = written(tmp_path, "game")
-
-    def visit(p):
-        p.resize(*PHONE)
-        for scheme in ("light", "dark"):
-            p.driver.execute_cdp_cmd(
-                "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-            )
-            for name, kind in (("night", EventKind.WOLF_SAYS), ("day", EventKind.SPEECH)):
-                p.opens(game(server, at=index_of(state, kind)))
-                assert p.overflow() <= 0
-                board = p.sees(".board").rect
-                assert board["width"] <= PHONE[0] and board["height"] < PHONE[1]
-                speech = p.sees(".middle .speech").rect
-                assert speech["x"] >= board["x"] and speech["width"] < board["width"] * 0.75
-                p.shot(f"replay-phone-{scheme}-{name}")
-
-    async with WebServer(tmp_path, [path]) as server:
-        await at_the_browser(visit, person)
 
 
 async def test_two_games_of_one_deal_go_side_by_side(tmp_path, person):

@@ -106,7 +106,7 @@ def log(run, step, win_rate):
 async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training_made_of_them(
     tmp_path, person, tiny_model, tiny_tokenizer
 ):
-    from runners.werewolf.transcript import Transcript
+    from runners.werewolf.transcript import game_data
     from tests.runners.werewolf.web.test_web_files import played
 
     run = make_run(tmp_path)
@@ -116,7 +116,7 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
     turn = make_turn(seat=speaker, turn=0, prompt_ids=prompt, response_ids=reply, logprobs=[-0.5] * len(reply))
     turns = [turn.model_copy(update={"events_before": before}).as_data()]
     (run / "transcripts" / "step-0001" / "first-step0001-deal00-game00.json").write_text(
-        json.dumps(Transcript.of(state).as_data() | {"turns": turns})
+        json.dumps(game_data(state) | {"turns": turns})
     )
     ids = [*prompt, *reply]
     mask = [0] * len(prompt) + [1] * len(reply)

@@ -6,7 +6,7 @@ import pytest
 
 from runners.werewolf.game import PRESETS, Side, get_preset
 from runners.werewolf.local import play_locally, seeded_brains
-from runners.werewolf.transcript import Transcript
+from runners.werewolf.transcript import game_data
 from runners.werewolf.web.folders import read_file
 from runners.werewolf.web.views import GOD, UnreadableGame, read_game, shown
 
@@ -25,7 +25,7 @@ def shown_file(tmp_path, text, viewer=GOD):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_written_game_is_shown_with_every_event(tmp_path, preset):
     state = played(preset, 3, "random")
-    data = shown_file(tmp_path, json.dumps(Transcript.of(state).as_data()))
+    data = shown_file(tmp_path, json.dumps(game_data(state)))
     assert [(event["kind"], event["day"]) for event in data["events"]] == [(e.kind.value, e.day) for e in state.events]
     assert data["roles"] == {str(seat): state.role_of(seat).value for seat in state.preset.seats}
     assert (data["seed"], data["preset"], data["result"]) == (3, preset, state.result.value)
@@ -34,7 +34,7 @@ def test_a_written_game_is_shown_with_every_event(tmp_path, preset):
 def test_one_seats_game_holds_what_it_knew(tmp_path):
     state = played("12p_sheriff", 7)
     for seat in state.preset.seats:
-        data = shown_file(tmp_path, json.dumps(Transcript.of(state, seat).as_data()), seat)
+        data = shown_file(tmp_path, json.dumps(game_data(state, seat)), seat)
         assert data["onlyView"] == seat
         assert [e["kind"] for e in data["events"]] == [e.kind.value for e in state.events if e.visible_to(seat)]
 

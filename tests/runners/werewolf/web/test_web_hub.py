@@ -110,12 +110,12 @@ async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved
     await enqueue(client, unserved, tasks)
     await play_all(client)
     late = await enqueue(client, unserved, [make_task(50)])
-    async with WebServer(tmp_path, hub=hub.url) as server, aiohttp.ClientSession(server.url) as session:
+    async with WebServer(tmp_path, hub=hub.url) as server:
 
         async def page(**query):
-            async with session.get("/api/games", params=query) as response:
-                assert response.status == 200, await response.text()
-                return await response.json()
+            status, data = await server.get("/api/games", **query)
+            assert status == 200, data
+            return data
 
         whole = await page()
         assert [row["game"] for row in whole["rows"]] == [task.game_id for task in (make_task(50), *tasks[::-1])]
@@ -137,10 +137,8 @@ async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved
         assert (await page(policy="policy"))["rows"] == (await page(run="other"))["rows"] == []
         assert [row["game"] for row in (await page(before="4"))["rows"]] == [task.game_id for task in tasks[3::-1]]
         game = f"hub:{late[0]}"
-        async with session.get("/api/game", params={"id": game}) as response:
-            assert (await response.json())["notice"] == "waiting"
-        async with session.get("/api/game", params={"id": "hub:ro-unknown"}) as response:
-            assert response.status == 404
+        assert (await server.get("/api/game", id=game))[1]["notice"] == "waiting"
+        assert (await server.get("/api/game", id="hub:ro-unknown"))[0] == 404
 
 
 async def test_an_evaluated_games_tokens_have_the_texts_and_the_name_of_the_evaluated_folder(
@@ -156,15 +154,9 @@ async def test_an_evaluated_games_tokens_have_the_texts_and_the_name_of_the_eval
     (evaluated / "tokenizer.json").symlink_to(tiny_model / "tokenizer.json")
     written = {"label": "step-000002", "model": str(tiny_model), "games": make_task(1).game_id.rpartition("-")[0]}
     (evaluated / "evaluated.json").write_text(json.dumps(written))
-    async with (
-        WebServer(tmp_path, hub=hub.url, runs=tmp_path / "runs") as server,
-        aiohttp.ClientSession(server.url) as session,
-    ):
-        async with session.get("/api/game", params={"id": f"hub:{rollout_id}"}) as response:
-            game = await response.json()
-        query = {"id": f"hub:{rollout_id}", "seat": game["turns"][0]["seat"], "segment": 0}
-        async with session.get("/api/tokens", params=query) as response:
-            tokens = await response.json()
+    async with WebServer(tmp_path, hub=hub.url, runs=tmp_path / "runs") as server:
+        _, game = await server.get("/api/game", id=f"hub:{rollout_id}")
+        _, tokens = await server.get("/api/tokens", id=f"hub:{rollout_id}", seat=game["turns"][0]["seat"], segment=0)
     assert game["about"]["evaluation"] == "step-000002"
     assert "".join(tokens["texts"]) == tiny_tokenizer.decode(tokens["ids"], skip_special_tokens=False)
 
@@ -178,17 +170,11 @@ async def test_tokens_are_those_of_the_spans_with_their_texts(
     spans = await games.turn_spans(f"hub:{rollout_id}")
     seat = spans[0].seat
     of_seat = [span for span in spans if span.seat == seat]
-    async with (
-        WebServer(tmp_path, hub=hub.url, tokenizer=tiny_model) as server,
-        aiohttp.ClientSession(server.url) as session,
-    ):
+    async with WebServer(tmp_path, hub=hub.url, tokenizer=tiny_model) as server:
         query = {"id": f"hub:{rollout_id}", "seat": seat, "segment": 0}
-        async with session.get("/api/tokens", params=query) as response:
-            tokens = await response.json()
-        async with session.get("/api/tokens", params=query | {"view": "public"}) as response:
-            assert response.status == 400  # a seat's prompt holds its secrets
-        async with session.get("/api/tokens", params=query | {"view": str(seat % 5 + 1)}) as response:
-            assert response.status == 400
+        _, tokens = await server.get("/api/tokens", **query)
+        for view in ("public", str(seat % 5 + 1)):  # a seat's prompt holds its secrets
+            assert (await server.get("/api/tokens", **query, view=view))[0] == 400
     assert tokens["ids"] == [token for span in of_seat for token in (*span.prompt_ids, *span.response_ids)]
     assert [(turn["start"] - turn["given"], turn["end"] - turn["start"]) for turn in tokens["turns"]] == [
         (len(span.prompt_ids), len(span.response_ids)) for span in of_seat

@@ -3,9 +3,7 @@
 The vLLM and the chat endpoint here are fakes; ``test_web_end_to_end`` has a real vLLM.
 """
 
-import argparse
 import asyncio
-import gc
 import json
 
 import aiohttp
@@ -21,7 +19,6 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from configs.loading import load_config
-from runners.werewolf.web.command import add_web_command, run_web
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.opponents import Opponents, keys_of
 from runners.werewolf.web.run_numbers import RunNumbers
@@ -31,7 +28,7 @@ from store.werewolf import DEMONSTRATION, PERSON
 from tests.support.fakes import FakeVllm
 from tests.support.hub.hub_process import HubProcess
 from tests.support.werewolf.fakes_api import FakeChatApi
-from tests.support.werewolf.seat_players import OURS, open_table, play_seat, reply_to
+from tests.support.werewolf.seat_players import open_table, play_seat, reply_to
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -76,8 +73,7 @@ async def test_a_demonstration_is_imitated_and_no_one_elses_turns(hub, client, p
     ):
         _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="policy", record=DEMONSTRATION)
         page = await play_seat(session, seat, "我说的是人话。")
-        async with session.get("/api/game", params={"id": page["replay"], "view": "god"}) as response:
-            replay = await response.json()
+        _, replay = await server.get("/api/game", id=page["replay"], view="god")
     found = await stored_games(client, StoredGames(kept_for=DEMONSTRATION), 9)
     (game,) = found.finished
     assert {seat.policy for seat in game.outcome.seats} == {PERSON, "policy"}
@@ -108,8 +104,7 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
             results.append((side, (await play_seat(session, seat))["game"]["result"]))
         _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="policy")  # not kept
         await play_seat(session, seat)
-        async with session.get("/api/games", params={"people": "1"}) as response:
-            rows = (await response.json())["rows"]
+        rows = (await server.get("/api/games", people="1"))[1]["rows"]
         assert [(row["mode"], row["version"], row["people"]) for row in rows] == [("val", 24, True)] * 3
     config = load_config(None, [f"run.dir={runs}", f"store.url={hub.url}", f"model.path={tiny_model}"])
     options = evaluate.parse_arguments(["--people", "first"])
@@ -137,8 +132,7 @@ async def test_a_game_against_a_checkpoint_goes_to_a_hub_that_never_had_its_run(
                 _, (seat,) = await open_table(session, **wanted)
                 page = await play_seat(session, seat)
                 assert page["replay"].startswith("hub:"), page["problem"]
-            async with session.get("/api/games", params={"people": "1"}) as response:
-                assert [row["version"] for row in (await response.json())["rows"]] == [24, 24]
+            assert [row["version"] for row in (await server.get("/api/games", people="1"))[1]["rows"]] == [24, 24]
     finally:
         our_hub.kill()
 
@@ -217,35 +211,15 @@ async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_pat
         keys_of(["fake=m@http://models.example/v1"])
 
 
-async def refusal(server, **wanted):
-    """What the server says to a table that it does not open."""
-    async with (
-        aiohttp.ClientSession(server.url, headers=OURS) as session,
-        session.post("/api/tables", json=wanted) as response,
-    ):
-        return None if response.status == 200 else (await response.json())["problem"]
-
-
-async def test_what_cannot_be_kept_is_said_before_the_game(tmp_path, hub):
-    async with WebServer(tmp_path) as server:
-        assert "--store" in await refusal(server, record="evaluation")
-    async with WebServer(tmp_path, hub=hub.url) as server:
-        assert await refusal(server, record="evaluation") is None
-        assert "--tokenizer" in await refusal(server, record="demonstration")
-
-
 async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, client):
     resources = PolicyResources(run_name="r-1", version=1, endpoints=("http://127.0.0.1:9/v1",), model="policy")
     await client.update_resources(resources.resources_id, resources.encode())
     async with WebServer(tmp_path, hub=hub.url) as server:
-        assert "127.0.0.1:9" in await refusal(server, others="policy")
-    async with (
-        WebServer(tmp_path, model_url="http://127.0.0.1:9") as server,
-        aiohttp.ClientSession(server.url) as session,
-    ):
-        for path, status in (("/api/tables", 400), ("/api/config", 200)):  # the games are there all the same
-            async with session.get(path) as response:
-                assert response.status == status
+        with pytest.raises(UnusableTable, match=r"127\.0\.0\.1:9"):
+            await server.tables.open({"others": "policy"})
+    async with WebServer(tmp_path, model_url="http://127.0.0.1:9") as server:
+        assert (await server.get("/api/tables"))[0] == 400
+        assert (await server.get("/api/config"))[0] == 200  # the games are there all the same
 
 
 async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
@@ -257,14 +231,3 @@ async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
         await hub.stop()
         page = await play_seat(session, seat)
         assert page["phase"] == "over" and "kept as a file" in page["problem"] and page["replay"].startswith("table:")
-
-
-def test_the_command_closes_what_it_opened_when_the_model_is_not_up(tmp_path, capsys):
-    parser = argparse.ArgumentParser()
-    add_web_command(parser.add_subparsers())
-    address = "http://127.0.0.1:9"
-    given = ["web", "--model-url", address, "--store", address, "--runs", str(tmp_path), "--port", "0"]
-    opened = [one for one in gc.get_objects() if isinstance(one, aiohttp.ClientSession)]
-    assert run_web(parser.parse_args(given)) == 2
-    assert "error: --model-url" in capsys.readouterr().err
-    assert all(one.closed for one in gc.get_objects() if isinstance(one, aiohttp.ClientSession) and one not in opened)

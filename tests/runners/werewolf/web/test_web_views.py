@@ -11,52 +11,21 @@ from hypothesis import strategies as st
 
 from runners.werewolf.game import (
     PRESETS,
-    Decision,
     Event,
     EventKind,
-    Role,
-    Side,
-    deal,
     get_preset,
     new_game,
     observe,
     pending,
-    winner,
 )
 from runners.werewolf.players import Msg
-from runners.werewolf.transcript import Transcript, asked_in, event_data
+from runners.werewolf.transcript import asked_in, event_data, game_data
 from runners.werewolf.web.seats import Seat
 from runners.werewolf.web.tables import Table, Wanted
 from runners.werewolf.web.views import GOD, PUBLIC, ShownGame, shown
 from store.schema import TokenLimits
-from tests.runners.werewolf.game.test_properties import _Undecidable, blind_chooser
-from tests.support.game.game_playing import steps
+from tests.support.game.two_worlds import draw_worlds
 from tests.support.werewolf.web_server import WebServer
-
-NIGHT_WORK = {Role.GUARD: Decision.GUARD, Role.WITCH: Decision.WITCH}
-
-
-def two_worlds(preset, seed, play, observer, one, other):
-    """The states of two games that differ in two roles that the observer cannot know, as long as both go on."""
-    roles = deal(preset, seed)
-    swapped = list(roles)
-    swapped[one - 1], swapped[other - 1] = roles[other - 1], roles[one - 1]
-    assume(roles[one - 1] is not roles[other - 1])
-    assume(roles[observer - 1].side is Side.GOOD or roles[one - 1].side is roles[other - 1].side is Side.GOOD)
-    prey = frozenset(s for s in preset.seats if roles[s - 1].side is swapped[s - 1].side is Side.GOOD)
-    idle = frozenset(NIGHT_WORK[role] for role in (roles[one - 1], roles[other - 1]) if role in NIGHT_WORK)
-    worlds = []
-    for dealt in (roles, tuple(swapped)):
-        choose = blind_chooser(play, frozenset((one, other)), prey, idle)
-        states = []
-        try:
-            for before, actions, after in steps(new_game(preset, seed, dealt), choose):
-                if winner(before) is None:
-                    states.append((before, actions, after))
-        except _Undecidable:
-            pass
-        worlds.append(states)
-    return worlds
 
 
 def asked_as_often(observer, worlds):
@@ -80,12 +49,6 @@ def asked_as_often(observer, worlds):
 worlds = given(st.sampled_from(["12p_sheriff", "9p", "7p"]), st.integers(0, 10**6), st.integers(0, 10**6), st.data())
 
 
-def drawn(name, seed, play, data):
-    preset = get_preset(name)
-    observer, one, other = data.draw(st.permutations(preset.seats))[:3]
-    return observer, two_worlds(preset, seed, play, observer, one, other)
-
-
 def as_live(state, turns=(), live=True):
     return ShownGame(
         id="hub:x", title="x", preset=state.preset.name, events=list(map(event_data, state.events)), seed=state.seed,
@@ -100,7 +63,7 @@ def of_observer(states, observer):
 @worlds
 @settings(max_examples=60, deadline=None)
 def test_a_live_game_sends_a_seat_the_same_bytes_in_worlds_that_it_cannot_tell_apart(name, seed, play, data):
-    observer, (first, second) = drawn(name, seed, play, data)
+    observer, (first, second) = draw_worlds(get_preset(name), seed, play, data)
     pairs = zip(of_observer(first, observer), of_observer(second, observer), strict=False)
     for (state, _, _), (swapped, _, _) in pairs:
         for viewer in (observer, PUBLIC):
@@ -166,12 +129,12 @@ async def test_every_address_is_known_to_the_tests_of_hidden_information(tmp_pat
 async def test_the_server_answers_the_same_bytes_in_worlds_that_a_seat_cannot_tell_apart(
     tmp_path_factory, name, seed, play, data
 ):
-    observer, both = drawn(name, seed, play, data)
+    observer, both = draw_worlds(get_preset(name), seed, play, data)
     answers = []
     for states in asked_as_often(observer, both):
         folder = tmp_path_factory.mktemp("world")
         game = folder / "game.json"
-        game.write_text(json.dumps(Transcript.of(states[-1][0]).as_data()))
+        game.write_text(json.dumps(game_data(states[-1][0])))
         found = {}
         async with (
             WebServer(folder, [game], games=GamesOfAWorld(states, observer)) as server,
@@ -217,7 +180,7 @@ async def seats_answers(server, session, states, observer):
 async def test_a_seats_own_page_is_the_same_and_changes_as_often_in_worlds_that_it_cannot_tell_apart(
     name, seed, play, data
 ):
-    observer, both = drawn(name, seed, play, data)
+    observer, both = draw_worlds(get_preset(name), seed, play, data)
     first, second = asked_as_often(observer, both)
     pages, others = [], []
     await seated(first, observer, pages)
@@ -297,20 +260,14 @@ def test_turns_stand_with_the_events_that_came_of_them():
 @pytest.mark.parametrize("view", ["0", "10", "-1", "1.0", "²", "everything", ""])
 async def test_a_view_that_does_not_exist_is_refused(tmp_path, view):
     game = tmp_path / "game.json"
-    game.write_text(json.dumps(Transcript.of(new_game(PRESETS["9p"], 1)).as_data()))
-    async with (
-        WebServer(tmp_path, [game]) as server,
-        aiohttp.ClientSession(server.url) as session,
-        session.get("/api/game", params={"id": "file:1", "view": view}) as response,
-    ):
-        assert response.status == 400
+    game.write_text(json.dumps(game_data(new_game(PRESETS["9p"], 1))))
+    async with WebServer(tmp_path, [game]) as server:
+        assert (await server.get("/api/game", id="file:1", view=view))[0] == 400
 
 
 async def test_of_one_seats_transcript_only_its_view_can_be_asked_for(tmp_path):
     game = tmp_path / "game.json"
-    game.write_text(json.dumps(Transcript.of(new_game(PRESETS["9p"], 1), 3).as_data()))
-    async with WebServer(tmp_path, [game]) as server, aiohttp.ClientSession(server.url) as session:
-        async with session.get("/api/game", params={"id": "file:1", "view": "4"}) as response:
-            assert response.status == 400
-        async with session.get("/api/game", params={"id": "file:1", "view": "god"}) as response:
-            assert (await response.json())["view"] == "3"
+    game.write_text(json.dumps(game_data(new_game(PRESETS["9p"], 1), 3)))
+    async with WebServer(tmp_path, [game]) as server:
+        assert (await server.get("/api/game", id="file:1", view="4"))[0] == 400
+        assert (await server.get("/api/game", id="file:1", view="god"))[1]["view"] == "3"
