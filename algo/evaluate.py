@@ -114,7 +114,7 @@ def main() -> int:
         return config
     if options.local:
         return run_locally("algo.evaluate", config, options, "-evaluation", "werewolf")
-    return _run(config, options) if options.people is None else _count_people(config, options)
+    return _run(config, options) if options.people is None else run_people(config, options)
 
 
 def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
@@ -163,7 +163,8 @@ def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str) -> No
         shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
 
 
-def _count_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
+def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
+    """Count and show people's games; returns the exit status."""
     from algo.evaluation.page import show_tables, wide_console
     from algo.evaluation.people import count_people
     from algo.run.checkpoints import load_state

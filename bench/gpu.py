@@ -254,7 +254,7 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
             figure = f"{took:.2f} s, {tokens / took:,.0f} tokens/s, {100 * used:.1f} % of the matrix rate"
             bench.add(part, "update", figure, seconds=took, tokens=tokens, utilisation=used)
             peak = metrics.get("perf/max_memory_allocated_gb", 0.0)
-            planned = next((each.needed / GIB for each in plan.memories if each.name == "a GPU while updating"), 0.0)
+            planned = plan.needed("a GPU while updating") / GIB if "a GPU while updating" in plan.memories else 0.0
             bench.add(part, "peak of the update", f"{peak:.1f} GiB, planned {planned:.1f}", peak=peak, planned=planned)
             await push(2)
             after = await sampled(serving, bench, 2)

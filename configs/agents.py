@@ -116,9 +116,10 @@ class AgentConfig(Config):
     evaluation: AgentEvaluationConfig = AgentEvaluationConfig()
     local: LocalConfig = LocalConfig()
     watch: dict[str, BoundConfig] = Field(
-        {"turns/valid_share": BoundConfig(below=0.5), "agents/failed_share": BoundConfig(above=0.5)},
-        description="numbers of the log, by name, and the bounds beyond which a run says so or ends; what is set "
-        "replaces these",
+        {
+            "turns/valid_share": BoundConfig(below=0.5),
+            "agents/failed_share": BoundConfig(above=0.5),
+        }
     )
 
     @property

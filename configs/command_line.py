@@ -5,7 +5,6 @@ programs import verl, agentlightning and what else is heavy behind ``read_config
 """
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 
@@ -72,20 +71,10 @@ def read_configuration(
     try:
         config = load_config(options.config, options.overrides, schema)
         if options.print_config:
-            return _print(as_yaml(config))
+            print(as_yaml(config), end="")
+            return 0
         check(config)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return config
-
-
-def _print(text: str) -> int:
-    """Print it; the exit status is 1 where that cannot be done, as on a full disk."""
-    try:
-        print(text, end="", flush=True)
-    except OSError as error:
-        print(f"error: cannot print the configuration: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left would fail once more at the end
-        return 1
-    return 0

@@ -95,9 +95,7 @@ class WerewolfConfig(Config):
             "turns/valid_share": BoundConfig(below=0.5),
             "speech/good/distinct_share": BoundConfig(below=0.1),
             "speech/wolf/distinct_share": BoundConfig(below=0.1),
-        },
-        description="numbers of the log, by name, and the bounds beyond which a run says so or ends; what is set "
-        "replaces these",
+        }
     )
 
     def endpoints(self) -> dict[str, ChatEndpoint]:

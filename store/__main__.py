@@ -122,21 +122,17 @@ def _status(arguments: Sequence[str]) -> None:
 
     parser = argparse.ArgumentParser(
         "python -m store status",
-        description="What a hub is doing: games by state, machines, games per minute, policies in play, the game that "
-        "has been under way longest, and the latest errors by kind. Works with `agl store`, too.",
+        description="What a hub is doing: games by state, games per minute, runners by machine, and the latest errors "
+        "by kind. Works with `agl store`, too.",
     )
     parser.add_argument("--url", default="http://127.0.0.1:4747", help="address of the hub (%(default)s)")
     parser.add_argument("--watch", action="store_true", help="go on until Ctrl-C")
-    parser.add_argument(
-        "--every", type=_positive, default=2.0, metavar="SECONDS", help="how often, with --watch (%(default)s)"
-    )
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of a screen")
     _add_token_file(parser, "the hub's token")
     options = parser.parse_args(arguments)
     if not options.url.startswith(("http://", "https://")):
         parser.error(f"--url must start with http:// or https://, got {options.url!r}")
-    every_seconds = options.every if options.watch else None
-    asyncio.run(show(options.url, read_token(options.token_file), every_seconds=every_seconds, as_json=options.json))
+    asyncio.run(show(options.url, read_token(options.token_file), watch=options.watch, as_json=options.json))
 
 
 def _export(arguments: Sequence[str]) -> None:
@@ -148,11 +144,10 @@ def _export(arguments: Sequence[str]) -> None:
         "A hub may be running on the database.",
     )
     _add_database(parser)
-    parser.add_argument("--run", metavar="NAME", help="only the games of this run")
-    parser.add_argument("output", type=Path, metavar="FILE", help="compressed if its name ends in .gz; - is stdout")
+    parser.add_argument("output", type=Path, metavar="FILE", help="compressed if its name ends in .gz")
     options = parser.parse_args(arguments)
-    count = asyncio.run(export(options.db, options.output, options.run))
-    print(f"{count} games exported", file=sys.stderr)
+    count = asyncio.run(export(options.db, options.output))
+    print(f"{count} games exported")
 
 
 _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"status": _status, "export": _export}

@@ -16,7 +16,7 @@ from store.errors import OneLineError
 from store.printable import printable
 
 STATES = ("queuing", "requeuing", "preparing", "running", "succeeded", "failed", "cancelled")
-_RECENT_GAMES, _RECENT_SECONDS, _SILENT_SECONDS = 500, 600.0, 60.0
+_RECENT_GAMES, _RECENT_SECONDS, _SILENT_SECONDS, _PAUSE_SECONDS = 500, 600.0, 60.0, 2.0
 _HEARD = [f"last_{what}_time" for what in ("heartbeat", "dequeue", "busy", "idle")]
 _PROCESS = re.compile(r"-\d+(-[0-9a-f]{8}(-\d+)?)?$")
 """The end of a runner's name, which differs between the processes of a machine."""
@@ -26,8 +26,8 @@ class HubSilent(OneLineError):
     """No hub answers, or it does not accept the token."""
 
 
-async def show(url: str, token: str | None, *, every_seconds: float | None = None, as_json: bool = False) -> None:
-    """Print a hub's status once, or every ``every_seconds``. Raises HubSilent, but on a screen that goes on."""
+async def show(url: str, token: str | None, *, watch: bool = False, as_json: bool = False) -> None:
+    """Print a hub's status once, or every two seconds. Raises HubSilent; on a screen that goes on, it says so there."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     console = Console()
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=30)) as session:
@@ -36,18 +36,15 @@ async def show(url: str, token: str | None, *, every_seconds: float | None = Non
                 status = await ask(session, url.rstrip("/"))
                 shown = json.dumps(status, ensure_ascii=False) if as_json else table(status)
             except HubSilent as silence:
-                if every_seconds is None or as_json:
+                if as_json or not watch:
                     raise
-                shown = Text(str(silence), "red")
-            if as_json:
-                print(shown, flush=True)
-            else:
-                if every_seconds is not None:
-                    console.clear()
-                console.print(shown)
-            if every_seconds is None:
+                shown = Text(printable(str(silence)), "red")
+            if watch and not as_json:
+                console.clear()
+            print(shown, flush=True) if as_json else console.print(shown)
+            if not watch:
                 return
-            await asyncio.sleep(every_seconds)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
@@ -61,36 +58,27 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
     newest = {"sort_by": "end_time", "sort_order": "desc", "limit": _RECENT_GAMES}
     try:
         games = {state: (await search("rollouts", status_in=[state], limit=1))[0]["total"] for state in STATES}
-        played = (await search("rollouts", status_in=["preparing", "running"]))[0]["items"]
         closed = (await search("rollouts", status_in=["succeeded", "failed"], **newest))[0]["items"]
         retried = (await search("rollouts", status_in=["requeuing"], limit=_RECENT_GAMES))[0]["items"]
-        answer, now = await search("workers")
-        return {"url": root, "games": games, **summary(played, closed, retried, answer["items"], now)}
+        workers, now = await search("workers")
+        return {"url": root, "games": games, **summary(closed, retried, workers["items"], now)}
     except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as error:
         if getattr(error, "status", None) == 401:
             raise HubSilent(f"the hub at {root} does not accept the token: set AGL_TOKEN, or --token-file") from None
-        raise HubSilent(f"no hub answers at {root}: {printable(str(error)) or type(error).__name__}") from error
+        raise HubSilent(f"no hub answers at {root}: {str(error) or type(error).__name__}") from error
 
 
-def summary(played: list, closed: list, retried: list, workers: list, now: float) -> dict[str, Any]:
+def summary(closed: list, retried: list, workers: list, now: float) -> dict[str, Any]:
     """Of a hub's answers. now: the hub's clock. Texts of others have lost their escape codes."""
     since = max(now - _RECENT_SECONDS, closed[-1]["end_time"] if len(closed) == _RECENT_GAMES else 0.0)
     recent = sum(one["status"] == "succeeded" and one["end_time"] >= since for one in closed)
-    attempts = [one.get("attempt") or {} for one in played]
-    starts = [(attempt["start_time"], printable(attempt["rollout_id"])) for attempt in attempts if attempt]
     heard = [(one["worker_id"], max(filter(None, map(one.get, _HEARD)), default=0.0)) for one in workers]
+    failed = [*retried, *(one for one in closed if one["status"] == "failed")]
     return {
         "games_per_minute": recent / max(now - since, 1.0) * 60,
-        "runners": Counter(_machine(name) for name, last in heard if now - last < _SILENT_SECONDS),
-        "playing": Counter(_machine(attempt.get("worker_id")) for attempt in attempts),
-        "policies": Counter(printable(one["resources_id"] or "(none)") for one in played),
-        "oldest": {game: max(now - start, 0.0) for start, game in sorted(starts)[:1]},
-        "errors": Counter(map(_kind, [*retried, *(one for one in closed if one["status"] == "failed")])),
+        "runners": Counter(printable(_PROCESS.sub("", name)) for name, last in heard if now - last < _SILENT_SECONDS),
+        "errors": Counter(map(_kind, failed)),
     }
-
-
-def _machine(worker_id: str | None) -> str:
-    return printable(_PROCESS.sub("", worker_id or "(unnamed)"))
 
 
 def _kind(rollout: dict) -> str:
@@ -103,7 +91,7 @@ def _kind(rollout: dict) -> str:
 def table(status: dict[str, Any]) -> Table:
     """The status for a terminal."""
     shown = Table("", "what", "", title=f"{status['url']}: {status['games_per_minute']:.1f} games/min")
-    for part in ("games", "runners", "playing", "policies", "errors", "oldest"):
+    for part in ("games", "runners", "errors"):
         for name, number in status[part].items():
-            shown.add_row(part, Text(name), f"{number:.0f} s" if part == "oldest" else str(number))
+            shown.add_row(part, Text(name), str(number))
     return shown

@@ -69,8 +69,6 @@ class RoleBaselines:
 
     def __init__(self, decay: float) -> None:
         """decay: weight of the past at each step, from 0 to less than 1."""
-        if not 0 <= decay < 1:
-            raise ValueError(f"the decay of a running baseline must be at least 0 and below 1, not {decay}")
         self._decay = decay
         self._moments: dict[str, tuple[float, float]] = {}  # name -> mean, variance
 

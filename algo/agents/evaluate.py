@@ -12,7 +12,7 @@ from algo.agents.tasks import digest_of, held_out_tasks
 from algo.evaluation.page import Page, Section, Table, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
 from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
-from algo.loop.workload import EvaluatedPolicy, EvaluationResult
+from algo.loop.workload import EvaluatedPolicy
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
@@ -58,7 +58,7 @@ class AgentFigures(BaseModel):
 
 async def evaluate(
     config: AgentConfig, inputs: Sequence[Any], policy: EvaluatedPolicy, step: int, resumed: bool
-) -> EvaluationResult:
+) -> dict[str, float]:
     """Do the held-out tasks (section ``evaluation``), and append what they show to the run's ``evaluations.jsonl``.
 
     inputs: held out, at least ``evaluation.tasks``. step, resumed: see ``algo.loop.workload.Workload.evaluate``.
@@ -121,8 +121,7 @@ async def evaluate(
         record.forget(header)
         check_attempts(finished)
     write_page(config.run_dir)
-    metrics = metrics_of(evaluation)
-    return EvaluationResult(metrics, metrics.get("evaluation/reward"))
+    return metrics_of(evaluation)
 
 
 def figures_of(evaluation: AgentEvaluation) -> AgentFigures:

@@ -9,7 +9,7 @@ from algo.agents.metrics import agent_metrics, check_attempts
 from algo.agents.rewards import agent_rewards
 from algo.agents.tasks import step_tasks
 from algo.league.results import Match
-from algo.loop.workload import EvaluatedPolicy, EvaluationResult
+from algo.loop.workload import EvaluatedPolicy
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
@@ -22,6 +22,7 @@ class Agents:
     """Any agent as a workload (``algo.loop.workload.Workload``). Raises ConfigError for tasks that cannot be read."""
 
     kind = AGENTS
+    score = "evaluation/reward"
     target_weight = 0.0
 
     def __init__(self, config: AgentConfig):
@@ -51,6 +52,6 @@ class Agents:
     def matches(self, played: PlayedRollouts) -> Iterable[Match]:
         return ()  # tasks have no opponents
 
-    async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
-        """Do held-out tasks; the score is the mean reward."""
+    async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> dict[str, float]:
+        """Do held-out tasks."""
         return await evaluate(self.config, self._data.held_out, policy, step, resumed)

@@ -11,7 +11,7 @@ from algo.evaluation.panel import PANELS, RUN, matches_of, power_text, temperatu
 from algo.evaluation.players import serve_players
 from algo.evaluation.record import Header, Record, play_and_record
 from algo.evaluation.report import write_page
-from algo.loop.workload import EvaluatedPolicy, EvaluationResult
+from algo.loop.workload import EvaluatedPolicy
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.folder import OpenedRun
@@ -28,13 +28,12 @@ DEALS_KEPT_WHOLE = 2
 
 async def evaluate_in_training(
     config: WerewolfConfig, policy: EvaluatedPolicy, step: int, resumed: bool
-) -> EvaluationResult:
-    """Play held-out deals with the policy after ``step``; the score is the win rate against all opponents."""
+) -> dict[str, float]:
+    """Play held-out deals with the policy after ``step``; returns numbers for the log."""
     evaluation = await evaluate(
         config, policy.queue, policy.resources(), policy.keep_serving, f"step {step}", resumed=resumed, step=step
     )
-    metrics = metrics_of(evaluation, figures_of(evaluation))
-    return EvaluationResult(metrics, metrics.get("evaluation/win_rate"))
+    return metrics_of(evaluation, figures_of(evaluation))
 
 
 async def evaluate_model(opened: OpenedRun, model: Path | None, label: str, **chosen: Any) -> GameEvaluation:

@@ -192,20 +192,20 @@ async def play_and_record(
     missing = [task for task in tasks if task.task_id not in recorded]
     waiting = {task.task_id for task in missing}
     finished, failures, retried = len(recorded), Counter[str](), Counter[str]()
-    with game_progress(f"evaluation of {header.label}", len(tasks)) as show:
+    show = game_progress(f"evaluation of {header.label}", len(tasks))
 
-        def on_look(now: Progress) -> None:
-            nonlocal finished
-            ended = queue.take_ended(waiting)
-            record.add(header, [to_row(numbers[rollout.outcome.task], rollout) for rollout in ended.finished])
-            finished += len(ended.finished)
-            failures.update(ended.failures)
-            retried.update(ended.retried)
-            show(Progress(finished, failures.total(), now.playing, now.waiting))
+    def on_look(now: Progress) -> None:
+        nonlocal finished
+        ended = queue.take_ended(waiting)
+        record.add(header, [to_row(numbers[rollout.outcome.task], rollout) for rollout in ended.finished])
+        finished += len(ended.finished)
+        failures.update(ended.failures)
+        retried.update(ended.retried)
+        show(Progress(finished, failures.total(), now.playing, now.waiting))
 
-        if missing:
-            await queue.enqueue(missing, resources, resumed, mode="val")
-            await queue.watch(waiting, lambda: finished + failures.total() == len(tasks), check_alive, on_look)
+    if missing:
+        await queue.enqueue(missing, resources, resumed, mode="val")
+        await queue.watch(waiting, lambda: finished + failures.total() == len(tasks), check_alive, on_look)
     if not finished:
         reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
         raise NothingFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")

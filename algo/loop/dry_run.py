@@ -5,13 +5,10 @@ log-probs of what was sampled, so a disagreement between vLLM and verl shows her
 """
 
 import json
-from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
-import torch
 from agentlightning import Triplet
 from rich.console import Console
-from rich.table import Table
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from algo.advantages.baseline import RoleBaselines
@@ -25,7 +22,7 @@ from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.run.metrics import trajectory_metrics
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
-from algo.sequences.trajectories import Trajectory, build_trajectories
+from algo.sequences.trajectories import build_trajectories
 from configs.loading import as_yaml
 
 
@@ -46,8 +43,7 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
         _show(console, "Configuration", as_yaml(config))
         _show(console, "Task (the rollout's input)", json.dumps(task.encode(), indent=2, ensure_ascii=False))
         _show(console, "Resources", resources.model_dump_json(indent=2))
-        with game_progress("the rollout", 1) as on_progress:
-            played = await run.queue.play([task], resources, run.keep_serving, on_progress)
+        played = await run.queue.play([task], resources, run.keep_serving, game_progress("the rollout", 1))
         rollout = played.finished[0]
         for number, triplet in enumerate(rollout.triplets):
             _show_turn(console, tokenizer, number, triplet)
@@ -56,7 +52,14 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
         metrics = workload.metrics(played) | trajectory_metrics(found.trajectories)
         agreement = []
         for share in await compare(run, found.trajectories, RoleBaselines(config.advantage.role_baseline_decay)):
-            console.print(_trajectory_table(share.trajectories, share.advantages.per_token, share.learner))
+            console.rule(f"Trajectories of {share.learner}")
+            for trajectory, advantage in zip(share.trajectories, share.advantages.per_token, strict=True):
+                _print_as_it_is(
+                    console,
+                    f"{trajectory.actor}, {trajectory.role}, segment {trajectory.segment}: {len(trajectory.turn_ends)} "
+                    f"turns, {len(trajectory.token_ids)} tokens, {sum(trajectory.loss_mask)} of them sampled; reward "
+                    f"{trajectory.reward:+.3f}, advantage {advantage.abs().max().item():.3f}",
+                )
             metrics |= config.metrics_of(share.learner, share.advantages.metrics)
             if share.trajectories:
                 batch = build_batch(share.trajectories, temperature=config.rollout.temperature)
@@ -66,7 +69,8 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
                 metrics |= config.metrics_of(share.learner, named)
                 agreement.append(compared)
         left_out = played.left_out + found.left_out
-        _show_metrics(console, metrics | {f"left_out/{reason}": count for reason, count in left_out.items()})
+        metrics |= {f"left_out/{reason}": float(count) for reason, count in left_out.items()}
+        _show(console, "Metrics", "\n".join(f"{name}: {value:g}" for name, value in sorted(metrics.items())))
         for compared in agreement:
             check_agreement(config, compared, "log-probs of the sampled tokens")
     console.print("Nothing was trained and no checkpoint written.")
@@ -100,28 +104,3 @@ def _print_as_it_is(console: Console, text: str, style: str | None = None) -> No
     # Models write anything: neither markup, nor names of emoji, nor control codes may have an effect here.
     printable = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
     console.print(printable, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
-
-
-def _trajectory_table(trajectories: Sequence[Trajectory], advantages: Sequence[torch.Tensor], learner: str) -> Table:
-    table = Table(title=f"Trajectories of {learner}", title_justify="left")
-    for column in ("actor", "role", "segment", "turns", "tokens", "sampled", "reward", "advantage"):
-        table.add_column(column, justify="left" if column == "role" else "right")
-    for trajectory, advantage in zip(trajectories, advantages, strict=True):
-        table.add_row(
-            trajectory.actor,
-            trajectory.role,
-            str(trajectory.segment),
-            str(len(trajectory.turn_ends)),
-            str(len(trajectory.token_ids)),
-            str(sum(trajectory.loss_mask)),
-            f"{trajectory.reward:+.3f}",
-            f"{advantage.abs().max().item():.3f}",
-        )
-    return table
-
-
-def _show_metrics(console: Console, metrics: dict[str, float]) -> None:
-    table = Table(title="Metrics", show_header=False, title_justify="left")
-    for name, value in sorted(metrics.items()):
-        table.add_row(name, f"{value:g}")
-    console.print(table)

@@ -113,12 +113,10 @@ def assess(
     return values, kl_in_reward(engine.log_probs(batch), engine.reference_log_probs(batch), config.reference)
 
 
-async def learn(
-    run: Running, shares: Sequence[Share], played: PlayedRollouts, title: str, trains_policy: bool
-) -> Update:
+async def learn(run: Running, shares: Sequence[Share], played: PlayedRollouts, title: str) -> Update:
     """Update every policy that has sequences to learn from, one after another.
 
-    shares: of ``compare``. title: names the step in the log. trains_policy: False trains critics alone.
+    shares: of ``compare``. title: names the step in the log.
     Returns all that was done, its metrics named as the log is to have them. Raises what ``update`` raises.
     """
     config, workload = run.config, run.workload
@@ -134,19 +132,8 @@ async def learn(
             for row in workload.targets_of(rollout)
             if (row.learner or SOLE_LEARNER) == learner
         ]
-        made = await run.trainer.run(
-            update,
-            config,
-            run.engine,
-            selected.of(share.trajectories),
-            selected.of(share.advantages.per_token),
-            selected.of(share.advantages.returns),
-            selected.of(share.values),
-            run.state.policy_version,
-            trains_policy,
-            targets,
-            workload.target_weight,
-        )
+        version = run.state.policy_version
+        made = await run.trainer.run(update, config, run.engine, share, version, targets, workload.target_weight)
         done.append(replace(made, metrics=config.metrics_of(learner, made.metrics)))
     return Update(
         trained=tuple(trajectory for made in done for trajectory in made.trained),
@@ -160,24 +147,21 @@ async def learn(
 def update(
     config: Config,
     engine: Engine,
-    trajectories: Sequence[Trajectory],
-    advantages: PerToken,
-    returns: PerToken | None,
-    values: PerToken | None,
+    share: Share,
     policy_version: int,
-    train_policy: bool = True,
     targets: Sequence[TargetRow] = (),
     target_weight: float = 0.0,
 ) -> Update:
     """Train one policy on its selected sequences.
 
-    advantages, returns, values: rows as the trajectories, each aligned with its ``token_ids``.
     policy_version: of the weights that are about to be updated.
-    train_policy: False trains the critic alone (``critic.warmup_steps``).
     targets, target_weight: what else is to become likelier in the same steps, and what that weighs; without sequences
         to train on nothing does.
     Raises WeightsNotServed when what vLLM played is not what the trainer computes.
     """
+    selected = share.selected
+    trajectories, advantages = selected.of(share.trajectories), selected.of(share.advantages.per_token)
+    returns, values = selected.of(share.advantages.returns), selected.of(share.values)
     engine.select(trajectories[0].learner)
     temperature = config.rollout.temperature
     plain = build_batch(trajectories, temperature=temperature)
@@ -208,8 +192,7 @@ def update(
     )
     if returns is not None:
         metrics |= engine.update_critic(batch_of())
-    if train_policy:
-        if targets:
-            metrics["targets/rows"] = float(len(targets))
-        metrics |= engine.update(batch_of(targets=targets), target_weight)
+    if targets:
+        metrics["targets/rows"] = float(len(targets))
+    metrics |= engine.update(batch_of(targets=targets), target_weight)
     return done

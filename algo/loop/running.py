@@ -142,9 +142,9 @@ class Running:
         """Play what is held out and write what it shows; returns numbers for the log."""
         # Later evaluations are of weights that were made by this process.
         resumed = self.began_before and self.state.step == 0
-        found = await self.workload.evaluate(self, self.state.step, resumed)
-        self.state.score = found.score
-        return found.metrics
+        metrics = await self.workload.evaluate(self, self.state.step, resumed)
+        self.state.score = metrics.get(self.workload.score)
+        return metrics
 
 
 def log_probs_of(engine: Engine, learner: str, batch: TensorDict) -> list[torch.Tensor]:
@@ -165,7 +165,7 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     await client.wait_until_reachable()
     names = workload.frozen_names()
     plan = make_plan(config, further_servers(config, names))
-    logger.info("planned: %s", "; ".join(map(str, plan.memories)))
+    logger.info("planned: %s", "; ".join(map(plan.line, plan.memories)))
     plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)
     frozen_at = await stack.enter_async_context(open_frozen(config, frozen_with_own_server(config, names)))

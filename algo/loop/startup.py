@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import shutil
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.util import find_spec
@@ -11,12 +12,12 @@ from verl.utils.tracking import Tracking
 
 from algo.advantages.correction import check_correction
 from algo.advantages.credit import check_weighing
-from algo.advantages.registry import check_estimator, needs_groups, needs_values
+from algo.advantages.registry import check_estimator, needs_groups
 from algo.league.league import League, folders_of
 from algo.league.pool import LeagueState
 from algo.league.results import past_name
 from algo.loop.weight_transfer import keep_policy, policy_folder, push_policy
-from algo.machine.whole_files import copy_whole
+from algo.machine.disk import whole_folder
 from algo.run.checkpoints import load_state, models_in, newest_checkpoint
 from algo.run.folder import OpenedRun
 from algo.run.summary import RunSummary
@@ -38,14 +39,6 @@ def check_before_starting(config: Config) -> None:
     check_engine(config)
     check_estimator(config.advantage.estimator)
     check_weighing(config.advantage, config.training)
-    warmup = config.critic.warmup_steps
-    if warmup and not needs_values(config.advantage.estimator):
-        raise ConfigError(
-            f"critic.warmup_steps={warmup} would train nothing: advantage.estimator {config.advantage.estimator!r} has "
-            f"no critic"
-        )
-    if warmup >= config.run.steps:
-        raise ConfigError(f"critic.warmup_steps={warmup} leaves none of the run.steps={config.run.steps} to the policy")
     check_correction(config.training.rollout_correction)
     check_log_backends(config)
     if config.rollout.rollouts_per_group < 2 and needs_groups(config.advantage.estimator):
@@ -131,7 +124,8 @@ async def _restore(opened: OpenedRun, serving: PolicyServers, engine: Engine, tr
         folders = {}
         for learner, kept in models_in(config, opened.checkpoint).items():
             folders[learner] = config.folder_of(learner, policy_folder(config, version))
-            await asyncio.to_thread(copy_whole, kept / "huggingface", folders[learner])
+            with whole_folder(folders[learner]) as unfinished:
+                await asyncio.to_thread(shutil.copytree, kept / "huggingface", unfinished, dirs_exist_ok=True)
         await serving.push(folders, version)
     elif config.serving.mode == "attach":
         await serving.push(dict.fromkeys(config.learners, config.model.path), 0)

@@ -21,7 +21,7 @@ from algo.rollouts.in_flight import InFlight
 from algo.rollouts.schedule import Schedule
 from algo.run.checkpoints import save_checkpoint
 from algo.run.folder import OpenedRun, cancel_on_signals
-from algo.run.metrics import Stopwatch, batch_metrics, time_metrics, trajectory_metrics
+from algo.run.metrics import batch_metrics, time_metrics, trajectory_metrics
 from algo.run.records import write_batch, write_transcripts
 from algo.run.summary import RunSummary, log_step
 from algo.run.watch import watch
@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
     """Make the run's steps, from where it stands to ``run.steps``; returns its summary (``RunSummary.as_dict``)."""
     config, state = opened.config, opened.state
-    stopwatch = Stopwatch()
     summary = RunSummary(config.run_dir, state.summary)
+    stopwatch = summary.stopwatch
     role_baselines = RoleBaselines.from_state(state.role_baselines, config.advantage.role_baseline_decay)
     per_step = config.rollout.groups_per_step
     # Without lag no group outlives its step.
@@ -65,10 +65,10 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 per_group = config.rollout.rollouts_per_group
                 logger.info("%s: playing %d rollouts", title, per_step * per_group)
                 most_in_flight = (len(schedule.open) + schedule.room) * per_group
-                with game_progress(f"{title}: rollouts", most_in_flight, (step - 1, config.run.steps)) as on_progress:
-                    made_of = await in_flight.play_step(
-                        state.policy_version, run.resources(), run.keep_serving, on_progress
-                    )
+                on_progress = game_progress(f"{title}: rollouts", most_in_flight)
+                made_of = await in_flight.play_step(
+                    state.policy_version, run.resources(), run.keep_serving, on_progress
+                )
             played = made_of.rollouts
             write_transcripts(config, step, played.finished)
 
@@ -88,26 +88,24 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
 
             # Update, and give the new weights to vLLM.
             made = None
-            trains_policy = step > config.critic.warmup_steps
             if any(share.selected.rows for share in shares):
                 with stopwatch.stage("update"):
-                    made = await learn(run, shares, played, title, trains_policy)
+                    made = await learn(run, shares, played, title)
                 left_out += made.left_out
                 metrics |= made.metrics
             in_trainer = run.trainer.seconds - trainer_before
-            learned = made is not None and bool(made.trained)
-            if not learned:
-                logger.warning("%s: nothing to learn from; its turns were left out: %s", title, dict(left_out))
-            if learned and trains_policy:
+            if made is not None and made.trained:
                 state.policy_version += 1
                 logger.info("%s: giving version %d to vLLM", title, state.policy_version)
                 with stopwatch.stage("push"):
                     metrics |= await run.push()
-            elif any(STALE in share.selected.left_out for share in shares):
-                # Nothing in flight is older than it may be: some vLLM has started again with older weights unnoticed.
-                metrics |= await run.push()
             else:
-                await run.serving.wake()
+                logger.warning("%s: nothing to learn from; its turns were left out: %s", title, dict(left_out))
+                if any(STALE in share.selected.left_out for share in shares):
+                    # Nothing in flight is older than it may be: a vLLM started again with older weights unnoticed.
+                    metrics |= await run.push()
+                else:
+                    await run.serving.wake()
             if made is not None and config.log.save_batches:
                 path = config.run_dir / "batches" / f"step-{step:04d}.jsonl"
                 write_batch(path, made.trained, made.advantages, made.log_probs)
@@ -124,9 +122,9 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             summary.add_step(metrics, left_out, made_of.groups)
             run.tracking.log(metrics, step=step)
             log_step(step, config.run.steps, metrics, played.own_failures)
-            summary.write(stopwatch, state.policy_version)
+            summary.write(state.policy_version)
             watch(summary.steps, config.watch)
-            state.role_baselines, state.summary = role_baselines.state(), summary.state(stopwatch)
+            state.role_baselines, state.summary = role_baselines.state(), summary.state()
             state.in_flight, state.begun = schedule.open, schedule.begun
             if step % config.checkpoint.every_steps == 0 or step == config.run.steps:
                 logger.info("%s: writing a checkpoint", title)
@@ -138,8 +136,8 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                     )
         with stopwatch.stage("checkpoint"):
             await _written(saving)
-        summary.write(stopwatch, state.policy_version)
-    return summary.as_dict(stopwatch, state.policy_version)
+        summary.write(state.policy_version)
+    return summary.as_dict(state.policy_version)
 
 
 async def _written(saving: asyncio.Future[Path] | None) -> None:

@@ -5,8 +5,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from algo.machine.disk import whole_or_removed
-from algo.machine.whole_files import sync
+from algo.machine.disk import whole_folder, whole_or_removed
 from algo.serving.policies import PolicyServers
 from algo.serving.preconditions import NewerWeightsFollow, ServingError
 from algo.serving.server import VllmServer
@@ -74,20 +73,15 @@ async def keep_policy(config: Config, engine: Engine, trainer: TrainerThread, ve
 
     version: of these weights. Raises DiskFull, and what the engine raises.
     """
-    pushed, unfinished = policy_folder(config, version), folder.with_name(f"unfinished-{folder.name}")
+    pushed = policy_folder(config, version)
 
     def write() -> None:
-        with whole_or_removed(unfinished, "Free some space there, or lower league.size"):
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.parent.mkdir(exist_ok=True)
+        # A checkpoint will name it.
+        with whole_folder(folder, "Free some space there, or lower league.size", durable=True) as unfinished:
             if pushed.is_dir():
-                shutil.copytree(pushed, unfinished)
+                shutil.copytree(pushed, unfinished, dirs_exist_ok=True)
             else:  # handed over on the GPUs
                 engine.export(unfinished)
-            for path in [*unfinished.rglob("*"), unfinished]:
-                sync(path)  # a checkpoint will name it
-        unfinished.rename(folder)
-        sync(folder.parent)
 
     await (asyncio.to_thread(write) if pushed.is_dir() else trainer.run(write))
 

@@ -1,7 +1,6 @@
 """What the loop asks of a workload: the game (``algo.werewolf.workload``) or any agent (``algo.agents.workload``)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from algo.league.results import Match
@@ -15,17 +14,6 @@ from store.token_spans import TaskKind
 
 if TYPE_CHECKING:
     from algo.sequences.targets import TargetRow
-
-
-@dataclass(frozen=True)
-class EvaluationResult:
-    """What an evaluation found.
-
-    metrics: numbers for the log, named ``evaluation/…``. score: the higher the better; None where nothing finished.
-    """
-
-    metrics: dict[str, float]
-    score: float | None
 
 
 class EvaluatedPolicy(Protocol):
@@ -45,6 +33,8 @@ class Workload(Protocol):
 
     config: Config
     kind: TaskKind
+    score: str
+    """Which number of an evaluation is the higher the better."""
     target_weight: float
     """What the rows of ``targets_of`` weigh beside the policy's loss."""
 
@@ -69,8 +59,10 @@ class Workload(Protocol):
     def matches(self, played: PlayedRollouts) -> Iterable[Match]:
         """The step's games of the learning policy against one other player; asked only where a pool is configured."""
 
-    async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
+    async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> dict[str, float]:
         """Play what is held out with the policy after ``step``, and write what it shows into the run's folder.
+
+        Returns numbers for the log, named ``evaluation/…``, none where nothing finished.
 
         resumed: an earlier process of the run may have begun this evaluation.
         """

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from algo.machine.whole_files import sync
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOTHING_LEFT_BYTES = 2**20
 
@@ -51,6 +53,26 @@ def whole_or_removed(path: Path, remedy: str) -> Iterator[None]:
                 shutil.rmtree(each, ignore_errors=True)
             else:
                 each.unlink(missing_ok=True)
-        if found is None or isinstance(error, DiskFull):
+        if found is None:
             raise
         raise found from error
+
+
+@contextmanager
+def whole_folder(folder: Path, remedy: str = "Free some space there", *, durable: bool = False) -> Iterator[Path]:
+    """A folder to write to, which gets its name, and replaces one of that name, when it is complete.
+
+    durable: and on the disk. Raises as ``whole_or_removed`` does.
+    """
+    unfinished = folder.with_name(f"unfinished-{folder.name}").absolute()
+    with whole_or_removed(unfinished, remedy):
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
+        yield unfinished
+        for path in [*unfinished.rglob("*"), unfinished] if durable else ():
+            sync(path)
+    if folder.exists():
+        shutil.rmtree(folder)
+    unfinished.rename(folder)
+    if durable:
+        sync(folder.parent)

@@ -1,7 +1,6 @@
 """Files and folders that a reader finds old or new, and never half written."""
 
 import os
-import shutil
 from pathlib import Path
 
 
@@ -19,15 +18,6 @@ def write_whole(path: Path, text: str, *, durable: bool = False) -> None:
     os.replace(unfinished, path)
     if durable:
         sync(path.parent)
-
-
-def copy_whole(source: Path, target: Path) -> None:
-    """Copy a folder; one that exists is replaced, and is missing for a moment."""
-    unfinished = target.with_name(f"unfinished-{target.name}")
-    for leftover in (unfinished, target):
-        shutil.rmtree(leftover, ignore_errors=True)
-    shutil.copytree(source, unfinished)
-    unfinished.rename(target)
 
 
 def make_private(folder: Path) -> None:

@@ -114,8 +114,7 @@ class Arena:
 
     async def _collect(self, stage: Stage, tasks: Sequence[Task]) -> None:
         """Wait for rollouts, and put what came of them into the journal."""
-        with game_progress(stage.name, len(tasks)) as on_progress:
-            played = await self._queue.collect(tasks, self._check_alive, on_progress)
+        played = await self._queue.collect(tasks, self._check_alive, game_progress(stage.name, len(tasks)))
         for reason, count in played.failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
         if (failures := played.own_failures).total() == len(played.finished):

@@ -24,8 +24,8 @@ from typing import IO, TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from algo.league.pool import LeagueState
-from algo.machine.disk import whole_or_removed
-from algo.machine.whole_files import sync, write_whole
+from algo.machine.disk import whole_folder
+from algo.machine.whole_files import write_whole
 from algo.rollouts.schedule import Group
 from algo.run.export import write_card
 from algo.run.names import RUN_FILE
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 STATE_FILE = "state.json"
 _CHECKPOINTS = "checkpoints"
-_UNFINISHED = "unfinished-"
 _WHEN_FULL = (
     "Free some space there, or have fewer checkpoints kept (checkpoint.keep, checkpoint.keep_best); --resume auto goes "
     "on from the last one"
@@ -149,21 +148,15 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     exported: folder of the present weights, if they were written for vLLM already; else they are gathered again.
     """
     folder = config.run_dir / _CHECKPOINTS / f"step-{state.step:06d}"
-    for leftover in folder.parent.glob(f"{_UNFINISHED}*"):
+    for leftover in folder.parent.glob("unfinished-*"):
         shutil.rmtree(leftover)
-    unfinished = folder.with_name(_UNFINISHED + folder.name)
-    with whole_or_removed(unfinished, _WHEN_FULL):
+    with whole_folder(folder, _WHEN_FULL, durable=True) as unfinished:  # before older ones go
         engine.save(unfinished / "trainer", state.step)
         for learner, folder_of_model in models_in(config, unfinished).items():
             engine.select(learner)
             _save_model(config, engine, config.folder_of(learner, exported), folder_of_model, state)
         state = state.model_copy(update={"settings": fixed_settings(config)})
-        write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")  # flushed with all else
-        _flush_to_disk(unfinished)
-    if folder.exists():  # of the same step, before the run was resumed from an earlier one
-        shutil.rmtree(folder)
-    unfinished.rename(folder)
-    sync(folder.parent)  # before older ones go
+        write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")
     for old in superfluous(_whole(config.run_dir), config.checkpoint.keep, config.checkpoint.keep_best):
         shutil.rmtree(old)
     return folder
@@ -218,9 +211,3 @@ def lock_run(run_dir: Path) -> IO[str]:
 
 def _whole(run_dir: Path) -> list[Path]:
     return [folder for folder in (run_dir / _CHECKPOINTS).glob("step-*") if (folder / STATE_FILE).is_file()]
-
-
-def _flush_to_disk(folder: Path) -> None:
-    """So that a machine that loses its power keeps what a later rename promises."""
-    for path in [*folder.rglob("*"), folder]:
-        sync(path)

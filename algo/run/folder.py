@@ -7,7 +7,6 @@ import asyncio
 import logging
 import secrets
 import signal
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -94,23 +93,9 @@ def give_up_rollouts(run_dir: Path) -> None:
     write_run_file(run_dir, began)
 
 
-class _LogFile(logging.FileHandler):
-    """Says once that it cannot be written, as on a full disk, instead of with a traceback at each line."""
-
-    _told = False
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-        elif not self._told:
-            self._told = True
-            print(f"error: the log {self.baseFilename} cannot be written: {error.strerror}", file=sys.stderr)
-
-
 def log_to(level: str, file: Path) -> None:
     """Log to the terminal and, in full, to the run's folder."""
-    set_up_logging(level, _LogFile(file, encoding="utf-8"))
+    set_up_logging(level, logging.FileHandler(file, encoding="utf-8"))
 
 
 def cancel_on_signals() -> None:

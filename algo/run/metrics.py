@@ -3,11 +3,12 @@
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from pathlib import Path
 from statistics import fmean
+from types import MappingProxyType
 
 from algo.sequences.trajectories import Trajectory, TrajectorySet
 
@@ -15,8 +16,9 @@ from algo.sequences.trajectories import Trajectory, TrajectorySet
 class Stopwatch:
     """Seconds spent in each named stage, in the order in which the stages first ran."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
+    def __init__(self, before: Mapping[str, float] = MappingProxyType({})) -> None:
+        """before: seconds that earlier processes spent."""
+        self.seconds: dict[str, float] = defaultdict(float, before)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

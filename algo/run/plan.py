@@ -58,65 +58,57 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Memory:
-    """What is in one memory at the same time. capacity: bytes; infinite where it is not known."""
-
-    name: str
-    capacity: float
-    parts: dict[str, float]
-
-    @property
-    def needed(self) -> float:
-        return sum(self.parts.values())
-
-    def __str__(self) -> str:
-        of = f" of {self.capacity / GIB:.1f}" if math.isfinite(self.capacity) else ""
-        return f"{self.name} {self.needed / GIB:.1f}{of} GiB"
-
-    @property
-    def largest(self) -> list[tuple[str, float]]:
-        return sorted(((part, size) for part, size in self.parts.items() if size), key=lambda part: -part[1])
-
-
-@dataclass(frozen=True)
 class Plan:
-    """memories: the machine, and the fullest GPU of each kind. kv_tokens: room in the cache of a server that the run
+    """memories: the machine, and the fullest GPU of each kind, by name: its parts, which are there at the same time.
+    capacity: bytes of each, infinite where they are not known. kv_tokens: room in the cache of a server that the run
     starts; infinite where it starts none."""
 
     shape: Shape
-    memories: tuple[Memory, ...]
+    memories: dict[str, dict[str, float]]
+    capacity: dict[str, float]
     kv_tokens: float
+
+    def needed(self, name: str) -> float:
+        return sum(self.memories[name].values())
+
+    def line(self, name: str) -> str:
+        """What a memory needs, of what it has."""
+        of = f" of {self.capacity[name] / GIB:.1f}" if math.isfinite(self.capacity[name]) else ""
+        return f"{name} {self.needed(name) / GIB:.1f}{of} GiB"
 
     def table(self, config: Config, actors: int) -> str:
         """All parts, for a person. actors: most actors of a rollout that the policy plays."""
         sizes = f"{self.shape.parameters / 1e9:.2f}B weights, {self.shape.adapters / 1e6:.1f}M in adapters"
         lines = [f"{config.model.path}: {sizes}"]
-        for memory in self.memories:
-            lines += ["", str(memory)]
-            lines += [f"{size / GIB:8.2f}  {part}" for part, size in memory.largest]
+        for name in self.memories:
+            lines += ["", self.line(name), *(f"{size / GIB:8.2f}  {part}" for part, size in self._largest(name))]
         if math.isfinite(self.kv_tokens):
             sequences = self.kv_tokens / config.rollout.context_tokens
-            at_once = config.serving.servers * sequences / actors
             lines.append(
                 f"\nKV cache of a server: {self.kv_tokens:,.0f} tokens, {sequences:.1f} sequences of "
-                f"{config.rollout.context_tokens:,}; all {actors} actors of {at_once:,.1f} rollouts at once fit them"
+                f"{config.rollout.context_tokens:,}; all {actors} actors of "
+                f"{config.serving.servers * sequences / actors:,.1f} rollouts at once fit them"
             )
         return "\n".join(lines)
 
     def check(self, config: Config) -> None:
         """Raise ConfigError, with the settings to change, for what cannot fit."""
-        fullest = min(self.memories, key=lambda memory: memory.capacity - memory.needed)
-        if fullest.needed > fullest.capacity:
-            shown = "; ".join(f"{size / GIB:.1f} {part}" for part, size in fullest.largest[:4])
+        fullest = min(self.memories, key=lambda name: self.capacity[name] - self.needed(name))
+        if self.needed(fullest) > self.capacity[fullest]:
+            shown = "; ".join(f"{size / GIB:.1f} {part}" for part, size in self._largest(fullest)[:4])
             raise ConfigError(
-                f"{fullest.name} would hold {fullest.needed / GIB:.1f} GiB and has {fullest.capacity / GIB:.1f}. Its "
-                f"largest parts, with the settings to change: {shown}; `python -m algo.plan` shows all"
+                f"{fullest} would hold {self.needed(fullest) / GIB:.1f} GiB and has "
+                f"{self.capacity[fullest] / GIB:.1f}. Its largest parts, with the settings to change: {shown}; "
+                f"`python -m algo.plan` shows all"
             )
         if self.kv_tokens < config.rollout.context_tokens:
             raise ConfigError(
                 f"vLLM's cache would have room for {max(self.kv_tokens, 0):.0f} tokens, and one sequence may have "
                 f"{config.rollout.context_tokens}: lower rollout.context_tokens, or give more to the {CACHE}"
             )
+
+    def _largest(self, name: str) -> list[tuple[str, float]]:
+        return sorted(((part, size) for part, size in self.memories[name].items() if size), key=lambda part: -part[1])
 
 
 def shape_of(model: ModelConfig) -> Shape:
@@ -126,13 +118,7 @@ def shape_of(model: ModelConfig) -> Shape:
         skeleton = AutoModelForCausalLM.from_config(settings)
     head = skeleton.get_output_embeddings()
     decoders = [part for part in skeleton.modules() if type(part).__name__ in (skeleton._no_split_modules or ())]
-    adapted = [
-        part
-        for name, part in skeleton.named_modules()
-        if isinstance(part, nn.Linear)
-        and part is not head
-        and (isinstance(model.lora_modules, str) or name.rsplit(".")[-1] in model.lora_modules)
-    ]
+    adapted = [part for part in skeleton.modules() if isinstance(part, nn.Linear) and part is not head]
     heads, layers, hidden = settings.num_attention_heads, settings.num_hidden_layers, settings.hidden_size
     kv_heads = getattr(settings, "num_key_value_heads", None) or heads
     head_size = getattr(settings, "head_dim", None) or hidden // heads
@@ -169,29 +155,56 @@ def make_plan(
     frozen: policies that have a vLLM of their own here, taken to be of the trained policy's size.
     gpu_gib, host_gib: memory of each GPU and of the machine; None: of this one, unknown where its GPUs are elsewhere.
     """
-    shape, serving, on_gpus = shape_of(config.model), config.serving, config.training.device == "cuda"
+    shape, serving, training, size = shape_of(config.model), config.serving, config.training, _bytes(config)
+    on_gpus = training.device == "cuda"
     here = torch.cuda.is_available() or not on_gpus
     gpu = gpu_gib * GIB if gpu_gib else torch.cuda.mem_get_info(0)[1] if on_gpus and here else math.inf
     host = host_gib * GIB if host_gib else psutil.virtual_memory().total if here else math.inf
-    weights = _bytes(config) * shape.parameters / serving.tensor_parallel
+    whole, trained = size * shape.parameters, trained_parts(config, shape)
+    updating = trained | pass_parts(config, shape)
     vllm = {
         # On CPU linear layers keep a copy of their weights in the order that oneDNN needs.
-        "vLLM's weights (serving.tensor_parallel)": weights * (1 if on_gpus else 2),
-        "vLLM's adapters (model.lora_rank)": _bytes(config) * shape.adapters * (2 + later_adapters(config)),
+        "vLLM's weights (serving.tensor_parallel)": whole / serving.tensor_parallel * (1 if on_gpus else 2),
+        "vLLM's adapters (model.lora_rank)": size * shape.adapters * (2 + later_adapters(config)),
         "vLLM's graphs" if on_gpus else "vLLM's process": VLLM_GRAPHS if on_gpus else CPU_VLLM,
     }
     cache = serving.gpu_memory_utilization * gpu - sum(vllm.values()) if on_gpus else serving.kv_cache_gb * GIB
-    kv_tokens = cache / (_bytes(config) * shape.kv / serving.tensor_parallel)
+    kv_tokens = cache / (size * shape.kv / serving.tensor_parallel)
     vllm = vllm | {CACHE: max(cache, 0.0)} if serving.mode == "start" else {}
-    found = {"the machine": (host, _on_machine(config, shape, vllm, frozen))}
+
+    ranks, servers = training.ranks // training.nodes, serving.servers if vllm else 0
+    has_reference = config.reference.kl != "none" and not reference_without_adapters(config)
+    one_policy = (1.5 * trained[MOMENTS] + 0.75 * trained[CRITIC]) * training.ranks
+    machine = {
+        "reference (reference.kl)": whole * ranks / training.ranks if has_reference else 0,
+        # All of them, since one leaves the GPUs before another one is there.
+        "policies not at work (policies, model.lora_rank)": one_policy * len(config.team) / training.nodes,
+    }
+    found = {"the machine": machine}
     if on_gpus:
-        found |= {name: (gpu, parts) for name, parts in _on_gpus(config, shape, gpu, vllm, frozen).items()}
-    memories = [
+        # verl loads a tied model whole on every rank, and others on the first alone.
+        loaded = (whole if shape.adapters else 4 * shape.parameters) * (ranks if shape.tied else 1)
+        machine |= {
+            WEIGHTS: ranks * trained[WEIGHTS] * training.param_offload,
+            MOMENTS: ranks * trained[MOMENTS] * training.optimizer_offload,
+            "loading (training.ranks)": loaded,
+            "vLLM's weights asleep (serving.servers)": whole * servers * serving.share_gpus,
+            "KV cache kept here (serving.kv_offload_gb)": serving.kv_offload_gb * GIB * servers,
+            "processes": GPU_PROCESS * (ranks + servers),
+        }
+        found |= _on_gpus(config, trained, updating | {"the rank's process": CUDA_CONTEXT}, vllm, frozen, gpu)
+    else:
+        of_ranks = updating | {"training ranks' processes": CPU_RANK}
+        machine |= {name: ranks * needed for name, needed in of_ranks.items()}
+        machine |= {name: servers * needed for name, needed in vllm.items()}
+        machine[FROZEN] = sum(CPU_VLLM + 2 * whole + policy.kv_cache_gb * GIB for policy in frozen)
+    memories = {
         # Without parts that are a share of a capacity that is not known.
-        Memory(name, capacity, {part: needed for part, needed in parts.items() if math.isfinite(needed)})
-        for name, (capacity, parts) in found.items()
-    ]
-    return Plan(shape, tuple(memories), kv_tokens if vllm else math.inf)
+        name: {part: needed for part, needed in parts.items() if math.isfinite(needed)}
+        for name, parts in found.items()
+    }
+    capacity = dict.fromkeys(memories, gpu) | {"the machine": host}
+    return Plan(shape, memories, capacity, kv_tokens if vllm else math.inf)
 
 
 def trained_parts(config: Config, shape: Shape) -> dict[str, float]:
@@ -200,9 +213,8 @@ def trained_parts(config: Config, shape: Shape) -> dict[str, float]:
     base = shape.parameters * _bytes(config) if shape.adapters else 0
     critic = 16 * shape.parameters if needs_values(config.advantage.estimator) else 0
     gradients = "gradients (training.ranks, model.lora_rank)"
-    ranks = config.training.ranks
     whole = {WEIGHTS: 4 * trained + base, gradients: 4 * trained, MOMENTS: 8 * trained, CRITIC: critic}
-    return {name: needed / ranks for name, needed in whole.items()}
+    return {name: needed / config.training.ranks for name, needed in whole.items()}
 
 
 def pass_parts(config: Config, shape: Shape) -> dict[str, float]:
@@ -227,42 +239,13 @@ def _bytes(config: Config) -> int:
     return 4 if config.model.dtype == "float32" else 2
 
 
-def _times(number: float, parts: dict[str, float]) -> dict[str, float]:
-    return {name: number * needed for name, needed in parts.items()}
-
-
-def _on_machine(
-    config: Config, shape: Shape, vllm: dict[str, float], frozen: Sequence[FrozenPolicyConfig | Launch]
-) -> dict[str, float]:
-    """What the machine itself holds: on CPU everything; else what is offloaded or asleep, and models being loaded."""
-    training, serving = config.training, config.serving
-    ranks, servers = training.ranks // training.nodes, serving.servers if vllm else 0
-    whole, trained = _bytes(config) * shape.parameters, trained_parts(config, shape)
-    has_reference = config.reference.kl != "none" and not reference_without_adapters(config)
-    one_policy = (1.5 * trained[MOMENTS] + 0.75 * trained[CRITIC]) * training.ranks
-    both = {
-        "reference (reference.kl)": whole * ranks / training.ranks if has_reference else 0,
-        # All of them, since one leaves the GPUs before another one is there.
-        "policies not at work (policies, model.lora_rank)": one_policy * len(config.team) / training.nodes,
-    }
-    if training.device == "cpu":
-        own = _times(ranks, trained | pass_parts(config, shape) | {"training ranks' processes": CPU_RANK})
-        others = sum(CPU_VLLM + 2 * whole + policy.kv_cache_gb * GIB for policy in frozen)
-        return both | own | _times(servers, vllm) | {FROZEN: others}
-    # verl loads a tied model whole on every rank, and others on the first alone.
-    loaded = (whole if shape.adapters else 4 * shape.parameters) * (ranks if shape.tied else 1)
-    return both | {
-        WEIGHTS: ranks * trained[WEIGHTS] * training.param_offload,
-        MOMENTS: ranks * trained[MOMENTS] * training.optimizer_offload,
-        "loading (training.ranks)": loaded,
-        "vLLM's weights asleep (serving.servers)": whole * servers * serving.share_gpus,
-        "KV cache kept here (serving.kv_offload_gb)": serving.kv_offload_gb * GIB * servers,
-        "processes": GPU_PROCESS * (ranks + servers),
-    }
-
-
 def _on_gpus(
-    config: Config, shape: Shape, gpu: float, vllm: dict[str, float], frozen: Sequence[FrozenPolicyConfig | Launch]
+    config: Config,
+    trained: dict[str, float],
+    updating: dict[str, float],
+    vllm: dict[str, float],
+    frozen: Sequence[FrozenPolicyConfig | Launch],
+    gpu: float,
 ) -> dict[str, dict[str, float]]:
     """What the fullest GPU of each kind holds, by name. gpu: its bytes. vllm: empty where none is started."""
     serving, taken = config.serving, defaultdict[int, float](float)
@@ -274,13 +257,12 @@ def _on_gpus(
         {FROZEN: max(taken[each] for each in devices) * gpu} if devices else {}
         for devices in (taken.keys() & ours, taken.keys() - ours)
     )
-    kept, rank = trained_parts(config, shape), {"the rank's process": CUDA_CONTEXT}
-    updating = kept | pass_parts(config, shape) | rank
     if serving.share_gpus:
         # Weights count though they are offloaded: a checkpoint is written during the next step, and verl loads them.
         stay = [WEIGHTS, CRITIC, *([] if config.training.optimizer_offload else [MOMENTS])]
+        beside = {"the rank's process": CUDA_CONTEXT} | {part: trained[part] for part in stay}
         found = {
-            "a GPU while playing": vllm | with_ours | rank | {part: kept[part] for part in stay},
+            "a GPU while playing": vllm | with_ours | beside,
             "a GPU while updating": updating | with_ours | {"vLLM asleep": CUDA_CONTEXT},
         }
     else:

@@ -19,7 +19,6 @@ logger = logging.getLogger(__name__)
 _REWARD = re.compile(r"reward/(?P<side>[^/]+)")
 _WIN_RATE = re.compile(r"evaluation/win_rate/(?P<side>wolf|good)/vs/(?P<opponent>[^/]+)")
 _REWARD_OF_EVALUATION = "evaluation/reward"
-_REWARDS_SHOWN = 8
 _LONGEST_FAILURE = 200
 PAGE_NAME = "evaluations.html"
 """In a run's folder: the page over all its evaluations."""
@@ -61,7 +60,7 @@ def failed_of(failures: Counter[str], count: int) -> str:
 class RunSummary:
     """Adds up the steps of a run; written as JSON and shown as tables at its end.
 
-    steps: the metrics of each step made. before: those of the evaluation before the first.
+    steps: the metrics of each step made. before: those of the evaluation before the first. stopwatch: of all stages.
     """
 
     def __init__(self, run_dir: Path, state: Mapping[str, Any] | None = None):
@@ -70,18 +69,18 @@ class RunSummary:
         state = state or {}
         self.steps: list[dict[str, float]] = list(state.get("steps", []))
         self.before: dict[str, float] = dict(state.get("before", {}))
-        self._groups: list[list[str]] = [list(groups) for groups in state.get("groups", [])]
+        self.stopwatch = Stopwatch(state.get("seconds", {}))
+        self._groups: list[list[str]] = list(state.get("groups", []))
         self._left_out: Counter[str] = Counter(state.get("left_out", {}))
-        self._seconds: dict[str, float] = dict(state.get("seconds", {}))
 
-    def state(self, stopwatch: Stopwatch) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """What a resumed run goes on with."""
         return {
             "steps": self.steps,
             "before": self.before,
             "groups": self._groups,
             "left_out": dict(self._left_out),
-            "seconds": self._all_seconds(stopwatch),
+            "seconds": dict(self.stopwatch.seconds),
         }
 
     def add_step(self, metrics: dict[str, float], left_out: Counter[str], groups: Sequence[str] = ()) -> None:
@@ -90,15 +89,11 @@ class RunSummary:
         self._groups.append(list(groups))
         self._left_out += left_out
 
-    def write(self, stopwatch: Stopwatch, policy_version: int) -> None:
-        text = json.dumps(self.as_dict(stopwatch, policy_version), indent=2) + "\n"
+    def write(self, policy_version: int) -> None:
+        text = json.dumps(self.as_dict(policy_version), indent=2) + "\n"
         (self.run_dir / "summary.json").write_text(text, encoding="utf-8")
 
-    def _all_seconds(self, stopwatch: Stopwatch) -> dict[str, float]:
-        names = [*self._seconds, *(name for name in stopwatch.seconds if name not in self._seconds)]
-        return {name: self._seconds.get(name, 0.0) + stopwatch.seconds.get(name, 0.0) for name in names}
-
-    def as_dict(self, stopwatch: Stopwatch, policy_version: int) -> dict[str, Any]:
+    def as_dict(self, policy_version: int) -> dict[str, Any]:
         """The summary as JSON: totals, the steps one by one, seconds by stage, and where things lie."""
         games, turns = self._total("games/finished"), self._total("turns/played")
         of_policy = self._total("turns/of_policy")
@@ -123,16 +118,13 @@ class RunSummary:
                 "trained": int(self._total("tokens/trained")),
                 "sampled_and_trained": int(self._total("tokens/sampled_and_trained")),
             },
-            "seconds_by_stage": {name: round(seconds, 1) for name, seconds in self._all_seconds(stopwatch).items()},
+            "seconds_by_stage": {name: round(took, 1) for name, took in self.stopwatch.seconds.items()},
             "before": self.before,
             "step_metrics": self.steps,
             "groups_by_step": self._groups,
             "files": {
-                "logs": str(self.run_dir / "logs"),
+                **{name: str(self.run_dir / name) for name in ("logs", "transcripts", "checkpoints", "policy")},
                 "metrics": str(self.run_dir / "metrics.jsonl"),
-                "transcripts": str(self.run_dir / "transcripts"),
-                "checkpoints": str(self.run_dir / "checkpoints"),
-                "policy": str(self.run_dir / "policy"),
                 **({"evaluations": str(self.run_dir / PAGE_NAME)} if _evaluations(self.before, self.steps) else {}),
             },
         }
@@ -170,13 +162,11 @@ def evaluation_rows(before: Mapping[str, float], steps: Sequence[Mapping[str, fl
 
 
 def _reward_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The mean rewards of each side that was trained: of every step, or of some, evenly spread, of very many."""
+    """The mean rewards of each side that was trained, in the first and the last step that have one."""
     for side, rewards in summary["reward_by_side"].items():
-        count = min(len(rewards), _REWARDS_SHOWN)
-        steps = [round(i * (len(rewards) - 1) / max(count - 1, 1)) for i in range(count)]
-        shown = " -> ".join("-" if rewards[step] is None else f"{rewards[step]:+.3f}" for step in steps)
-        which = "" if count == len(rewards) else f" (steps {', '.join(str(step + 1) for step in steps)})"
-        yield f"mean reward, {side}", shown + which
+        found = [(step, reward) for step, reward in enumerate(rewards, start=1) if reward is not None]
+        ends = dict((found[0], found[-1]))
+        yield f"mean reward, {side}", " -> ".join(f"{reward:+.3f} (step {step})" for step, reward in ends.items())
 
 
 def _agreement_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -16,32 +16,21 @@ class Collapsed(Exception):
     """A number has left its bounds, and the configuration says that the run is to end then."""
 
 
-def out_of_bounds(steps: Sequence[Mapping[str, float]], watched: Mapping[str, BoundConfig]) -> dict[str, list[float]]:
-    """The numbers that the last step and as many before it as their bound says have beyond it: name -> their values.
+def watch(steps: Sequence[Mapping[str, float]], watched: Mapping[str, BoundConfig]) -> None:
+    """Warn of every number that the last step, and as many before it as its bound says, have beyond it.
 
     steps: metrics of all steps so far, the last one at the end. Steps without the number are passed over; a number that
-    the last step has not is not asked about.
+    the last step has not is not asked about. Raises Collapsed where the bound is to end the run.
     """
-    found = {}
     for name, bound in watched.items():
         values = [metrics[name] for metrics in steps if name in metrics][-bound.steps :]
-        if steps and name in steps[-1] and len(values) == bound.steps and not any(map(bound.holds, values)):
-            found[name] = values
-    return found
-
-
-def watch(steps: Sequence[Mapping[str, float]], watched: Mapping[str, BoundConfig]) -> None:
-    """Warn of every number that is out of its bounds. Raises Collapsed where one of them is to end the run."""
-    ends = []
-    for name, values in out_of_bounds(steps, watched).items():
-        bound = watched[name]
-        limits = {"below": bound.below, "above": bound.above}
-        beyond = " or ".join(f"{word} {limit:g}" for word, limit in limits.items() if limit is not None)
+        if name not in steps[-1] or len(values) < bound.steps or any(map(bound.holds, values)):
+            continue
         shown = ", ".join(f"{value:.4g}" for value in values)
-        told = f"watch.{name}: {shown} in the last {bound.steps} steps, {beyond}"
+        limits = ", ".join(
+            f"{word} {limit:g}" for word, limit in bound if word in ("below", "above") and limit is not None
+        )
+        told = f"watch.{name}: {shown} in the last {bound.steps} steps, unsound {limits}"
         if bound.stop:
-            ends.append(told)
-        else:
-            logger.warning("%s: does the policy collapse?", told)
-    if ends:
-        raise Collapsed("; ".join(ends))
+            raise Collapsed(told)
+        logger.warning("%s: does the policy collapse?", told)

@@ -101,8 +101,6 @@ def build_batch(
 
     Raises ValueError, naming the rollout and actor, when a row's length does not match.
     """
-    if not trajectories:
-        raise ValueError("a batch needs at least one trajectory")
     by_token = {
         "advantages": advantages,
         "old_log_probs": old_log_probs,
@@ -112,9 +110,7 @@ def build_batch(
         "returns": returns,
     }
     given = {name: rows for name, rows in by_token.items() if rows is not None}
-    for name, rows in {**given, "imitation_weights": imitation_weights}.items():
-        if rows is not None and len(rows) != len(trajectories):
-            raise ValueError(f"{len(rows)} rows of {name} for {len(trajectories)} trajectories")
+    assert all(len(rows) == len(trajectories) for rows in given.values()), "a row of each trajectory"
     columns: dict[str, list[torch.Tensor]] = defaultdict(list)
     for number, trajectory in enumerate(trajectories):
         start = trajectory.loss_mask.index(1)
@@ -124,10 +120,6 @@ def build_batch(
         weights = (
             mask if imitation_weights is None else row_of(trajectory, "imitation_weights", imitation_weights[number])
         )
-        if weights[0] != 0:
-            raise ValueError(
-                f"{_name(trajectory)}: imitation_weights begin with {weights[0]}: nothing stands before it"
-            )
         row = {
             "input_ids": token_ids,
             "position_ids": torch.arange(len(token_ids)),
@@ -159,14 +151,9 @@ def row_of(trajectory: "Trajectory", name: str, given: Sequence[float] | torch.T
     """A row of a ``PerToken`` as a tensor. Raises ValueError, naming rollout and actor, for another length."""
     row = torch.as_tensor(given, dtype=torch.float32)
     if row.shape != (len(trajectory.token_ids),):
-        raise ValueError(
-            f"{_name(trajectory)}: {name} of shape {tuple(row.shape)} for {len(trajectory.token_ids)} tokens"
-        )
+        where = f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}"
+        raise ValueError(f"{where}: {name} of shape {tuple(row.shape)} for {len(trajectory.token_ids)} tokens")
     return row
-
-
-def _name(trajectory: "Trajectory") -> str:
-    return f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}"
 
 
 def mini_batches(

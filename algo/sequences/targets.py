@@ -11,18 +11,12 @@ class TargetRow:
     """One sequence. weights: what the log-prob of each token counts, aligned with ``token_ids``; 0.0 for most.
 
     learner: which of several policies that learn side by side it is for; None where one learns.
-    The first token cannot count, since nothing stands before it. Raises ValueError for a row without a target.
+    Some token counts, and never the first, before which nothing stands.
     """
 
     token_ids: tuple[int, ...]
     weights: tuple[float, ...]
     learner: str | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.weights) != len(self.token_ids):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.token_ids)} tokens")
-        if not any(self.weights) or self.weights[0] or min(self.weights) < 0:
-            raise ValueError("of a row some token behind the first must count, and none against itself")
 
     def columns(self, by_response: Sequence[str]) -> dict[str, torch.Tensor]:
         """Its row of a batch (``algo.sequences.batch``), in which nothing was sampled and no advantage stands.

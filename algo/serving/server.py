@@ -213,8 +213,6 @@ class VllmServer:
         model: the name in requests of adapters that it serves; None: its own model.
         """
         token_ids = list(token_ids)
-        if len(token_ids) < 2:
-            raise ValueError(f"a sequence to score needs at least two tokens, got {len(token_ids)}")
         model = model or self.model
         if self._takes_adapters:
             logprobs = await self._score_token_by_token(token_ids, model)

@@ -99,8 +99,7 @@ class ChunkedHead(nn.Linear):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: shape (rows, tokens, width). Returns float32, shape (rows, tokens, 2)."""
-        if self._expected is None:
-            raise RuntimeError("a chunked head has no labels: call expect before each forward pass")
+        assert self._expected is not None, "expect is called before each forward pass"
         labels, temperatures, with_entropy, wanted = self._expected
         self._expected, shape = None, (*labels.shape, 2)
         hidden, labels, temperatures = hidden.flatten(0, 1), labels.flatten(), temperatures.flatten()

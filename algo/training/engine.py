@@ -8,8 +8,7 @@ import json
 import math
 import shutil
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +21,7 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from verl.utils import tensordict_utils
 from verl.workers.config import FSDPOptimizerConfig
 
+from algo.machine.disk import whole_folder
 from algo.machine.ports import port_range
 from algo.sequences.batch import MiniBatch, mini_batches
 from algo.training import cpu_platform, ray_cluster
@@ -84,10 +84,8 @@ class Engine:
         return self._updates[self._policies[0]]["policy"]
 
     def select(self, policy: str | None) -> None:
-        """Make this policy the active one, None the first. Raises KeyError for an unknown one."""
+        """Make this policy the active one, None the first."""
         policy = policy or self._policies[0]
-        if policy not in self._policies:
-            raise KeyError(f"{policy!r} is none of the policies that learn: {', '.join(self._policies)}")
         if policy != self._active:
             self._call("select", policy)
             self._active = policy
@@ -98,26 +96,18 @@ class Engine:
         One float32 tensor per row of the batch, aligned with the trajectory's ``token_ids``: entry i is the natural
         logarithm of p(token i | tokens before it), whether sampled or given; entry 0 is 0.0.
         """
-        return self._infer("policy", batch, "log_probs")["log_probs"]
-
-    def log_probs_and_entropies(self, batch: TensorDict) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """``log_probs``, and the entropy in nats of the distribution that each token was drawn from, aligned alike."""
-        found = self._infer("policy", batch, "log_probs", "entropy")
-        return found["log_probs"], found["entropy"]
+        return self._infer("policy", batch, "log_probs")
 
     def reference_log_probs(self, batch: TensorDict) -> list[torch.Tensor]:
-        """``log_probs`` under the reference policy. Raises ValueError where the configuration has none."""
-        if self._config.reference.kl == "none":
-            raise ValueError("there is no reference policy: reference.kl is none")
-        return self._infer("reference", batch, "log_probs")["log_probs"]
+        """``log_probs`` under the reference policy."""
+        return self._infer("reference", batch, "log_probs")
 
     def values(self, batch: TensorDict) -> list[torch.Tensor]:
-        """The critic's values, aligned as ``log_probs`` are. Raises ValueError where the estimator needs no critic.
+        """The critic's values, aligned as ``log_probs`` are.
 
         Entry i is the value, in units of reward, of the state in which token i was chosen: of the tokens before it.
         """
-        self._check_critic()
-        return self._infer("critic", batch, "values")["values"]
+        return self._infer("critic", batch, "values")
 
     def update(self, batch: TensorDict, target_weight: float = 0.0) -> dict[str, float]:
         """Train the policy on a batch with advantages: ``training.epochs`` passes in mini-batches.
@@ -125,11 +115,8 @@ class Engine:
         target_weight: of the batch's target rows, next to the policy's loss (``algo.training.targets_loss``).
         Returns verl's metrics, averaged over the optimizer steps (``actor/pg_loss``, ``actor/grad_norm`` before
         clipping, ``actor/lr``, …), plus ``actor/optimizer_steps`` and ``actor/skipped_steps``: verl leaves out a step
-        whose gradient is not finite. Raises ValueError for a batch that lacks a column of the loss.
+        whose gradient is not finite.
         """
-        _check_columns(batch, "advantages")
-        if self._config.reference.kl == "loss":
-            _check_columns(batch, "reference_log_probs")
         settings = {"calculate_entropy": self._config.training.entropy_coeff > 0, TARGET_WEIGHT: target_weight}
         return self._train("policy", "reward", batch, "actor", **settings)
 
@@ -145,13 +132,11 @@ class Engine:
 
     def update_critic(self, batch: TensorDict) -> dict[str, float]:
         """``update`` of the critic, on a batch with values and returns. Returns metrics named ``critic/…``."""
-        self._check_critic()
-        _check_columns(batch, "values", "returns")
         return self._train("critic", "values", batch, "critic")
 
     def save(self, directory: Path, step: int) -> None:
         """Write weights (with LoRA the adapters alone), optimizers, schedules and random state of all policies."""
-        with _written_whole(directory) as partial_directory:
+        with whole_folder(directory) as partial_directory:
             for policy in self._policies:
                 self.select(policy)
                 self._call("save", str(self._config.folder_of(policy, partial_directory)), step)
@@ -186,12 +171,12 @@ class Engine:
         dtype: of its weights ("float32" or "bfloat16"); None takes ``model.dtype``.
         """
         model = self._config.model
-        with _written_whole(directory) as into:
+        with whole_folder(directory) as into:
             self._call("export_policy", str(into), source=str(model.path.absolute()), dtype=dtype or model.dtype)
 
     def export_adapters(self, directory: Path) -> None:
         """Write the LoRA adapters, in float32, as a folder that vLLM and PEFT read."""
-        with _written_whole(directory) as into:
+        with whole_folder(directory) as into:
             self._call("export_adapters", str(into))
 
     def send_weights(self, servers: list[tuple[str, int]]) -> None:
@@ -243,12 +228,6 @@ class Engine:
             "critic": self._has_critic,
             "policies": self._policies,
         }
-
-    def _check_critic(self) -> None:
-        if not self._has_critic:
-            raise ValueError(
-                f"there is no critic: advantage.estimator {self._config.advantage.estimator} needs no values"
-            )
 
     def _arrange(
         self, batch: TensorDict, mini_batch_size: int, seed: int | None, similar_lengths: bool = False
@@ -317,17 +296,15 @@ class Engine:
         skipped = sum(not math.isfinite(step[f"{prefix}/grad_norm"]) for step in steps)
         return metrics | {f"{prefix}/optimizer_steps": float(len(steps)), f"{prefix}/skipped_steps": float(skipped)}
 
-    def _infer(self, part: str, batch: TensorDict, *names: str) -> dict[str, list[torch.Tensor]]:
+    def _infer(self, part: str, batch: TensorDict, name: str) -> list[torch.Tensor]:
         (whole,) = self._arrange(batch, mini_batch_size=len(batch), seed=None)
-        keys = {PART: part, "calculate_entropy": "entropy" in names, "compute_loss": False}
-        tensordict_utils.assign_non_tensor(whole.data, **keys)
+        tensordict_utils.assign_non_tensor(
+            whole.data, **{PART: part, "calculate_entropy": False, "compute_loss": False}
+        )
         output = self._call("infer", whole.data)
-        found: dict[str, list[torch.Tensor]] = {}
-        for name in names:
-            by_row = dict(zip(whole.rows, output[name].unbind(), strict=True))
-            # verl's entry i speaks of token i + 1, and its last one of nothing.
-            found[name] = [torch.cat([torch.zeros(1), by_row[row].detach()[:-1].float()]) for row in range(len(batch))]
-        return found
+        by_row = dict(zip(whole.rows, output[name].unbind(), strict=True))
+        # verl's entry i speaks of token i + 1, and its last one of nothing.
+        return [torch.cat([torch.zeros(1), by_row[row].detach()[:-1].float()]) for row in range(len(batch))]
 
 
 _LAYOUT = {
@@ -337,14 +314,6 @@ _LAYOUT = {
     "policies": "the policies that learn (policies)",
 }
 
-_COLUMNS = {"reference_log_probs": "ref_log_prob"}
-
-
-def _check_columns(batch: TensorDict, *names: str) -> None:
-    for name in names:
-        if _COLUMNS.get(name, name) not in batch:
-            raise ValueError(f"the batch has no {name}: pass them to build_batch")
-
 
 def _flat_metrics(metrics: dict[str, Any], prefix: str) -> dict[str, float]:
     """verl's metrics of one optimizer step as floats; each is a list with one entry, or a number."""
@@ -353,15 +322,3 @@ def _flat_metrics(metrics: dict[str, Any], prefix: str) -> dict[str, float]:
         values = [float(each) for each in value] if isinstance(value, list) else [float(value)]
         flat[name if "/" in name else f"{prefix}/{name}"] = sum(values) / len(values)
     return flat
-
-
-@contextmanager
-def _written_whole(directory: Path) -> Iterator[Path]:
-    """A folder to write to, which gets its name, and replaces one of that name, when it is complete."""
-    unfinished = directory.with_name(directory.name + ".partial").absolute()
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir(parents=True)
-    yield unfinished
-    if directory.exists():
-        shutil.rmtree(directory)
-    unfinished.rename(directory)

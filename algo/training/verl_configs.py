@@ -61,9 +61,7 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
     """What each part is constructed with. optimizer: of the policy, in place of the configured one."""
     model, training, steps = config.model, config.training, config.run.steps
     has_critic = needs_values(config.advantage.estimator)
-    optimizer = optimizer or _policy_optimizer(
-        training, max(1, steps - (config.critic.warmup_steps if has_critic else 0))
-    )
+    optimizer = optimizer or _policy_optimizer(training, steps)
     policy = TrainingWorkerConfig(
         model_type="language_model",
         model_config=_model_config(config, None, **_adapters(model)),
@@ -140,7 +138,6 @@ def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = N
         clip_ratio=training.clip_ratio_low,
         clip_ratio_low=training.clip_ratio_low,
         clip_ratio_high=training.clip_ratio_high,
-        clip_ratio_c=training.clip_ratio_c,
         entropy_coeff=training.entropy_coeff,
         use_kl_loss=reference.kl == "loss",
         kl_loss_coef=reference.coef,
@@ -152,7 +149,7 @@ def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = N
 
 def critic_config(config: Config) -> CriticConfig:
     """What verl's ``value_loss`` reads; aggregated as the policy's loss is, as in verl's own defaults."""
-    return CriticConfig(cliprange_value=config.critic.clip_range_value, **_aggregation(config.training))
+    return CriticConfig(cliprange_value=0.5, **_aggregation(config.training))
 
 
 def packs_sequences(model: ModelConfig) -> bool:
@@ -174,8 +171,7 @@ def _aggregation(training: TrainingConfig) -> dict[str, Any]:
 
 
 def _adapters(model: ModelConfig) -> dict[str, Any]:
-    modules = model.lora_modules if isinstance(model.lora_modules, str) else list(model.lora_modules)
-    lora = {"lora_rank": model.lora_rank, "lora_alpha": model.lora_alpha, "target_modules": modules}
+    lora = {"lora_rank": model.lora_rank, "lora_alpha": model.lora_alpha, "target_modules": "all-linear"}
     return lora if model.lora_rank else {}
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from huggingface_hub import save_torch_state_dict
-from peft.tuners.lora import Linear, LoraLayer
+from peft.tuners.lora import LoraLayer
 from safetensors.torch import save_file
 from tensordict import TensorDict
 from torch.distributed.tensor import DTensor
@@ -24,7 +24,6 @@ from verl.workers.utils.losses import sft_loss, value_loss
 
 from algo.run.export import make_portable
 from algo.training import cpu_platform
-from algo.training.chunked_head import ChunkedHead
 from algo.training.policy_states import PolicyStates, set_learning_rate
 from algo.training.targets_loss import policy_and_targets_loss
 from algo.training.verl_configs import PartConfigs
@@ -84,7 +83,6 @@ class TrainingRank(Worker):
             "values": partial(value_loss, config=configs.critic_loss),
         }
         self._trained = {name: part for name, part in self._parts.items() if name != "reference"}
-        _check_adapters(self._policy.module)
         self._states = {
             name: PolicyStates(part.engine, [configs.rates[name][policy] for policy in policies], policies)
             for name, part in self._trained.items()
@@ -205,7 +203,8 @@ class TrainingRank(Worker):
         A collective of all ranks. A tensor may be the parameter itself.
         """
         module = self._policy.module
-        scales = {f"{name}.": layer.scaling["default"] for name, layer in _adapted_layers(module)}
+        layers = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, LoraLayer))
+        scales = {f"{name}.": layer.scaling["default"] for name, layer in layers}
         if not scales:
             yield from self._policy.get_per_tensor_param()[0]
             return
@@ -226,17 +225,3 @@ class TrainingRank(Worker):
 def _whole(parameter: torch.Tensor) -> torch.Tensor:
     # Offloaded weights lie in CPU memory, where NCCL gathers nothing.
     return parameter.to(get_device_id()).full_tensor() if isinstance(parameter, DTensor) else parameter
-
-
-def _adapted_layers(module: Any) -> list[tuple[str, LoraLayer]]:
-    return [(name, layer) for name, layer in module.named_modules() if isinstance(layer, LoraLayer)]
-
-
-def _check_adapters(module: Any) -> None:
-    """Raise ValueError for adapters that ``whole_weights`` could not merge into a file that vLLM serves."""
-    for name, layer in _adapted_layers(module):
-        if not isinstance(layer, Linear) or layer.fan_in_fan_out or isinstance(layer.base_layer, ChunkedHead):
-            raise ValueError(
-                f"model.lora_modules: {name} cannot have an adapter here, only linear layers before the head can: "
-                f" use all-linear, or name modules such as q_proj and v_proj"
-            )

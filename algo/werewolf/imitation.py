@@ -118,8 +118,8 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         logger.info("before: held-out loss %.4f nats a token", losses[0])
         for epoch in range(1, settings.epochs + 1):
             with stopwatch.stage("imitate"):
-                with step_progress(f"imitation, epoch {epoch}", steps // settings.epochs) as after_step:
-                    metrics = await trainer.run(engine.imitate, batch, after_step)
+                after_step = step_progress(f"imitation, epoch {epoch}", steps // settings.epochs)
+                metrics = await trainer.run(engine.imitate, batch, after_step)
                 await measure(epoch, metrics)
             logger.info(
                 "epoch %d/%d: loss %.4f, held-out loss %.4f nats a token%s",
@@ -282,8 +282,7 @@ async def _play(opened: OpenedRun, client: PatientStoreClient, stack: AsyncExitS
         """No policy is served; frozen ones look after themselves."""
 
     logger.info("playing %d games of %s", len(tasks), demonstrator)
-    with game_progress("demonstrations", len(tasks)) as on_progress:
-        return await queue.play(tasks, resources, check_alive, on_progress)
+    return await queue.play(tasks, resources, check_alive, game_progress("demonstrations", len(tasks)))
 
 
 def run_id_of(config: WerewolfConfig, run: str) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from algo.league.results import Match
-from algo.loop.workload import EvaluatedPolicy, EvaluationResult
+from algo.loop.workload import EvaluatedPolicy
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
@@ -19,7 +19,7 @@ from configs.sections.opponents import INITIAL_POLICY
 from configs.werewolf import WerewolfConfig
 from store.werewolf import GAME, GameTask
 
-Evaluate = Callable[[WerewolfConfig, EvaluatedPolicy, int, bool], Awaitable[EvaluationResult]]
+Evaluate = Callable[[WerewolfConfig, EvaluatedPolicy, int, bool], Awaitable[dict[str, float]]]
 """Plays held-out deals with a run's policy after a step, and says whether an earlier process may have begun."""
 
 
@@ -30,6 +30,7 @@ class Werewolf:
     """
 
     kind = GAME
+    score = "evaluation/win_rate"
 
     def __init__(self, config: WerewolfConfig, evaluate: Evaluate):
         self.config = config
@@ -63,6 +64,6 @@ class Werewolf:
         """Games in which the policy alone plays one side, and one other player the other."""
         return filter(None, (league_match(game.outcome) for game in played.finished))
 
-    async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> EvaluationResult:
+    async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> dict[str, float]:
         """Play held-out deals against the panel."""
         return await self._evaluate(self.config, policy, step, resumed)

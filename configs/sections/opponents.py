@@ -3,8 +3,6 @@
 import re
 from collections.abc import Collection
 
-from pydantic import field_validator
-
 from configs.roles_and_decks import DECKS, Role, SideName
 from configs.section import nearest_name
 from store.players import PAST_SELVES, PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, SeatingRule
@@ -17,13 +15,6 @@ _PLAYER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 class SeatingRuleConfig(SeatingRule):
     """A rule of a configuration, whose role must exist."""
-
-    @field_validator("role")
-    @classmethod
-    def _role_exists(cls, role: str | None) -> str | None:
-        if role is not None and role not in list(Role):
-            raise ValueError(f"unknown role {role!r}: {nearest_name(role, Role, 'roles')}")
-        return role
 
     def problem_with(self, preset: str) -> str | None:
         """Why no seat of ``preset`` can match; None when one can."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field
 
 from configs.roles_and_decks import Role, SideName
 from configs.section import Section, nearest_name
@@ -17,21 +17,6 @@ class LearnerConfig(Section):
     side: SideName | None = Field(None, description="it plays seats of this side")
     roles: tuple[str, ...] | None = Field(None, min_length=1, description="it plays seats that are dealt these roles")
     learning_rate: float | None = Field(None, gt=0, description="its own; null: training.learning_rate")
-
-    @field_validator("roles")
-    @classmethod
-    def _roles_exist(cls, roles: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        for role in roles or ():
-            if role not in list(Role):
-                raise ValueError(f"unknown role {role!r}: {nearest_name(role, Role, 'roles')}")
-        return roles
-
-    @model_validator(mode="after")
-    def _roles_are_of_the_side(self) -> "LearnerConfig":
-        for role in self.roles or ():
-            if self.side not in (None, Role(role).side):
-                raise ValueError(f"role {role!r} is never of side {self.side!r}")
-        return self
 
     def plays(self, role: Role) -> bool:
         """Whether seats that are dealt this role match."""

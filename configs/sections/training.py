@@ -81,8 +81,6 @@ class CriticConfig(Section):
 
     path: Path | None = Field(None, description="model folder to start from; null: model.path, with a new value head")
     learning_rate: float = Field(1e-5, gt=0)
-    clip_range_value: float = Field(0.5, gt=0, description="how far one update may move a value")
-    warmup_steps: int = Field(0, ge=0, description="first steps that train the critic alone")
 
 
 class ModelConfig(Section):
@@ -91,9 +89,10 @@ class ModelConfig(Section):
     path: Path = Field(Path("runs/tiny_model"), description="Hugging Face model folder: weights, config, tokenizer")
     attn_implementation: str = Field("sdpa", description="sdpa everywhere; flash_attention_2 on GPUs with flash-attn")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="precision of serving and of the forward pass")
-    lora_rank: int = Field(0, ge=0, description="rank of LoRA adapters, trained instead of the weights; 0: none")
+    lora_rank: int = Field(
+        0, ge=0, description="rank of LoRA adapters of all linear layers, trained instead of the weights; 0: none"
+    )
     lora_alpha: int = Field(32, ge=1, description="LoRA's scale is lora_alpha / lora_rank")
-    lora_modules: str | tuple[str, ...] = Field("all-linear", description="modules that get an adapter")
 
 
 class RolloutCorrectionConfig(Section):
@@ -162,7 +161,6 @@ class TrainingConfig(Section):
     policy_loss: str = Field("vanilla", description="name of a policy loss that verl registers")
     clip_ratio_low: float = Field(0.2, ge=0)
     clip_ratio_high: float = Field(0.3, ge=0)
-    clip_ratio_c: float = Field(3.0, gt=1, description="bounds the loss where the advantage is negative (dual clip)")
     entropy_coeff: float = Field(0.0, ge=0)
     loss_agg_mode: str = Field(
         "seq-mean-token-mean",

@@ -35,7 +35,7 @@ _ATTACKS = frozenset({Decision.WOLF_TALK, Decision.WOLF_KILL, Decision.WITCH, De
 class Speaker:
     """What a seat is and must not say.
 
-    mates: seats of the other wolves, for a wolf. prompt_runs: of its system prompt (``identity_leak.prompt_runs``).
+    mates: seats of the other wolves, for a wolf. prompt_runs: of its system prompt (``leaks.prompt_runs``).
     """
 
     side: Side

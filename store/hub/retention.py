@@ -4,15 +4,15 @@ import asyncio
 import gzip
 import os
 import secrets
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from agentlightning.types import FilterOptions, SortOptions
+from pydantic_core import to_json
 
 from store.hub.database.collections import SqlCollections
 from store.hub.database.database import DatabaseUnusable
@@ -65,64 +65,47 @@ async def delete_old_games(collections: SqlCollections, rule: RetentionRule, now
     return deleted
 
 
-async def export(database: DatabaseAddress, output: Path, run: str | None = None) -> int:
-    """Write all finished games, or those of one run, one JSON object a line; returns how many.
+async def export(database: DatabaseAddress, output: Path) -> int:
+    """Write all finished games, one JSON object a line; returns how many.
 
     A line has ``rollout``, ``attempts``, ``spans`` and ``resources``. The database may be in use by a hub.
-    output: compressed if its name ends in .gz; "-" is standard output. Raises DatabaseUnusable.
+    output: compressed if its name ends in .gz. Raises DatabaseUnusable, or another OSError.
     """
     if isinstance(database, Path) and not database.exists():
         raise DatabaseUnusable(f"there is no database {database}; name another with --db")
     number = 0
     async with opened_store(database) as store:
-        with _opened(output) as lines:
-            async for line in _lines(store.collections, run):
+        with _new_file(output) as lines:
+            async for line in _lines(store.collections):
                 lines.write(line)
                 number += 1
     return number
 
 
-async def _lines(collections: SqlCollections, run: str | None) -> AsyncIterator[bytes]:
+async def _lines(collections: SqlCollections) -> AsyncIterator[bytes]:
     for position in await collections.rollouts.positions(_FINISHED, _OLDEST_FIRST):
         async with collections.atomic(mode="r"):
             found = await collections.rollouts.at([position], None)
-            if not found or (run is not None and (found[0].metadata or {}).get("run") != run):
-                continue  # the first where it was deleted meanwhile
+            if not found:  # it was deleted meanwhile
+                continue
             (rollout,) = found
             its: FilterOptions = {"rollout_id": {"exact": rollout.rollout_id}}
             attempts, spans = await collections.attempts.query(its), await collections.spans.query(its)
             resources = await collections.resources.get({"resources_id": {"exact": rollout.resources_id or ""}})
-        parts = {
-            "rollout": rollout.model_dump_json(),
-            "attempts": f"[{','.join(one.model_dump_json() for one in attempts)}]",
-            "spans": f"[{','.join(one.model_dump_json() for one in spans)}]",
-            "resources": "null" if resources is None else resources.model_dump_json(),
-        }
-        yield ("{" + ",".join(f'"{name}":{value}' for name, value in parts.items()) + "}\n").encode()
+        parts = {"rollout": rollout, "attempts": attempts.items, "spans": spans.items, "resources": resources}
+        yield to_json(parts) + b"\n"
 
 
 @contextmanager
-def _opened(output: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """Where an export goes. A file of that name is complete, or does not exist, or is what it was before."""
-    if str(output) == "-":
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    is_device = output.exists() and not output.is_file()
-    part = output if is_device else output.with_name(f"{output.name}.{secrets.token_hex(6)}.part")
+def _new_file(output: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """Takes the place of what is there once it is complete. For its owner only: a game has prompts and names."""
+    part = output.with_name(f"{output.name}.{secrets.token_hex(6)}.part")
     try:
-        # A game has prompts, replies and names of machines: a file for its owner only. x never follows a link.
-        with open(part, "wb" if is_device else "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-            if output.suffix == ".gz":
-                with gzip.open(file, "wb") as packed:
-                    yield packed
-            else:
-                yield file
-        if not is_device:
-            part.rename(output)
-    except BaseException as error:
-        if not is_device:
-            part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and not isinstance(error, DatabaseUnusable):
-            raise DatabaseUnusable(f"cannot write {output}: {error.strerror or error}") from error
-        raise
+        with (
+            open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file,
+            gzip.open(file, "wb") if output.suffix == ".gz" else nullcontext(file) as lines,
+        ):
+            yield lines
+        part.rename(output)
+    finally:
+        part.unlink(missing_ok=True)

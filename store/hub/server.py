@@ -137,18 +137,13 @@ class Hub(LightningStoreServer):
         gc.collect()
         gc.freeze()
         with _signals_end_quietly():
-            serving = asyncio.create_task(server.serve([listener]))
-            helping = [asyncio.create_task(watch(self.store, self._settings.retention))]
-            if parent is not None:
-                helping.append(asyncio.create_task(_until_orphaned(parent)))
-            await asyncio.wait([serving, *helping], return_when=asyncio.FIRST_COMPLETED)
-            server.should_exit = True
-            for task in helping:  # one that has ended by itself has failed, and says why below
-                task.cancel()
-            await serving
-            for task in helping:
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+            async with asyncio.TaskGroup() as group:  # a helper that fails ends the hub
+                helpers = [group.create_task(watch(self.store, self._settings.retention))]
+                if parent is not None:
+                    helpers.append(group.create_task(_end_with(parent, server)))
+                await server.serve([listener])
+                for helper in helpers:
+                    helper.cancel()
 
 
 def _is_for_a_tracker(layer: Middleware) -> bool:
@@ -179,10 +174,11 @@ async def watch(store: LightningStore, retention: RetentionRule | None = None) -
         await asyncio.sleep(_WATCHDOG_SECONDS)
 
 
-async def _until_orphaned(parent: int) -> None:
+async def _end_with(parent: int, server: uvicorn.Server) -> None:
     while os.getppid() == parent:
         await asyncio.sleep(_WATCHDOG_SECONDS)
     logger.error("the hub's first process has died; this one ends, too")
+    server.should_exit = True
 
 
 def check_admission(settings: HubSettings) -> None:

@@ -1,254 +1,288 @@
-"""The fleet recipes: each command, variable, file, address and reference in them is one that exists."""
+"""The fleet recipes: each command, variable, file and address in them is one that exists; tools for them take them."""
 
 import asyncio
-import importlib.util
+import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 
 from configs.loading import load_config
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
-from tests.support.hub import fleet_recipes as recipes
-from tests.support.hub.fleet_recipes import FLEET, HUB_PORT, PLACED, POLICY_PORT, ROOT, VLLM_PORT
+from store.client import connect
+from tests.support.hub.hub_process import HubProcess
 
-PROGRAMS = recipes.every_program()
+pytest_plugins = ("tests.support.hub.hub_backends",)
+
+ROOT = Path(__file__).parents[2]
+FLEET = ROOT / "configs" / "fleet"
+HUB_PORT, POLICY_PORT, VLLM_PORT = 4747, 8080, 8000
+RECIPES = {"compose": ["compose.yaml"], "kubernetes": ["kubernetes.yaml"], "systemd": ["systemd/*.service"]}
+RUN = load_config(FLEET / "run.yaml")
+PLACED = {"/etc/policy_proxy.conf", *(f"/etc/werewolf/{one}" for one in ("run.yaml", "policy_proxy.conf", "fleet.env"))}
+FLEET_ENV = dict(re.findall(r"^(\w+)=(.*)$", (FLEET / "systemd" / "fleet.env").read_text(), re.M))
+GIVEN = {"MODEL_DIR": "/srv/models/policy", "HOSTNAME": "pod-1", "POD_NAME": "pod-1", "MAINPID": "4711", **FLEET_ENV}
 
 
-def commands_of(module):
-    """(program, arguments) of every command that runs the module."""
-    for program in PROGRAMS:
-        for words in program.words():
-            if words[1:3] == ["-m", module]:
-                yield program, words[3:]
+def text_of(recipe):
+    """Its files without comments, with every variable replaced: KeyError for one that nobody gives."""
+    paths = [path for pattern in RECIPES[recipe] for path in sorted(FLEET.glob(pattern))]
+    text = "\n".join(re.sub(r"^\s*#.*$", "", path.read_text(), flags=re.M) for path in paths)
+    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text).replace("%H", "machine").replace("%i", "1")
+    variable = r"\$\$?(?:\{(\w+)(?::\?[^}]*)?\}|\((\w+)\)|(\w+))"
+    return re.sub(variable, lambda match: GIVEN[next(filter(None, match.groups()))], text)
+
+
+TEXTS = {recipe: text_of(recipe) for recipe in RECIPES}
+
+
+def command_lines(recipe):
+    """Every command as one line."""
+    if recipe == "systemd":
+        yield from re.findall(r"^Exec\w+=(.*)$", TEXTS[recipe], re.M)
+        return
+    waiting = list(yaml.safe_load_all(TEXTS[recipe]))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list) and node and all(isinstance(one, str) for one in node):
+            yield " ".join(node)
+        elif isinstance(node, list | dict):
+            waiting += node.values() if isinstance(node, dict) else node
+
+
+def arguments_of(program):
+    """(recipe, arguments) of every command with the program: a module after -m, or a file."""
+    for recipe in RECIPES:
+        for line in command_lines(recipe):
+            for found in re.findall(rf"{re.escape(program)} ([^;&|}}]*)", line):
+                yield recipe, shlex.split(found)
 
 
 # Commands
 
 
-def test_each_recipe_starts_hub_runner_and_algorithm():
-    for module in ("store", "runners.werewolf", "algo.werewolf_verl"):
-        assert [program.recipe for program, _ in commands_of(module)] == ["compose", "kubernetes", "systemd"], module
-
-
-def test_the_hubs_command_lines():
+def hub_is_as_expected(recipe, arguments):
     from store.__main__ import _serve_parser
 
-    for program, arguments in commands_of("store"):
-        options = _serve_parser().parse_args(arguments)
-        assert options.port == HUB_PORT and options.db.is_absolute(), program
-        assert (options.host == "127.0.0.1") == (program.recipe == "systemd"), program
+    options = _serve_parser().parse_args(arguments)
+    assert options.port == HUB_PORT and options.db.is_absolute()
+    assert (options.host == "127.0.0.1") == (recipe == "systemd")
 
 
-def test_the_runners_command_lines():
+def runner_is_as_expected(recipe, arguments):
     from runners.werewolf.__main__ import parse_arguments
 
-    for program, arguments in commands_of("runners.werewolf"):
-        options = parse_arguments(arguments)
-        assert options.worker_id and options.n == 8 and options.store.endswith(f":{HUB_PORT}"), program
+    options = parse_arguments(arguments)
+    assert options.worker_id and options.n == 8 and options.store.endswith(f":{HUB_PORT}")
 
 
-def test_the_algorithms_command_lines():
+def algorithm_is_as_expected(recipe, arguments):
     from algo.werewolf_verl import parse_arguments
 
-    for program, arguments in commands_of("algo.werewolf_verl"):
-        options = parse_arguments(arguments)
-        assert options.resume == "auto", program
-        config = load_config(PLACED[str(options.config)], options.overrides)
-        assert config.serving.port == VLLM_PORT and config.run.dir.is_absolute(), program
-        if program.recipe != "systemd":  # where nobody else is on the loopback
-            assert str(config.serving.public_urls[0]).endswith(f":{POLICY_PORT}"), program
+    options = parse_arguments(arguments)
+    assert options.resume == "auto" and str(options.config) in PLACED
+    config = load_config(FLEET / options.config.name, options.overrides)
+    assert config.serving.port == VLLM_PORT and config.run.dir.is_absolute()
+    if recipe != "systemd":  # where nobody else is on the loopback
+        assert str(config.serving.public_urls[0]).endswith(f":{POLICY_PORT}")
 
 
-def test_the_health_checks_command_lines():
-    health = load_runner_health()
-    asked = [
-        (program, words[2:])
-        for program in PROGRAMS
-        for words in program.words()
-        if words[1:] and words[1] == "/opt/werewolf/configs/fleet/runner_health.py"
-    ]
-    assert {program.recipe for program, _ in asked} == {"compose", "kubernetes", "systemd"}
-    runners = {program.recipe: arguments for program, arguments in commands_of("runners.werewolf")}
-    for program, arguments in asked:
-        options = health.parse_arguments(arguments)
-        runner = " ".join(runners[program.recipe]).replace("=", " ")
-        assert f"--worker-id {options.worker_id}" in runner and f"--store {options.store} " in runner, program
+def health_is_as_expected(recipe, arguments):
+    ((_, runner),) = [one for one in arguments_of("-m runners.werewolf") if one[0] == recipe]
+    _, hub, name = arguments
+    runner = " ".join(runner).replace("=", " ")
+    assert f"--worker-id {name}" in runner and f"--store {hub} " in runner
 
 
-def test_every_variable_is_given_and_has_a_reader():
-    read_by_us, read_by_libraries = {TOKEN_VARIABLE, TOKEN_FILE_VARIABLE}, {"HOME"}
-    used = set()
-    for program in PROGRAMS:
-        list(program.words())  # raises KeyError for a variable that nobody gives
-        used |= program.used
-    for program in PROGRAMS:
-        assert set(program.environment) <= used | read_by_us | read_by_libraries, program
+@pytest.mark.parametrize(
+    ("program", "check"),
+    [
+        ("-m store", hub_is_as_expected),
+        ("-m runners.werewolf", runner_is_as_expected),
+        ("-m algo.werewolf_verl", algorithm_is_as_expected),
+        ("/opt/werewolf/configs/fleet/runner_health.py", health_is_as_expected),
+    ],
+)
+def test_each_recipe_starts_the_program_as_it_takes_it(program, check):
+    found = list(arguments_of(program))
+    assert {recipe for recipe, _ in found} == set(RECIPES)
+    for recipe, arguments in found:
+        check(recipe, arguments)
 
 
-def test_no_token_stands_in_a_recipe():
-    for program in PROGRAMS:
-        assert TOKEN_VARIABLE not in program.used and TOKEN_FILE_VARIABLE not in program.used, program
-        assert not program.environment.get(TOKEN_VARIABLE), program
-        needs_it = any(words[1:2] == ["-m"] for words in program.words())
-        assert needs_it <= bool({TOKEN_VARIABLE, TOKEN_FILE_VARIABLE} & set(program.environment)), program
-    assert "configs/fleet/hub_token" in (ROOT / ".gitignore").read_text().split()
-    assert "configs/fleet/hub_token" in (FLEET / "Dockerfile.dockerignore").read_text().split()
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_no_token_stands_in_a_recipe_and_every_file_exists(recipe):
+    text = TEXTS[recipe] if recipe != "systemd" else (FLEET / "systemd" / "fleet.env").read_text()
+    assert TOKEN_VARIABLE in text or TOKEN_FILE_VARIABLE in text
+    assert not re.search(rf"\b{TOKEN_VARIABLE}\b(?!\s+valueFrom:)", text)
+    for file in re.findall(r"/opt/werewolf/((?!\.venv)[\w/.]+)", TEXTS[recipe]):
+        assert (ROOT / file).is_file(), file
+    named = set(re.findall(r"/etc/[\w/]+\.(?:yaml|conf|env)", TEXTS[recipe]))
+    assert named and named <= PLACED
+    for ignored in (ROOT / ".gitignore", FLEET / "Dockerfile.dockerignore"):
+        assert "configs/fleet/hub_token" in ignored.read_text().split()
 
 
-def test_every_file_of_ours_that_a_command_names_exists():
-    for program in PROGRAMS:
-        for words in program.words():
-            for word in words:
-                if word.startswith(recipes.INSTALLED) and ".venv" not in word:
-                    assert (ROOT / word.removeprefix(recipes.INSTALLED)).is_file(), word
-                path = re.sub(r"^--config=", "", word)
-                if path.startswith("/etc/"):
-                    assert PLACED[path].is_file(), word
-
-
-@pytest.mark.parametrize("recipe", ["compose", "kubernetes", "systemd"])
-def test_a_runner_has_the_time_to_finish_its_games(recipe):
-    if recipe == "compose":
-        grace = recipes.compose()["services"]["runner"]["stop_grace_period"]
-        units = {"h": 3600, "m": 60, "s": 1}
-        drain = killed = sum(int(number) * units[unit] for number, unit in re.findall(r"(\d+)([hms])", grace))
-    elif recipe == "kubernetes":
-        runner = recipes.pods()["werewolf-runner"]["spec"]
-        stop, killed = runner["containers"][0]["lifecycle"]["preStop"], runner["terminationGracePeriodSeconds"] - 1
-        drain = int(re.search(r"timeout (\d+)", stop["exec"]["command"][2])[1])
-    else:
-        stop = recipes.units()["werewolf-runner@.service"]["Service"]
-        drain = int(re.search(r"timeout (\d+)", stop["ExecStop"][0])[1])
-        killed = int(stop["TimeoutStopSec"][0]) - 1
-    assert recipes.longest_game() <= drain <= killed
+@pytest.mark.parametrize(
+    ("recipe", "drain", "killed"),
+    [
+        ("compose", r"stop_grace_period: (10)m30s", r"stop_grace_period: (10)m30s"),
+        ("kubernetes", r"timeout (\d+) tail", r"name: werewolf-runner\n(?:.*\n)*?.*GracePeriodSeconds: (\d+)"),
+        ("systemd", r"timeout (\d+) tail", r"ExecStop=.*\nTimeoutStopSec=(\d+)"),
+    ],
+)
+def test_a_runner_has_the_time_to_finish_its_games(recipe, drain, killed):
+    drains, is_killed = (int(re.search(pattern, TEXTS[recipe])[1]) for pattern in (drain, killed))
+    minute = 60 if recipe == "compose" else 1
+    assert RUN.rollout.timeout_seconds <= drains * minute <= is_killed * minute
 
 
 # Health
 
 
-def addresses():
-    """(program, port, path) of everything that a health check asks."""
-    for program in PROGRAMS:
-        for words in program.words():
-            for _, port, path in re.findall(r"http://([\w.-]+):(\d+)(/\w[\w/]*)", " ".join(words)):
-                yield program, int(port), path
-    for pod in recipes.pods().values():
-        for container in recipes.containers(pod):
-            ports = {port["name"]: port["containerPort"] for port in container.get("ports", [])}
-            for probe in recipes.probes(container).values():
-                if "httpGet" in probe:
-                    yield container["name"], ports[probe["httpGet"]["port"]], probe["httpGet"]["path"]
+async def test_every_health_check_asks_for_what_is_served(file_store, tmp_path):
+    from store.hub.server import Hub, HubSettings
 
-
-async def test_every_health_check_asks_for_what_is_served(tmp_path):
-    asked = {(port, path) for _, port, path in addresses()}
+    asked = set()
+    for text in TEXTS.values():
+        asked |= {(int(port), path) for port, path in re.findall(r"http://[\w.-]+:(\d+)(/\w[\w/]*)", text)}
+        probes = re.findall(r"httpGet:\s+path: (\S+)\s+port: (\w+)", text)
+        asked |= {({"http": HUB_PORT, "policy": POLICY_PORT}[port], path) for path, port in probes}
     assert {port for port, _ in asked} == {HUB_PORT, POLICY_PORT, VLLM_PORT}
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(hub_app(tmp_path)), base_url="http://localhost") as hub:
+    app = Hub(file_store, HubSettings("127.0.0.1", 1, tmp_path, token="long-and-secret"), 1).app
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as hub:
         for port, path in asked:
             if port == HUB_PORT:  # without the token, which health checks by others do not have
                 assert (await hub.get(path)).status_code == 200, path
             elif port == POLICY_PORT:
-                assert f"= {path}" in recipes.proxy_locations() or path.startswith("/v1/"), path
+                assert f"= {path}" in proxy_locations() or path.startswith("/v1/"), path
             else:
-                assert path in {"/health"}, path  # what algo.serving.server asks vLLM
+                assert path == "/health"  # what algo.serving.server asks vLLM
 
 
-def hub_app(folder):
-    from store.hub.database.lightning_store import SqlLightningStore
-    from store.hub.database.sqlite import SqliteDatabase
-    from store.hub.server import Hub, HubSettings
-
-    settings = HubSettings("127.0.0.1", 1, folder / "hub.sqlite3", token="long-and-secret")
-    return Hub(SqlLightningStore(SqliteDatabase(settings.database)), settings, 1).app
+async def runner_health(*arguments):
+    """Its exit status and what it says, while this process goes on, in which a hub may answer it."""
+    command = [sys.executable, FLEET / "runner_health.py", "--store", *arguments]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stdout
 
 
-def load_runner_health():
-    spec = importlib.util.spec_from_file_location("runner_health", FLEET / "runner_health.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-async def test_a_runner_is_alive_while_the_hub_hears_of_it(hub, client, capsys):
-    health = load_runner_health()
-
-    async def status(name, *options):
-        command = [sys.executable, FLEET / "runner_health.py", "--store", hub.url, *options, name]
-        return (await run_beside(command)).returncode
+async def test_a_runner_is_alive_while_the_hub_hears_of_it(hub, client):
+    async def status(*arguments):
+        return (await runner_health(hub.url, *arguments))[0]
 
     assert await status("pod/1") == 1  # never heard of
-    await client.update_worker("machine-1", {"playing": 1})
-    assert await status("machine-1") == 0
-    assert await status("machine-1", "--within", "-10") == 1  # silent for longer than that
-    for numbered in ("machine-2-1", "machine-2-2"):  # --processes 2
-        await client.update_worker(numbered, {"playing": 1})
-    assert await status("machine-2") == 0
-    assert await status("machine-2", "--within", "-10") == 1
+    for name in ("machine-1", "machine-2-1", "machine-2-2"):  # the latter: --processes 2
+        await client.update_worker(name, {"playing": 1})
+    for name in ("machine-1", "machine-2"):
+        assert await status(name) == 0
+        assert await status(name, "--within", "-10") == 1  # silent for longer than that
     for nobody in ("mach", "achine-1", "machine-2-", "machine.1"):  # though others' names look like it
         assert await status(nobody) == 1, nobody
     await hub.stop()
-    assert health.main(["--store", hub.url, "machine-1"]) == 0
-    assert "no hub answers" in capsys.readouterr().out
+    alive, said = await runner_health(hub.url, "machine-1")
+    assert alive == 0 and "no hub answers" in said
 
 
 async def test_runner_health_sends_the_token(tmp_path, monkeypatch):
-    from store.client import connect
-    from tests.support.hub.hub_process import HubProcess
-
     token = tmp_path / "token"
     token.write_text("long-and-secret\n")
     token.chmod(0o600)
     for name in (TOKEN_VARIABLE, TOKEN_FILE_VARIABLE):
         monkeypatch.delenv(name, raising=False)
     hub = await HubProcess(tmp_path, "--token-file", str(token)).start()
-    try:
-        ask = [sys.executable, str(FLEET / "runner_health.py"), "--store", hub.url, "machine-1"]
-        refused = await run_beside(ask)
-        assert refused.returncode == 1 and "401" in refused.stdout
-        monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(token))
-        client = connect(hub.url, 20)
-        await client.update_worker("machine-1", {})
-        await client.close()
-        heard = await run_beside(ask)
-        assert heard.returncode == 0 and "heard of machine-1" in heard.stdout
-    finally:
-        hub.kill()
-
-
-async def run_beside(command):
-    """Run a program while this process goes on, in which a hub may answer it."""
-    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    status, said = await runner_health(hub.url, "machine-1")
+    assert status == 1 and "401" in said
+    monkeypatch.setenv(TOKEN_FILE_VARIABLE, str(token))
+    client = connect(hub.url, 20)
+    await client.update_worker("machine-1", {})
+    await client.close()
+    status, said = await runner_health(hub.url, "machine-1")
+    assert status == 0 and "heard of machine-1" in said
+    hub.kill()
 
 
 # The proxy before vLLM
+
+
+def proxy_locations():
+    """(directive, its value) by location, as nginx writes locations."""
+    text = re.sub(r"#.*", "", (FLEET / "policy_proxy.conf").read_text())
+    blocks = re.findall(r"location (= )?(\S+) \{\s*(\w+) ([^;]+);\s*\}", text)
+    assert len(blocks) == text.count("location "), "a location with more than one directive"
+    return {f"{exactly}{path}": (directive, value) for exactly, path, directive, value in blocks}
 
 
 def test_the_proxy_forwards_what_runners_need_and_nothing_else():
     from runners.policy.chat_tokens import INFO_ROUTE
     from runners.policy.codecs import DETOKENIZE_ROUTE, TOKENIZE_ROUTE
 
-    locations = recipes.proxy_locations()
+    locations = proxy_locations()
     assert locations.pop("/") == ("return", "404")
     assert locations.pop("= /proxy_health")[0] == "return"
     open_paths = {"/v1/": "/v1/"} | {f"= {route}": route for route in (INFO_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE)}
     assert locations == {
         place: ("proxy_pass", f"http://127.0.0.1:{VLLM_PORT}{path}") for place, path in open_paths.items()
     }
-    configuration = (FLEET / "policy_proxy.conf").read_text()
-    assert f"listen {POLICY_PORT};" in configuration
-    assert "error_log stderr " in configuration, "under systemd /dev/stderr is a socket, which cannot be opened"
+    assert f"listen {POLICY_PORT};" in (FLEET / "policy_proxy.conf").read_text()
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx on this machine")
 def test_nginx_takes_the_proxys_configuration():
-    ours, its = socket.socketpair()  # under systemd its stderr is a socket, too
+    ours, its = socket.socketpair()  # as under systemd, where /dev/stderr is a socket, which cannot be opened
     with ours, its:
-        tested = subprocess.run(
-            ["nginx", "-e", "stderr", "-t", "-c", FLEET / "policy_proxy.conf"], stderr=its, check=False
-        )
-        assert tested.returncode == 0, ours.recv(65536).decode()
+        command = ["nginx", "-e", "stderr", "-t", "-c", FLEET / "policy_proxy.conf"]
+        assert subprocess.run(command, stderr=its, check=False).returncode == 0, ours.recv(65536).decode()
+
+
+# systemd
+
+# A runner that says when it is told to end, and ends when its input does.
+RUNNER = """
+import signal, sys
+signal.signal(signal.SIGTERM, lambda *_: print("told", flush=True))
+print("plays", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_stopping_a_runner_waits_for_its_end_and_is_no_failure():
+    """Nor is it when the runner has left by itself: systemd would start it again."""
+    unit = (FLEET / "systemd" / "werewolf-runner@.service").read_text()
+    command = shlex.split(re.search(r"^ExecStop=-(.*)$", unit, re.M)[1])  # -: a drain that takes too long is no failure
+    assert command[:2] == ["/bin/sh", "-c"]
+    assert subprocess.run(command, env={"PATH": os.defpath}, timeout=60, check=False).returncode == 0
+    with subprocess.Popen([sys.executable, "-c", RUNNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as runner:
+        runner.stdout.readline()
+        reaper = threading.Thread(target=runner.wait)
+        reaper.start()
+        with subprocess.Popen(command, env={"PATH": os.defpath, "MAINPID": str(runner.pid)}) as stopping:
+            assert runner.stdout.readline() == b"told\n"
+            assert stopping.poll() is None, "it does not wait for the games"
+            runner.stdin.close()
+            assert stopping.wait(60) == 0
+        reaper.join()
+        assert runner.returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")
+def test_systemd_takes_the_units(tmp_path):
+    for path in (FLEET / "systemd").glob("werewolf-*"):
+        text = path.read_text().replace("/opt/werewolf/.venv/bin/python", sys.executable)
+        for program in ("/usr/sbin/nginx", "/usr/bin/curl"):  # which this machine need not have
+            text = text.replace(program, "/bin/true")
+        (tmp_path / path.name).write_text(text)
+    for path in sorted(tmp_path.iterdir()):
+        # A template is checked as one of its instances.
+        command = ["systemd-analyze", "verify", "--man=no", str(path).replace("@.", "@1.")]
+        verified = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        ours = [line for line in verified.stderr.splitlines() if "werewolf" in line]
+        assert verified.returncode == 0 and not ours, "\n".join(ours) or verified.stderr

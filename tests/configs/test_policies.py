@@ -8,6 +8,7 @@ from configs.section import ConfigError
 from configs.sections.policies import learner_of
 
 SIDES = ["policies={wolves: {side: wolf, learning_rate: 0.01}, villagers: {side: good}}"]
+WOLVES, VILLAGERS = "policies={wolves: {side: wolf}}", "policies={w: {side: wolf}, v: {roles: [villager]}}"
 
 
 def test_the_first_that_matches_a_seat_plays_it():
@@ -16,72 +17,35 @@ def test_the_first_that_matches_a_seat_plays_it():
     assert [learner_of({}, role) for role in (Role.SEER, Role.WOLF)] == [None, None]
 
 
-def test_without_the_section_one_policy_learns():
-    assert load_config(None).team == {}
-
-
 def test_who_is_never_seated_needs_no_policy():
-    alone = ["policies={wolves: {side: wolf}}", "game.train_sides=[wolf]", "game.opponent=scripted"]
+    alone = [WOLVES, "game.train_sides=[wolf]", "game.opponent=scripted"]
     assert [*load_config(None, alone).team] == ["wolves"]
-    seated = ["policies={w: {side: wolf}, v: {roles: [villager]}}", "game.seating=[{role: seer, players: {expert: 1}}]"]
+    seated = [VILLAGERS, "game.seating=[{role: seer, players: {expert: 1}}]"]
     assert [*load_config(None, seated).team] == ["w", "v"]
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (
-            ["policies={wolves: {side: wolf}}"],
-            "none plays the seer, whom the policy may be seated as; add one, e.g. oth",
-        ),
-        (
-            # Evaluations seat the policy on both sides.
-            ["policies={w: {side: wolf}}", "game.train_sides=[wolf]", "game.opponent=random", "evaluation.deals=2"],
-            "none plays the seer",
-        ),
-        (
-            # One seat of a role is not all of them.
-            ["policies={w: {side: wolf}, v: {roles: [villager]}}", "game.seating=[{seat: 2, players: {expert: 1}}]"],
-            "none plays the seer",
-        ),
-        (
-            ["policies={w: {side: wolf}, g: {side: good}, s: {roles: [seer]}}"],
-            "policies.s plays no role that is dealt, or",
-        ),
-        (
-            ["policies={w: {roles: [witch]}, others: {}}"],
-            "policies.w.roles has 'witch', which is not dealt: valid roles",
-        ),
-        (
-            ["policies={w: {roles: [wolff]}, others: {}}"],
-            "policies.w.roles: .* unknown role 'wolff': did you mean 'wolf'",
-        ),
-        (["policies={w: {roles: [seer], side: wolf}, others: {}}"], "role 'seer' is never of side 'wolf'"),
+        (["policies={wolves: {side: wolf}}"], "none plays the seer, whom the policy may be seated as"),
+        # Evaluations seat the policy on both sides.
+        ([WOLVES, "game.train_sides=[wolf]", "game.opponent=random", "evaluation.deals=2"], "none plays the seer"),
+        # One seat of a role is not all of them.
+        ([VILLAGERS, "game.seating=[{seat: 2, players: {expert: 1}}]"], "none plays the seer"),
+        (["policies={w: {side: wolf}, g: {side: good}, s: {roles: [seer]}}"], "policies.s plays no role that is dealt"),
+        (["policies={w: {roles: [witch]}, others: {}}"], "policies.w.roles has 'witch', which is not dealt"),
+        (["policies={w: {roles: [wolff]}, others: {}}"], "roles has 'wolff', .* did you mean 'wolf'"),
+        (["policies={w: {roles: [seer], side: wolf}, others: {}}"], "policies.w plays no role that is dealt"),
         (["policies={policy: {}}"], "'policy' cannot name a player"),
-        (["policies={past-000001: {}}"], "cannot name a player"),
-        (
-            [*SIDES, "frozen.wolves.path=runs/tiny_model"],
-            "policies has 'wolves', which names something in players, frozen",
-        ),
         (["policies={policy-base: {}}"], "policies has 'policy-base', which names something"),
-        (
-            [*SIDES, "game.opponent=past", "league.every_steps=1"],
-            "would need servers for each of them; set it to null, or train adapters",
-        ),
-        ([*SIDES, "serving.mode=attach", "serving.urls=[http://h:1]"], r"leave out serving\.urls .* or train adapters"),
+        ([*SIDES, "frozen.wolves.path=runs/tiny_model"], "policies has 'wolves', which names something"),
+        ([*SIDES, "game.opponent=past", "league.every_steps=1"], "would need servers for each of them"),
+        ([*SIDES, "serving.mode=attach", "serving.urls=[http://h:1]"], "or train adapters"),
         ([*SIDES, "serving.public_urls=[http://h:1]"], r"leave out serving\.urls .* or train adapters"),
-        (
-            [*SIDES, "training.device=cuda", "serving.weight_transfer=nccl"],
-            "carries the weights of one policy: set it to folder",
-        ),
+        ([*SIDES, "training.device=cuda", "serving.weight_transfer=nccl"], "carries the weights of one policy"),
         ([*SIDES, "serving.port=65535"], "serving.port is too high for the servers of that many policies"),
     ],
 )
 def test_what_cannot_learn_together_is_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
         load_config(None, overrides)
-
-
-def test_adapters_are_served_by_a_vllm_that_runs_already():
-    attached = ["model.lora_rank=8", "serving.mode=attach", "serving.urls=[http://h:1]"]
-    assert load_config(None, [*SIDES, *attached]).team["wolves"].learning_rate == 0.01

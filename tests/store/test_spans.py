@@ -48,8 +48,8 @@ def test_turn_and_result_are_told_apart():
 
 
 def test_the_same_span_has_the_same_id_and_another_one_has_not():
-    assert wrap(make_turn()).span_id == wrap(make_turn()).span_id
-    assert wrap(make_turn()).span_id != wrap(make_turn(), sequence_id=2).span_id
+    ids = [wrap(make_turn(), sequence_id).span_id for sequence_id in (1, 1, 2)]
+    assert ids[0] == ids[1] != ids[2]
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,6 @@ def test_a_malformed_span_names_itself(attribute, value):
         TurnSpan.decode(span)
 
 
-def test_attributes_are_what_every_store_accepts():
-    for record in (make_turn(error=None), make_result()):
-        assert all(isinstance(value, (str, int, float, bool)) for value in record.encode().values())
-
-
 def test_facts_come_back_and_are_checked():
     facts = {**NEUTRAL_FACTS, "speech_chars": 200.0, "repetition": 1 / 3}
     assert TurnSpan.decode(wrap(make_turn(facts=facts))).facts == facts
@@ -97,11 +92,6 @@ def test_facts_come_back_and_are_checked():
     ]:
         with pytest.raises(ValidationError, match=message):
             make_turn(facts=wrong)
-
-
-def test_every_fact_says_what_it_means_and_its_neutral_value_is_in_range():
-    for fact in TURN_FACTS.values():
-        assert len(fact.meaning) > 10 and 0.0 <= fact.neutral <= fact.highest
 
 
 def judged_result():
@@ -131,15 +121,8 @@ async def test_a_hub_keeps_a_result_with_every_dimension_of_twelve_seats(client)
     seats = tuple(seat.model_copy(update={"seat": number, "facts": dict(NEUTRAL_FACTS)}) for number in range(1, 13))
     result = make_result().model_copy(update={"seats": seats})
     rollout = await client.start_rollout(input={})
-    span = to_span(
-        result,
-        rollout_id=rollout.rollout_id,
-        attempt_id=rollout.attempt.attempt_id,
-        sequence_id=1,
-        start_time=1.0,
-        end_time=2.0,
-    )
-    await client.upload_spans([span])
+    ids = dict(rollout_id=rollout.rollout_id, attempt_id=rollout.attempt.attempt_id)
+    await client.upload_spans([to_span(result, **ids, sequence_id=1, start_time=1.0, end_time=2.0)])
     stored = list(await client.query_spans(rollout.rollout_id))
     assert ResultSpan.decode(stored[0]) == result and find_final_reward(stored) == -1.0
     assert len(result.rewards()) == 2 + 12 * (1 + len(TURN_FACTS))

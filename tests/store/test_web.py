@@ -1,16 +1,19 @@
 """Bad requests: each gets a 4xx that says what is wrong, changes nothing, and leaves the stored data readable."""
 
 import asyncio
+import contextlib
 import gzip
 import json
 import sqlite3
 
 import httpx
 import pytest
+import uvicorn
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 
 from store.client import encode_otlp
-from store.hub.server import Hub, HubSettings
+from store.hub import bodies, connections
+from store.hub.server import Hub, HubSettings, listen
 from store.schema import IDEMPOTENCY_KEY
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
@@ -222,7 +225,7 @@ async def answered(app, path, *messages):
     coming, sent = list(messages), []
 
     async def receive():
-        return coming.pop(0)
+        return coming.pop(0) if coming else await asyncio.Event().wait()
 
     async def send(message):
         sent.append(message)
@@ -241,6 +244,23 @@ async def test_a_request_and_a_wait_end_with_their_connection(app, store, playin
     wait = {"rollout_ids": [playing[0].rollout_id], "timeout": None}
     body = {"type": "http.request", "body": json.dumps(wait).encode()}
     assert await answered(app, "/v1/agl/waits/rollouts", body, gone) == 499  # 503 is for one that is cancelled
+
+
+async def test_what_does_not_come_is_not_waited_for(app, monkeypatch):
+    monkeypatch.setattr(bodies, "_SECONDS", 0.05)
+    monkeypatch.setattr(connections, "_SECONDS", 0.05)
+    assert await answered(app, f"/v1/agl{ENQUEUE}") == 408
+    protocol = connections.BoundedHeadProtocol
+    server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_config=None))
+    with listen("127.0.0.1", 0) as listener:
+        serving = asyncio.create_task(server.serve([listener]))
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        writer.write(b"GET /v1/agl/health HTTP/1.1\r\nHost: localhost\r\nX: ")
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+        server.should_exit = True
+        await serving
 
 
 async def test_all_games_are_read_and_sent_in_pieces(web, store, monkeypatch):

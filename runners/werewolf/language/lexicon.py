@@ -71,10 +71,11 @@ _TICKET = "(?:[把将]?(?:我的|我这个?|这|自己的)?一?票(?:都)?(?:投
 _VOTE = Words(
     verbs=(
         rf"{_TICKET}|投票(?:放逐|投?给|出)?|投(?:给|出|死|掉|向)?|票(?:出|死)?|出|归票?给?|放逐|驱逐|淘汰|推(?:出|掉)?|冲票?|"
-        "挂票?给?|抗推|公投|送走|(?:my )?vote (?:to exile |for |out |against |is |goes to )?|voting (?:for )?|exile "
+        "挂票?给?|抗推|公投|送走|(?:my )?vote (?:to exile |for |out |against |is |goes to )?|voting (?:for )?|"
+        "(?:exile|choose|pick) "
     ),
     after="(?:投票?|票|放逐|推|归)(?:出去|出局|出|掉|走|死|一票)?|出局",
-    nobody="弃权|投?弃权?票|不投票?|不投任何人|谁[都也]不投|放弃(?:投票|这一?票)?|abstain|skip|pass|(?:dont|not) vote",
+    nobody="弃权?|投?弃权?票|不投票?|不投任何人|谁[都也]不投|放弃(?:投票|这一?票)?|abstain|skip|pass|(?:dont|not) vote",
     labels="投票|投给?|放逐|归票|票|vote|voting",
 )
 _SHERIFF = replace(

@@ -5,6 +5,7 @@ import operator
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import cached_property
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import sqlalchemy as sa
@@ -32,6 +33,7 @@ from store.hub.database.statements import Statement, among, contains, greater, s
 from store.hub.database.transitions import CLOSED_ROLLOUT
 
 Item = TypeVar("Item", bound=BaseModel)
+Kept = TypeVar("Kept")
 Key: TypeAlias = tuple[Any, ...]
 Value = TypeVar("Value", str, int)
 Comparison: TypeAlias = tuple[str, str, int]
@@ -467,6 +469,10 @@ _DELETE_WORKERS = _deletion(
 )
 
 
+def _kept(kind: Callable[..., Kept], table: sa.Table, *model: type[BaseModel]) -> cached_property[Kept]:
+    return cached_property(lambda self: kind(self.database, table, *model, tracker=self.tracker))
+
+
 class SqlCollections(LightningCollections):
     """Everything a store keeps, in one database.
 
@@ -478,36 +484,18 @@ class SqlCollections(LightningCollections):
     def __init__(self, database: Database, tracker: MetricsBackend | None = None):
         super().__init__(tracker=tracker)
         self.database = database
-        self.marks = SqlKeyValue[str](database, schema.marks, tracker)
-        self.idempotency_keys = SqlKeyValue[str](database, schema.idempotency_keys, tracker)
 
-    @functools.cached_property
-    def rollouts(self) -> SqlRollouts:
-        return SqlRollouts(self.database, schema.rollouts, Rollout, self.tracker)
-
-    @functools.cached_property
-    def attempts(self) -> SqlCollection[Attempt]:
-        return SqlCollection(self.database, schema.attempts, Attempt, self.tracker)
-
-    @functools.cached_property
-    def spans(self) -> SqlCollection[Span]:
-        return SqlCollection(self.database, schema.spans, Span, self.tracker)
-
-    @functools.cached_property
-    def resources(self) -> SqlCollection[ResourcesUpdate]:
-        return SqlCollection(self.database, schema.resources, ResourcesUpdate, self.tracker)
-
-    @functools.cached_property
-    def workers(self) -> SqlCollection[Worker]:
-        return SqlCollection(self.database, schema.workers, Worker, self.tracker)
-
-    @functools.cached_property
-    def rollout_queue(self) -> SqlQueue:
-        return SqlQueue(self.database, schema.rollout_queue, self.tracker)
-
-    @functools.cached_property
-    def span_sequence_ids(self) -> SqlKeyValue[int]:
-        return SqlKeyValue(self.database, schema.span_sequence_ids, self.tracker)
+    rollouts: cached_property[SqlRollouts] = _kept(SqlRollouts, schema.rollouts, Rollout)
+    attempts: cached_property[SqlCollection[Attempt]] = _kept(SqlCollection[Attempt], schema.attempts, Attempt)
+    spans: cached_property[SqlCollection[Span]] = _kept(SqlCollection[Span], schema.spans, Span)
+    resources: cached_property[SqlCollection[ResourcesUpdate]] = _kept(
+        SqlCollection[ResourcesUpdate], schema.resources, ResourcesUpdate
+    )
+    workers: cached_property[SqlCollection[Worker]] = _kept(SqlCollection[Worker], schema.workers, Worker)
+    rollout_queue: cached_property[SqlQueue] = _kept(SqlQueue, schema.rollout_queue)
+    span_sequence_ids: cached_property[SqlKeyValue[int]] = _kept(SqlKeyValue[int], schema.span_sequence_ids)
+    marks: cached_property[SqlKeyValue[str]] = _kept(SqlKeyValue[str], schema.marks)
+    idempotency_keys: cached_property[SqlKeyValue[str]] = _kept(SqlKeyValue[str], schema.idempotency_keys)
 
     @asynccontextmanager
     async def atomic(

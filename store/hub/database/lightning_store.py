@@ -18,7 +18,7 @@ from agentlightning.store.base import (
     is_finished,
 )
 from agentlightning.store.collection_based import healthcheck_before, tracked
-from agentlightning.types import NamedResources, ResourcesUpdate, RolloutStatus, SortOptions, TaskInput
+from agentlightning.types import FilterOptions, NamedResources, ResourcesUpdate, SortOptions, TaskInput
 
 from store.errors import Conflict
 from store.hub.database.collections import check_page
@@ -243,30 +243,20 @@ class SqlLightningStore(StoreSteps):
         return [found[rollout_id] for rollout_id in rollout_ids if rollout_id in found]
 
     async def all_rollouts(
-        self,
-        *,
-        status_in: Sequence[RolloutStatus] | None,
-        rollout_id_contains: str | None,
-        filter_logic: Literal["and", "or"],
-        sort_by: str | None,
-        sort_order: Literal["asc", "desc"],
-        limit: int,
-        offset: int,
-        **_: Any,
+        self, *, sort_by: str | None, sort_order: Literal["asc", "desc"], limit: int, offset: int, **filters: Any
     ) -> tuple[int, AsyncIterator[list[Rollout]]]:
         """As ``query_rollouts`` of a large page: how many match, and batches, between which other calls are answered.
 
         Rollouts are those that there are at the first batch, as they are when their batch is read.
         """
         check_page(limit, offset)
-        filters: dict[str, Any] = {}
-        if status_in is not None:
-            filters["status"] = {"within": list(status_in)}
-        if rollout_id_contains is not None:
-            filters["rollout_id"] = {"contains": rollout_id_contains}
+        wanted: FilterOptions = {
+            "status": {"within": filters["status_in"]},
+            "rollout_id": {"contains": filters["rollout_id_contains"]},
+            "_aggregate": filters["filter_logic"],
+        }
         sort = SortOptions(name=sort_by, order=sort_order) if sort_by else None
-        rollouts = self.collections.rollouts
-        positions = await rollouts.positions({**filters, "_aggregate": filter_logic} if filters else None, sort)
+        positions = await self.collections.rollouts.positions(wanted, sort)
 
         async def batches() -> AsyncIterator[list[Rollout]]:
             end = len(positions) if limit == -1 else min(offset + limit, len(positions))

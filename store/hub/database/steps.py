@@ -10,12 +10,18 @@ from typing import Any
 from agentlightning import Attempt, AttemptedRollout, Rollout, Span
 from agentlightning.store.base import UNSET, Unset
 from agentlightning.store.utils import rollout_status_from_attempt
-from agentlightning.types import AttemptStatus
 
 from store.errors import Conflict, UnknownId
 from store.hub.database.collections import SqlCollections
 from store.hub.database.database import retried
-from store.hub.database.transitions import CLOSED_ROLLOUT, WAITING_ROLLOUT, follows, may_change, status_after_span
+from store.hub.database.transitions import (
+    CLOSED_ATTEMPT,
+    CLOSED_ROLLOUT,
+    WAITING_ROLLOUT,
+    follows,
+    may_change,
+    status_after_span,
+)
 from store.hub.database.watchdog import WatchedStore
 
 LARGEST_SEQUENCE_ID = 2**53
@@ -46,27 +52,15 @@ class StoreSteps(WatchedStore):
         return None
 
     async def _unlocked_update_attempt_and_rollout(
-        self,
-        collections: SqlCollections,
-        rollout_id: str,
-        attempt_id: str,
-        status: AttemptStatus | Unset = UNSET,
-        worker_id: str | Unset = UNSET,
-        last_heartbeat_time: float | Unset = UNSET,
-        metadata: dict[str, Any] | Unset | None = UNSET,
+        self, collections: SqlCollections, rollout_id: str, attempt_id: str, **given: Any
     ) -> tuple[Attempt, RolloutUpdate | None, bool]:
         rollout = await self._rollout(rollout_id)
         attempt, latest = await self._attempt_and_latest(rollout_id, attempt_id)
-        if not isinstance(status, Unset) and status != attempt.status and not may_change(rollout, attempt, latest):
-            raise _closed(f"attempt {attempt.attempt_id} of rollout {rollout_id}", attempt.status, status)
-        given = {
-            "status": status,
-            "worker_id": worker_id,
-            "last_heartbeat_time": last_heartbeat_time,
-            "metadata": metadata,
-        }
         changes = {name: value for name, value in given.items() if not isinstance(value, Unset)}
-        if status in ("succeeded", "failed", "timeout") and attempt.end_time is None:
+        status = changes.get("status", attempt.status)
+        if status != attempt.status and not may_change(rollout, attempt, latest):
+            raise _closed(f"attempt {attempt.attempt_id} of rollout {rollout_id}", attempt.status, status)
+        if "status" in changes and status in CLOSED_ATTEMPT and attempt.end_time is None:
             changes["end_time"] = time.time()
         attempt = Attempt.model_validate({**attempt.model_dump(), **changes})
         await self._replace_attempt(rollout, attempt)

@@ -10,14 +10,14 @@ from agentlightning.types import AttemptStatus, RolloutStatus
 
 CLOSED_ROLLOUT: frozenset[RolloutStatus] = frozenset({"succeeded", "failed", "cancelled"})
 WAITING_ROLLOUT: frozenset[RolloutStatus] = frozenset({"queuing", "requeuing"})
-_CLOSED_ATTEMPT: frozenset[AttemptStatus] = frozenset({"succeeded", "failed", "timeout"})
+CLOSED_ATTEMPT: frozenset[AttemptStatus] = frozenset({"succeeded", "failed", "timeout"})
 
 
 def may_change(rollout: Rollout, attempt: Attempt, latest: Attempt) -> bool:
     """Whether the attempt's status may still change."""
     if attempt.status == "unresponsive":
         return attempt.attempt_id == latest.attempt_id and rollout.status in WAITING_ROLLOUT
-    return attempt.status not in _CLOSED_ATTEMPT
+    return attempt.status not in CLOSED_ATTEMPT
 
 
 def status_after_span(rollout: Rollout, attempt: Attempt, latest: Attempt) -> AttemptStatus:

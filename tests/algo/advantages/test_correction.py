@@ -56,28 +56,6 @@ def test_token_weights_are_ratios_cut_at_the_threshold():
     assert found.metrics["rollout_corr/rollout_is_mean"] == pytest.approx((2 + 0.5 + 1.5 + 0.25) / 4)
 
 
-def test_weights_outside_two_bounds_are_zero():
-    config = RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold="0.4_2.0")
-    check_correction(config)
-    found = correct_for_older_weights(
-        [LONG, SHORT], [log_probs(LONG, 4.0, 0.5, 1.5), log_probs(SHORT, 0.25)], 5, config
-    )
-    assert [row.tolist() for row in found.importance_weights] == [
-        pytest.approx([0, 0, 0, 0.5, 1.5]), pytest.approx([0, 0, 0])
-    ]  # fmt: skip
-    with pytest.raises(ConfigError, match="lower bound must be <="):
-        check_correction(RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold="3_2"))
-
-
-def test_sequence_weights_are_products():
-    config = RolloutCorrectionConfig(rollout_is="sequence", rollout_is_threshold=10.0)
-    found = correct_for_older_weights(
-        [LONG, SHORT], [log_probs(LONG, 4.0, 0.5, 1.5), log_probs(SHORT, 0.25)], 5, config
-    )
-    assert found.importance_weights[0].tolist() == pytest.approx([0, 3.0, 0, 3.0, 3.0])
-    assert found.importance_weights[1].tolist() == pytest.approx([0, 0, 0.25])
-
-
 def test_a_rejected_token_counts_as_given():
     config = RolloutCorrectionConfig(rollout_is="token", rollout_rs="token_k1", rollout_rs_threshold="0.5_2.0")
     found = correct_for_older_weights([LONG], [log_probs(LONG, 1.0, 1.5, 4.0)], 4, config)
@@ -107,12 +85,6 @@ def test_turns_and_sequences_of_which_nothing_is_left_are_counted():
     assert found.trajectories[0].turn_rewards == (1.5,)
     assert found.trajectories[1] == others[1]
     assert found.left_out == Counter({REJECTED: 1 + 1 + 2})
-
-
-def test_a_whole_sequence_may_be_rejected_for_its_sum():
-    config = RolloutCorrectionConfig(rollout_rs="seq_sum_k1", rollout_rs_threshold="0.5_2.0")
-    found = correct_for_older_weights([LONG, SHORT], [log_probs(LONG, 1.5, 1.5, 1.5), log_probs(SHORT, 1.5)], 5, config)
-    assert found.rows == (1,) and found.left_out == Counter({REJECTED: 2})
 
 
 def test_nothing_given_and_rows_that_do_not_fit():

@@ -359,9 +359,3 @@ def test_a_state_continues_exactly():
     assert restored.state() == baselines.state() != state
     with pytest.raises(KeyError):
         RoleBaselines.from_state({"seer": {"mean": 1.0}}, decay=0.9)
-
-
-@pytest.mark.parametrize("decay", [-0.1, 1.0])
-def test_a_decay_that_forgets_nothing_or_more_than_all_is_refused(decay):
-    with pytest.raises(ValueError, match="at least 0 and below 1"):
-        RoleBaselines(decay)

@@ -125,15 +125,15 @@ async def test_actors_are_told_apart_trained_by_name_and_compared_with_themselve
 async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun_is_gone_on_with(world, tmp_path):
     workload, policy, vllm = world
     first = await workload.evaluate(policy, 0, resumed=False)
-    assert first.metrics["evaluation/attempts/finished"] == 8 and first.score == first.metrics["evaluation/reward"]
-    assert first.metrics["evaluation/failed"] == 0.25  # number 13, twice
+    assert first["evaluation/attempts/finished"] == 8
+    assert first["evaluation/failed"] == 0.25  # number 13, twice
     asked = len(vllm.exchanges)
     again = await workload.evaluate(policy, 0, resumed=True)
-    assert again.metrics == first.metrics and len(vllm.exchanges) == asked
+    assert again == first and len(vllm.exchanges) == asked
     policy.version = 3
     vllm.answer = lambda prompt: "good"
     last = await workload.evaluate(policy, 3, resumed=False)
-    assert last.score == 0.75 and len(vllm.exchanges) == 2 * asked
+    assert last[workload.score] == 0.75 and len(vllm.exchanges) == 2 * asked
     run = tmp_path / "run"
     before, after = read_evaluations(run)
     assert [found.header.step for found in (before, after)] == [0, 3]
@@ -144,7 +144,10 @@ async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun
         {"right": 1.0, "cost": 0.5},
     ]
     assert after.rows[2].failure == "RuntimeError: an unlucky number" and after.rows[0].calls == 3
-    assert gain(before, after).value == last.score - first.score and figures_of(after).reward.value == 0.75
+    assert (
+        gain(before, after).value == last[workload.score] - first[workload.score]
+        and figures_of(after).reward.value == 0.75
+    )
     assert "step 3" in (run / "evaluations.html").read_text()
     told = sorted((run / "transcripts" / "evaluation-0003").iterdir())
     assert len(told) == 2 and "user: plan 12" in told[0].read_text()

@@ -138,18 +138,6 @@ def test_resumed_from_an_earlier_checkpoint_it_drops_who_joined_later_and_finds_
         run.open(LeagueState.model_validate_json(checkpoint))
 
 
-def test_the_probe_of_the_start_is_scored_once_there_is_one(tmp_path):
-    run = Run(tmp_path)
-
-    async def none():
-        return []
-
-    asyncio.run(run.league.prepare(0, 0, none))
-    run.league.know(0, [-1.5])
-    run.league.know(0, [-9.0])
-    assert run.league.state.members[0].log_probs == [-1.5]
-
-
 def test_what_is_told_of_a_step(tmp_path, caplog):
     run = Run(tmp_path)
     run.step(0, 0)
@@ -180,13 +168,3 @@ def test_what_is_told_of_a_step(tmp_path, caplog):
         metrics = run.league.count(lost, version=1, games=50)
     assert metrics["league/fell_below_past"] == 1.0
     assert "policy 0-1 has fallen below past-000000" in caplog.text
-
-
-def test_the_page_of_a_run_reads_the_payoff(tmp_path):
-    from runners.werewolf.web.run_numbers import _payoff
-
-    run = Run(tmp_path)
-    run.step(0, 0)
-    run.config.run_dir.mkdir(exist_ok=True)
-    run.league.count([Match("past-000000", "wolf", 1.0)], version=0, games=1)
-    assert _payoff(run.config.run_dir, [])["cells"][0]["wolf_wins"] == 1

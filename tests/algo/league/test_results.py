@@ -55,12 +55,6 @@ def test_pfsp_by_hand():
     assert state.pfsp_shares([FIRST, SECOND]) == pytest.approx(expected)
 
 
-def test_nobody_is_never_met():
-    state = league()
-    state.count(games(FIRST, "wolf", wins=5000, losses=0), version=0)
-    assert state.pfsp_shares([FIRST, SECOND])[FIRST] == pytest.approx(0.05, abs=1e-3)
-
-
 def test_the_fit_is_of_the_difference_whatever_side_is_easier():
     """The policy wins 3 of 4 games against the one and 1 of 4 against the other, where sides weigh the same."""
     state = league()

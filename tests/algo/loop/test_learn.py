@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from algo.advantages.baseline import RoleBaselines
+from algo.advantages.estimators import TokenAdvantages
 from algo.loop import learn
 from algo.loop.learn import Update, assess, update
 from algo.run.records import write_batch
+from algo.sequences.selection import Selection
 from algo.sequences.targets import TargetRow
 from algo.training.thread import TrainerThread
 from tests.support.settings import werewolf_config
@@ -59,7 +61,8 @@ def run_of(monkeypatch):
     def make(policies, targets=()):
         calls = []
 
-        def update(config, engine, trajectories, advantages, returns, values, version, trains, targets, weight):
+        def update(config, engine, share, version, targets, weight):
+            trajectories, advantages = share.trajectories, share.advantages.per_token
             calls.append(({one.learner for one in trajectories}, len(trajectories), targets))
             return Update(tuple(trajectories), advantages, advantages, Counter(stale=1), {"actor/pg_loss": 0.5})
 
@@ -84,7 +87,7 @@ async def test_each_policy_learns_from_what_it_sampled_and_from_nothing_else(run
     run, calls = run_of(TEAM, rows)
     shares = await learn.compare(run, played(), RoleBaselines(0.9))
     assert [(share.learner, len(share.trajectories)) for share in shares] == [("wolves", 4), ("villagers", 4)]
-    made = await learn.learn(run, shares, ROLLOUTS, "step 1/1", True)
+    made = await learn.learn(run, shares, ROLLOUTS, "step 1/1")
     assert calls == [({"wolves"}, 4, [rows[0]]), ({"villagers"}, 4, [rows[1]])]
     assert made.metrics == {"wolves/actor/pg_loss": 0.5, "villagers/actor/pg_loss": 0.5}
     assert len(made.trained) == 8 and made.left_out == {"stale": 2}
@@ -96,7 +99,7 @@ async def test_each_policy_learns_from_what_it_sampled_and_from_nothing_else(run
 async def test_one_policy_learns_from_all_and_nothing_is_named_after_it(run_of, tmp_path):
     run, calls = run_of({})
     (share,) = await learn.compare(run, played(team=False), RoleBaselines(0.9))
-    made = await learn.learn(run, [share], ROLLOUTS, "step 1/1", True)
+    made = await learn.learn(run, [share], ROLLOUTS, "step 1/1")
     assert calls == [({None}, 8, [])]
     assert made.metrics == {"actor/pg_loss": 0.5}
     write_batch(tmp_path / "batch.jsonl", made.trained, made.advantages, made.log_probs)
@@ -108,8 +111,14 @@ async def test_a_policy_without_anything_to_learn_from_is_left_as_it_is(run_of):
     wolves = [one for one in played() if one.learner == "wolves"]
     shares = await learn.compare(run, wolves, RoleBaselines(0.9))
     assert [len(share.selected.rows) for share in shares] == [4, 0]
-    await learn.learn(run, shares, ROLLOUTS, "step 1/1", True)
+    await learn.learn(run, shares, ROLLOUTS, "step 1/1")
     assert [who for who, *_ in calls] == [{"wolves"}]
+
+
+def share_of(rows):
+    everything = Selection(tuple(range(len(rows))), Counter())
+    advantages = TokenAdvantages([torch.zeros(1)] * len(rows), (True,) * len(rows), None, {})
+    return learn.Share("policy", tuple(rows), None, advantages, everything)
 
 
 @pytest.mark.parametrize("learner", ["wolves", None])
@@ -118,7 +127,7 @@ def test_models_are_asked_as_the_policy_that_sampled_the_sequences(learner):
     config = werewolf_config(reference={"kl": "reward", "penalty": "k1"})
     for call in (
         lambda: assess(config, FakeEngine(), rows),
-        lambda: update(config, FakeEngine(), rows, [], None, None, policy_version=0),
+        lambda: update(config, FakeEngine(), share_of(rows), policy_version=0),
     ):
         with pytest.raises(Selected, match=f"^{learner}$"):
             call()

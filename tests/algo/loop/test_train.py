@@ -122,9 +122,10 @@ class Machine:
             self.state = state.model_dump_json()
 
 
-def updated(config, engine, trajectories, advantages, *_):
+def updated(config, engine, share, *_):
     """A fake of the update: everything is trained on, and nothing happens."""
-    return Update(tuple(trajectories), advantages, [torch.zeros(1)] * len(trajectories), Counter(), {})
+    log_probs = [torch.zeros(1)] * len(share.trajectories)
+    return Update(share.trajectories, share.advantages.per_token, log_probs, Counter(), {})
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Groups through a real hub: those that finish first make a step, and an algorithm that is killed loses none."""
 
 import asyncio
-from collections import Counter
 
 from algo.rollouts.hub_rollouts import Resumption
 from algo.rollouts.in_flight import InFlight
@@ -84,33 +83,6 @@ async def test_a_step_takes_the_groups_that_finish_first_and_counts_the_others_i
             ["0003-deal00", "0003-deal01"],
             ["0004-deal00", "0004-deal01"],
         ]
-
-
-async def test_an_algorithm_that_is_killed_neither_loses_a_group_nor_repeats_one(client):
-    """Killed after every step, with groups finished, under way and waiting; its checkpoint is a step old each time."""
-    play = GatedPlay()
-    async with playing(client, play):
-        state, trained = None, []
-        for step in range(1, STEPS + 1):
-            # This one's work is lost: it is killed before its checkpoint.
-            lost = Algorithm(client, state, 2 * step - 2)
-            first = lost.schedule.begun if state is None else state[3]
-            for group in sorted({group.number for group in lost.schedule.open} | {first, first + 1}):
-                play.gate(group // 2 + 1, group % 2).set()
-            await lost.play()
-            algorithm = Algorithm(client, state or (0, 0, [], 0), 2 * step - 1)
-            play.version = algorithm.version
-            for gate in list(play.gates.values()):
-                gate.set()
-            again = asyncio.create_task(algorithm.play())
-            while not again.done():  # what is played anew may go on at once
-                for gate in list(play.gates.values()):
-                    gate.set()
-                await asyncio.sleep(0.01)  # gates appear as games are taken
-            trained += await again
-            state = algorithm.state
-            assert algorithm.step == step
-    assert Counter(trained) == Counter(f"{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in (0, 1))
 
 
 async def test_what_was_begun_for_older_weights_than_the_schedule_knows_of_is_played_anew(client):

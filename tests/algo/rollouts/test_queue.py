@@ -88,30 +88,21 @@ def test_a_steps_tasks_share_deals_within_groups_only():
     assert tasks == step_tasks(CONFIG, 3)
 
 
-def test_a_side_that_is_not_trained_is_played_by_its_opponent():
-    config = werewolf_config(train_sides=("wolf",), opponent="scripted")
-    task = step_tasks(config, 1)[0]
-    assert [(rule.side, rule.players) for rule in task.seating] == [("wolf", {"policy": 1}), ("good", {"scripted": 1})]
-    assert task.trainable == {"wolf"}
-
-
-def test_two_trained_sides_take_turns_against_an_opponent_deal_by_deal():
-    config = werewolf_config(train_sides=("wolf", "good"), opponent="scripted", groups_per_step=3, rollouts_per_group=2)
+@pytest.mark.parametrize(
+    ("trained", "opponent", "turns"),
+    [
+        (("wolf",), "scripted", [{"wolf"}] * 6),
+        (("wolf", "good"), "scripted", [{"wolf"}, {"good"}] * 3),  # deal by deal
+        (("wolf", "good"), "policy", [{"wolf", "good"}] * 6),
+    ],
+)
+def test_sides_that_do_not_learn_are_played_by_the_opponent(trained, opponent, turns):
+    config = werewolf_config(train_sides=trained, opponent=opponent, groups_per_step=3, rollouts_per_group=2)
     tasks = [*step_tasks(config, 1), *step_tasks(config, 2)]
-    turns = ["wolf", "good", "wolf", "good", "wolf", "good"]
-    assert [task.trainable for task in tasks[::2]] == [task.trainable for task in tasks[1::2]] == [{s} for s in turns]
+    assert [task.trainable for task in tasks[::2]] == [task.trainable for task in tasks[1::2]] == turns
     for task in tasks:
-        (side,) = task.trainable
-        assert {rule.side: set(rule.players) for rule in task.seating} == {
-            side: {"policy"},
-            "good" if side == "wolf" else "wolf": {"scripted"},
-        }
-
-
-def test_two_trained_sides_learn_from_every_game_of_the_policy_against_itself():
-    for task in step_tasks(werewolf_config(groups_per_step=2), 1):
-        assert task.trainable == {"wolf", "good"}
-        assert [set(rule.players) for rule in task.seating] == [{"policy"}, {"policy"}]
+        expected = {side: {"policy" if side in task.trainable else opponent} for side in ("wolf", "good")}
+        assert {rule.side: set(rule.players) for rule in task.seating} == expected
 
 
 def test_seating_rules_come_before_the_sides():
@@ -241,22 +232,6 @@ async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monk
     again = await play_step(client, TwoTurnPlay(), resumed=True)
     assert [game.rollout_id for game in again.finished] == [game.rollout_id for game in step.finished]
     assert (await client.query_rollouts()).total == 10
-
-
-async def test_games_of_later_steps_stay_in_flight_while_one_is_collected(client):
-    play, games = TwoTurnPlay(), RolloutQueue(client, GAME, CONFIG.rollout)
-    play.client = client
-    worker = Worker(client, play, "w", heartbeat_seconds=0.2)
-    working = asyncio.create_task(worker.run())
-    first, second = (step_tasks(CONFIG, step) for step in (1, 2))
-    try:
-        assert await games.enqueue([*first, *second], RESOURCES) == 0
-        for tasks in (second, first):
-            played = await games.collect(tasks, alive, lambda now: None)
-            assert [game.outcome.game_id for game in played.finished] == [task.game_id for task in tasks]
-    finally:
-        worker.hand_back()
-        await working
 
 
 async def test_open_games_are_told_where_the_policy_is_served_now(client):

@@ -28,18 +28,12 @@ def run(per_step, lag, steps, luck, most=None, moves=lambda step: True):
 def test_every_group_is_trained_on_once_and_never_too_old(per_step, lag, steps, seed, more):
     luck = random.Random(seed)
     seen = []
-    for _, version, chosen in run(per_step, lag, steps, luck, None if more is None else per_step + more):
+    most = None if more is None else per_step + more
+    # Some steps change no weights.
+    for _, version, chosen in run(per_step, lag, steps, luck, most, moves=lambda step: luck.random() < 0.7):
         assert len(chosen) == per_step and all(version - begun <= lag for begun in chosen.values())
         seen += chosen
     assert sorted(seen) == list(range(per_step * steps))
-
-
-@given(st.integers(1, 4), st.integers(0, 3), st.integers(1, 10), st.integers(0, 10**6))
-def test_steps_that_change_no_weights_lose_nothing(per_step, lag, steps, seed):
-    luck = random.Random(seed)
-    found = list(run(per_step, lag, steps, luck, moves=lambda step: luck.random() < 0.5))
-    assert all(version - begun <= lag for _, version, chosen in found for begun in chosen.values())
-    assert sorted(number for *_, chosen in found for number in chosen) == list(range(per_step * steps))
 
 
 def test_without_lag_steps_are_as_they_were_begun():
@@ -58,17 +52,6 @@ def test_those_that_finish_first_make_the_step_and_slow_ones_a_later_one():
     # Group 1 would be too old in the step after: it is waited for, though two others have finished.
     assert schedule.choose([3, 4], version=1) is None
     assert schedule.choose([3, 4, 1], version=1) == [1, 3]
-
-
-def test_no_more_are_begun_than_steps_within_the_lag_can_take():
-    schedule = Schedule(2, 2, 7)
-    assert schedule.room == 6
-    schedule.begin(6, version=0)
-    assert schedule.room == 0
-    # Two steps are left for the others, so any two may make this one.
-    assert schedule.choose([5, 3], version=0) == [3, 5]
-    schedule.take([3, 5])
-    assert schedule.room == 1  # the run's last
 
 
 def test_a_later_process_goes_on_with_what_was_in_flight():

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from algo.run import checkpoints
 from algo.run.checkpoints import (
     RunState,
     check_same_run,
     fixed_settings,
     load_state,
-    lock_run,
     newest_checkpoint,
     save_checkpoint,
     superfluous,
-    write_run_file,
 )
 from configs.loading import load_config
 from configs.section import ConfigError
@@ -67,17 +64,6 @@ def test_weights_that_were_written_for_vllm_are_not_gathered_again(config, tmp_p
     assert (save(config, 2) / "huggingface" / "model.safetensors").read_text() == "gathered again"
 
 
-def test_a_checkpoint_tells_what_was_measured(config):
-    steps = [
-        {"games/finished": 8, "evaluation/reward": x, **{f"evaluation/reward/{e}": x for e in ("low", "high")}}
-        for x in (0.25, 0.75)
-    ]
-    state = RunState(run_id="run-1", step=2, summary={"before": {}, "steps": steps})
-    card = (save_checkpoint(config, FakeEngine(), state, Path("nowhere")) / "huggingface" / "README.md").read_text()
-    assert "16 rollouts" in card
-    assert "0.250 (0.250 to 0.250) -> 0.750 (0.750 to 0.750)" in card
-
-
 def test_the_best_are_kept_besides(config):
     config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 1, "keep_best": 2})})
     for step, win_rate in enumerate((0.2, 0.9, None, 0.5, 0.4), start=1):
@@ -102,7 +88,8 @@ def test_a_write_that_is_cut_short_leaves_the_checkpoint_before(config, monkeypa
         elif moment == "rename":
             broken.setattr(Path, "rename", power_failure)
         else:
-            broken.setattr(checkpoints, {"state": "write_whole", "flush": "_flush_to_disk"}[moment], power_failure)
+            name = {"state": "algo.run.checkpoints.write_whole", "flush": "algo.machine.disk.sync"}[moment]
+            broken.setattr(name, power_failure)
         with pytest.raises(KeyboardInterrupt):
             save(config, 2)
     assert load_state(newest_checkpoint(config.run_dir)).step == 1
@@ -137,21 +124,6 @@ def test_a_prompt_may_move_and_may_not_change(tmp_path):
     for other in (settings("third", "shy"), load_config(None)):
         with pytest.raises(ConfigError, match=r"another game\.prompts"):
             check_same_run(before, other, tmp_path)
-
-
-def test_a_run_without_a_checkpoint_is_known_by_its_first_state(config):
-    config.run_dir.mkdir(parents=True)
-    write_run_file(config.run_dir, RunState(run_id="run-2"))
-    assert load_state(config.run_dir).run_id == "run-2"
-
-
-def test_two_processes_cannot_train_one_run(config):
-    config.run_dir.mkdir(parents=True)
-    held = lock_run(config.run_dir)
-    with pytest.raises(ConfigError, match="another process is training"):
-        lock_run(config.run_dir)
-    held.close()
-    lock_run(config.run_dir).close()
 
 
 TEAM = "policies={wolves: {side: wolf}, villagers: {side: good}}"

@@ -7,10 +7,8 @@ import pytest
 
 from algo.machine.processes import Processes
 from algo.run.local import runner_permissions
-from configs.loading import CONFIG_DIR, load_config
-from configs.schema import Config
+from configs.loading import load_config
 from configs.werewolf import WerewolfConfig
-from runners.agents.__main__ import parse_arguments as agent_runner
 from runners.werewolf.__main__ import parse_arguments as game_runner
 
 PLAYERS = (
@@ -77,25 +75,3 @@ def test_the_runner_may_call_the_servers_that_a_configuration_attaches_to():
     ]
     behind = [*servers[:2], "serving.public_urls=[http://9.9.9.9:80]"]
     assert runner_permissions(load_config(None, behind)) == ["--allow-address", "http://9.9.9.9:80"]
-
-
-def test_the_search_of_an_agents_prompt_says_which_agent(started, tmp_path, monkeypatch, capsys):
-    from algo import find_best_prompt
-
-    (tmp_path / "prompts.txt").write_text("one {q}\ntwo {q}\n")
-    (tmp_path / "tasks.jsonl").write_text("\n".join(map(str, range(20))))
-    given = ["--prompts", f"{tmp_path}/prompts.txt", "--tasks", f"{tmp_path}/tasks.jsonl", "--local"]
-    with pytest.raises(SystemExit):
-        find_best_prompt.parse_arguments(given)
-    assert "with --agent" in capsys.readouterr().err
-    monkeypatch.setattr("sys.argv", ["search", *given, "--agent", "m:a", "--set", f"run.dir={tmp_path}"])
-    assert find_best_prompt.main() == 3
-    _, runner, again = started.values()
-    playing = agent_runner(runner[3:])
-    child = find_best_prompt.parse_arguments(again[3:])
-    assert (playing.agent, playing.n, child.local) == ("m:a", 8, 0)
-    assert load_config(CONFIG_DIR / "find_best_prompt.yaml", child.overrides, Config).store.url == playing.store
-    # The agents' runner calls no models of others, and knows no --api-key.
-    monkeypatch.setattr("sys.argv", ["search", *given, "--agent", "m:a", "--set", PLAYERS])
-    assert find_best_prompt.main() == 2
-    assert "unknown key 'players'" in capsys.readouterr().err

@@ -9,11 +9,9 @@ import pytest
 import torch
 from rich.console import Console
 
-from algo.machine import progress as progress_module
-from algo.machine.progress import game_progress
-from algo.rollouts.played import PlayedRollouts, Progress
+from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
-from algo.run.metrics import Stopwatch, time_metrics, trajectory_metrics
+from algo.run.metrics import time_metrics, trajectory_metrics
 from algo.run.records import write_batch
 from algo.run.summary import RunSummary, log_step, show_summary
 from algo.werewolf.metrics import game_metrics
@@ -71,13 +69,6 @@ def test_segments_and_judgements_of_a_step():
     assert (metrics["judge/asked"], metrics["judge/judged_share"]) == (4, 0.25)
 
 
-def test_without_model_turns_or_a_judge_there_is_nothing_to_say_of_them():
-    (seat,) = make_result().seats
-    idle = make_result().model_copy(update={"seats": (seat.model_copy(update={"turns": 0, "invalid_turns": 0}),)})
-    metrics = game_metrics(played(idle))
-    assert not {"turns/segments_per_seat", "judge/asked", "judge/judged_share"} & set(metrics)
-
-
 def test_a_batch_is_written_with_its_turn_rewards_and_dimensions(tmp_path):
     one = trajectory(1, "wolf", "wolf", 1.0, {"outcome": 1.0})
     write_batch(tmp_path / "batch.jsonl", (one,), [torch.zeros(3)], [torch.zeros(3)])
@@ -95,26 +86,6 @@ def test_the_time_that_neither_vllm_nor_verl_had():
     evaluated = time_metrics(seconds | {"seconds/step": 150.0, "seconds/evaluate": 50.0}, calls, trainer=18.0)
     assert evaluated["time/share_outside_vllm_and_verl"] == pytest.approx(0.27)
     assert time_metrics(seconds, [(0.0, 500.0)], trainer=18.0)["seconds/play_in_vllm"] == 60.0
-
-
-def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
-    def step(games):
-        names = ("games/failed", "turns/played", "turns/stored", "turns/in_batch", "tokens/trained_sequences")
-        others = ("tokens/trained", "tokens/sampled_and_trained", "turns/valid_share", "turns/of_policy")
-        return {"games/finished": games, **dict.fromkeys((*names, *others), 1.0)}
-
-    stopwatch = Stopwatch()
-    stopwatch.seconds["play"] = 3.0
-    first = RunSummary(tmp_path)
-    first.add_step(step(4.0), Counter({"stale": 2}))
-    state = json.loads(json.dumps(first.state(stopwatch)))
-    second = RunSummary(tmp_path, state)
-    second.add_step(step(6.0), Counter({"stale": 1}))
-    later = Stopwatch()
-    later.seconds["play"] = 2.0
-    summary = second.as_dict(later, 2)
-    assert (summary["steps"], summary["games"]["finished"]) == (2, 10)
-    assert summary["turns"]["left_out"] == {"stale": 3} and summary["seconds_by_stage"] == {"play": 5.0}
 
 
 def game_of(result, *seats):
@@ -141,68 +112,6 @@ def test_games_and_wins_of_the_policy_by_side():
     assert not [name for name in itself if name.startswith("policy/")]
 
 
-def summary_of(tmp_path, before, *after):
-    names = ("games/finished", "games/failed", "turns/played", "turns/stored", "turns/in_batch", "tokens/trained")
-    others = ("tokens/trained_sequences", "tokens/sampled_and_trained", "turns/valid_share", "turns/of_policy")
-    summary = RunSummary(tmp_path / "run")
-    summary.before = before
-    for metrics in after:
-        summary.add_step(dict.fromkeys((*names, *others), 1.0) | metrics, Counter())
-    return summary.as_dict(Stopwatch(), len(after))
-
-
-def shown(summary, width=200):
-    screen = io.StringIO()
-    show_summary(summary, Console(file=screen, width=width))
-    return screen.getvalue()
-
-
-def test_an_evaluated_runs_summary_tells_its_win_rates_and_where_they_are_shown(tmp_path):
-    def rate(side, value):
-        name = f"evaluation/win_rate/{side}/vs/scripted"
-        return {name: value, f"{name}/low": value - 0.05, f"{name}/high": value + 0.05}
-
-    before = rate("wolf", 0.4) | rate("good", 0.2) | {"evaluation/win_rate/role/wolf/vs/scripted": 0.9}
-    text = shown(summary_of(tmp_path, before, rate("good", 0.3), rate("good", 0.7), {}))
-    assert "win rate, good against scripted" in text and "20% (15% to 25%) -> 70% (65% to 75%)" in text
-    assert "40% (35% to 45%) -> -" in text  # no games of that side at the end
-    assert "30%" not in text and "90%" not in text
-    assert str(tmp_path / "run" / "evaluations.html") in text
-
-
-def test_an_evaluated_agents_summary_tells_its_mean_reward(tmp_path):
-    def reward(value):
-        return {"evaluation/reward": value, "evaluation/reward/low": value - 0.1, "evaluation/reward/high": value + 0.1}
-
-    text = shown(summary_of(tmp_path, reward(0.25), reward(0.9), reward(0.5)))
-    assert "mean reward, held-out tasks" in text and "0.250 (0.150 to 0.350) -> 0.500 (0.400 to 0.600)" in text
-
-
-def test_a_summary_tells_rewards_of_trained_sides_only_and_of_very_many_steps_some(tmp_path):
-    text = shown(summary_of(tmp_path, {}, {"reward/good": -0.25}, {"reward/good": 0.5}))
-    assert "mean reward, good" in text and "-0.250 -> +0.500" in text and "steps" not in text.split("reward, good")[1]
-    assert "mean reward, wolf" not in text
-    many = shown(summary_of(tmp_path, {}, *({"reward/wolf": step / 100} for step in range(24))))
-    assert "+0.000 -> +0.030" in many and "-> +0.230 (steps 1, 4, 8, 11, 14, 17, 21, 24)" in " ".join(many.split())
-    assert many.count("->") == 7
-
-
-def test_a_summary_tells_how_far_the_log_probs_of_server_and_trainer_are_apart(tmp_path):
-    steps = [{f"logprobs/rollout_difference_{name}": value for name, value in found.items()}
-             for found in ({"mean": 1e-6, "max": 4e-5}, {"mean": 3e-6, "max": 2e-5})]  # fmt: skip
-    assert "2.0e-06 nats apart on average, 4.0e-05 at most" in shown(summary_of(tmp_path, {}, steps[0], {}, steps[1]))
-    of_two = [{f"{policy}/{name}": value for name, value in steps[0].items()} for policy in ("wolves", "villagers")]
-    told = shown(summary_of(tmp_path, {}, of_two[0] | of_two[1], of_two[1]))
-    assert "wolves: 1.0e-06 nats apart" in told and "villagers: 1.0e-06 nats apart" in told
-    assert "apart" not in shown(summary_of(tmp_path, {}, {}))
-
-
-def test_a_narrow_terminal_shows_whole_paths(tmp_path):
-    run = tmp_path / ("name-" * 30)
-    lines = shown(summary_of(run, {}, {}), width=60).splitlines()
-    assert str(run / "run" / "metrics.jsonl") in "".join(line.split("│")[2].strip() for line in lines if "│" in line)
-
-
 def test_the_line_of_a_step_names_the_commonest_failure_and_no_share_of_nothing(caplog):
     metrics = {"games/finished": 96, "tokens/trained": 0, "policy_version": 0}
     with caplog.at_level("INFO"):
@@ -210,10 +119,38 @@ def test_the_line_of_a_step_names_the_commonest_failure_and_no_share_of_nothing(
     assert "96 rollouts, failed 92 of 96: KeyError: 'quetsion' and 2 others, - valid replies, 0 tokens" in caplog.text
 
 
-def test_a_terminal_shows_games_and_steps(monkeypatch):
+def step_of(**metrics):
+    names = ("games/finished", "games/failed", "turns/played", "turns/stored", "turns/in_batch", "tokens/trained")
+    others = ("tokens/trained_sequences", "tokens/sampled_and_trained", "turns/valid_share", "turns/of_policy")
+    return dict.fromkeys((*names, *others), 1.0) | metrics
+
+
+def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
+    first = RunSummary(tmp_path)
+    first.stopwatch.seconds["play"] += 3.0
+    first.add_step(step_of(**{"games/finished": 4.0}), Counter({"stale": 2}))
+    second = RunSummary(tmp_path, json.loads(json.dumps(first.state())))
+    second.add_step(step_of(**{"games/finished": 6.0}), Counter({"stale": 1}))
+    second.stopwatch.seconds["play"] += 2.0
+    summary = second.as_dict(2)
+    assert (summary["steps"], summary["games"]["finished"]) == (2, 10)
+    assert summary["turns"]["left_out"] == {"stale": 3} and summary["seconds_by_stage"] == {"play": 5.0}
+
+
+def test_a_summary_tells_rewards_evaluations_and_how_far_log_probs_are_apart(tmp_path):
+    def rate(name, value):
+        return {f"evaluation/{name}{end}": value + add for end, add in (("", 0), ("/low", -0.05), ("/high", 0.05))}
+
+    apart = [{f"wolves/logprobs/rollout_difference_{name}": x * 1e-6 for name in ("mean", "max")} for x in (1, 3)]
+    summary = RunSummary(tmp_path / "run")
+    summary.before = rate("win_rate/wolf/vs/scripted", 0.4) | rate("win_rate/good/vs/scripted", 0.2)
+    summary.add_step(step_of(**{"reward/good": -0.25, **apart[0]}, **rate("win_rate/good/vs/scripted", 0.3)), Counter())
+    summary.add_step(step_of(**{"reward/good": 0.5, **apart[1]}, **rate("win_rate/good/vs/scripted", 0.7)), Counter())
     screen = io.StringIO()
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr(progress_module, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
-    with game_progress("step 3/9: games", 4, (2, 9)) as on_progress:
-        on_progress(Progress(finished=1, failed=0, playing=3, waiting=0))
-    assert "2/9" in screen.getvalue() and "1/4" in screen.getvalue()
+    show_summary(summary.as_dict(2), Console(file=screen, width=300))
+    text = " ".join(screen.getvalue().replace("│", " ").split())
+    assert "20% (15% to 25%) -> 70% (65% to 75%)" in text
+    assert "40% (35% to 45%) -> -" in text and "30%" not in text  # no games of that side at the end
+    assert "-0.250 (step 1) -> +0.500 (step 2)" in text and "mean reward, wolf" not in text
+    assert "wolves: 2.0e-06 nats apart on average, 3.0e-06 at most" in text
+    assert str(tmp_path / "run" / "evaluations.html") in "".join(text.split())

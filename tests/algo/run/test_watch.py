@@ -1,13 +1,12 @@
 """What is watched in a run's numbers: bounds that are left for several steps, warnings, and ends."""
 
 import logging
+from contextlib import nullcontext
 
 import pytest
 
-from algo.run.watch import Collapsed, out_of_bounds, watch
+from algo.run.watch import Collapsed, watch
 from algo.werewolf.metrics import variety_metrics
-from configs.loading import load_config
-from configs.section import ConfigError
 from configs.sections.watch import BoundConfig
 from tests.support.fakes import make_result, make_turn
 
@@ -17,33 +16,25 @@ def steps(*values):
     return [{} if value is None else {"share": value} for value in values]
 
 
-def test_a_number_is_unsound_once_it_left_its_bounds_for_as_many_steps_as_they_say():
-    bound = {"share": BoundConfig(below=0.5, above=0.9, steps=2)}
-    assert out_of_bounds(steps(0.4), bound) == {}
-    assert out_of_bounds(steps(0.4, 0.6), bound) == {} == out_of_bounds(steps(0.4, 0.5), bound)
-    assert out_of_bounds(steps(0.6, 0.4, 0.95), bound) == {"share": [0.4, 0.95]}
-    # Steps that have not the number are passed over; the last one must have it.
-    assert out_of_bounds(steps(0.4, None, 0.3), bound) == {"share": [0.4, 0.3]}
-    assert out_of_bounds(steps(0.4, 0.3, None), bound) == {} == out_of_bounds([], bound)
-
-
-def test_it_is_said_in_the_log_or_ends_the_run(caplog):
-    watched = {"share": BoundConfig(below=0.5, steps=1)}
+@pytest.mark.parametrize(
+    ("values", "collapsed"),
+    [
+        ((0.4,), False),
+        ((0.4, 0.6), False),
+        ((0.4, 0.5), False),
+        ((0.6, 0.4, 0.95), True),
+        # Steps that have not the number are passed over; the last one must have it.
+        ((0.4, None, 0.3), True),
+        ((0.4, 0.3, None), False),
+    ],
+)
+def test_a_number_is_unsound_once_it_left_its_bounds_for_as_many_steps_as_they_say(caplog, values, collapsed):
+    bound = BoundConfig(below=0.5, above=0.9, steps=2)
     with caplog.at_level(logging.WARNING):
-        watch(steps(0.7), watched)
-        assert not caplog.records
-        watch(steps(0.25), watched)
-    (record,) = caplog.records
-    assert "watch.share: 0.25 in the last 1 steps, below 0.5" in record.getMessage()
-    with pytest.raises(Collapsed, match="share: 0"):
-        watch(steps(0.25), {"share": watched["share"].model_copy(update={"stop": True})})
-
-
-def test_bounds_are_set_by_the_numbers_name():
-    config = load_config(None, ["watch={sampling/entropy/good: {below: 0.01, steps: 5, stop: true}}"])
-    assert config.watch == {"sampling/entropy/good": BoundConfig(below=0.01, steps=5, stop=True)}
-    with pytest.raises(ConfigError, match="set below, above, or both"):
-        load_config(None, ["watch={turns/valid_share: {steps: 5}}"])
+        watch(steps(*values), {"share": bound})
+    assert len(caplog.records) == collapsed
+    with pytest.raises(Collapsed, match="share") if collapsed else nullcontext():
+        watch(steps(*values), {"share": bound.model_copy(update={"stop": True})})
 
 
 def test_how_replies_vary_over_games():

@@ -61,13 +61,6 @@ def test_a_sequence_is_split_before_its_first_sampled_token():
     assert batch["temperature"] == 0.5
 
 
-def test_recomputed_log_probs_replace_those_of_the_rollout():
-    batch = build_batch([trajectory([0, 1, 1])], temperature=1.0, old_log_probs=[torch.tensor([9.0, -1.0, -2.0])])
-    assert rows(batch, "old_log_probs") == [[-1, -2]]
-    assert rows(batch, "rollout_log_probs") == [pytest.approx([-0.2, -0.3])]
-    assert "advantages" not in batch
-
-
 def test_every_column_lies_over_the_response_and_is_cleared_at_given_tokens():
     names = ["advantages", "old_log_probs", "reference_log_probs", "importance_weights", "values", "returns"]
     given = {name: [[9, 10 * number, 9, 10 * number + 1]] for number, name in enumerate(names, start=1)}
@@ -80,13 +73,6 @@ def test_every_column_lies_over_the_response_and_is_cleared_at_given_tokens():
 def test_rows_that_do_not_match_are_refused():
     with pytest.raises(ValueError, match=r"g, seat 03, segment 0: advantages of shape \(2,\) for 3 tokens"):
         build_batch([trajectory([0, 1, 1], seat=3)], [[1.0, 1.0]], temperature=1.0)
-    with pytest.raises(ValueError, match="2 rows of old_log_probs for 1 traj"):
-        build_batch([trajectory([0, 1])], temperature=1.0, old_log_probs=[[0, 0], [0, 0]])
-    for weights, message in (([0.0, 1.0], r"shape \(2,\) for 3 tokens"), ([0.5, 1.0, 1.0], "begin with 0.5")):
-        with pytest.raises(ValueError, match=f"seat 03, segment 0: imitation_weights .*{message}"):
-            build_batch([trajectory([0, 1, 1], seat=3)], temperature=1.0, imitation_weights=[weights])
-    with pytest.raises(ValueError, match="at least one"):
-        build_batch([], temperature=1.0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 8, 33])
@@ -151,15 +137,6 @@ def test_short_rows_share_a_forward_pass_and_a_long_one_has_its_own():
         batch, mini_batch_size=8, micro_batch_size=1, ranks=1, seed=None, max_tokens=12, packed=True
     )
     assert whole.rows == (0, *[None] * 5, 1, 2, 3, 4, 5, 6)
-
-
-def test_the_order_follows_from_the_seed():
-    batch = build_batch(uneven(20), temperature=1.0)
-
-    def order(seed):
-        return [each.rows for each in mini_batches(batch, mini_batch_size=8, micro_batch_size=2, ranks=1, seed=seed)]
-
-    assert order(1) == order(1) != order(2)
 
 
 def test_rows_of_similar_length_can_share_a_mini_batch_which_spares_padding_and_loses_none():
@@ -270,19 +247,3 @@ def test_targets_add_their_cross_entropy_whatever_the_arrangement(mode):
         assert found_loss == pytest.approx(loss + weight * (of_targets * theta).sum().item(), rel=1e-4)
         assert torch.allclose(found, of_policy + weight * of_targets, rtol=1e-4, atol=1e-6)
         assert torch.allclose(gradient(ranks, micro, targets, 0.0)[1], of_policy, rtol=1e-4, atol=1e-6)
-
-
-def test_the_default_loss_weighs_sequences_alike_and_counts_sampled_tokens_only():
-    trajectories = [trajectory([0, 1, 0, 1, 1]), trajectory([0, 0, 1], first_token=9)]
-    batch = build_batch(trajectories, [[5, 1, 5, 1, 1], [5, 5, 2]], temperature=1.0)
-    theta = torch.zeros(VOCABULARY)
-    batch["old_log_probs"] = torch.nested.as_nested_tensor(
-        [torch.zeros(4), torch.zeros(1)], layout=torch.jagged
-    )  # Ratio 1, where the gradient of -A * ratio is -A.
-    (whole,) = mini_batches(batch, mini_batch_size=8, micro_batch_size=4, ranks=1, seed=None)
-    loss, gradient = verl_gradient(whole, 1, theta, partial(ppo_loss, config=actor_config(TrainingConfig())))
-    expected = torch.zeros(VOCABULARY)
-    expected[[3, 5, 6]] = -1 / 3 / 2
-    expected[11] = -2 / 2
-    assert loss == pytest.approx((-1 - 2) / 2)
-    assert torch.allclose(gradient, expected, atol=1e-6)

@@ -42,11 +42,6 @@ def test_all_that_tells_something_stays():
         select(SEATS, informative=[True])
 
 
-def test_what_belongs_to_the_rows():
-    found = select(SEATS, informative=[row in (2, 5) for row in range(12)])
-    assert found.of(list("abcdefghijkl")) == ["c", "f"] and found.of(None) is None
-
-
 def test_roles_that_are_not_trained_are_left_out_first():
     trajectories = [
         trajectory("a", seat, role=role, turns=seat) for seat, role in enumerate(["seer", "witch", "wolf"], 1)

@@ -12,7 +12,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from algo.run.plan import further_servers
-from algo.serving.launch import policy_launches, pool_servers, vllm_command
+from algo.serving.launch import policy_launches, vllm_command
 from algo.serving.policies import PolicyServers
 from algo.serving.servers import Servers, ServingError
 from tests.support.algo.fake_vllm import SERVE, FakeVllm, serving_config
@@ -52,20 +52,14 @@ def test_vllm_is_started_for_adapters_of_that_rank(configure, tmp_path):
     assert command[command.index("--lora-modules") + 1 :] == [f"earlier={past}"]
 
 
-@pytest.mark.parametrize("lag", [0, 2])
-def test_vllm_has_room_for_the_members_of_a_pool(configure, lag):
-    settings = configure().model_dump() | {"league": {"every_steps": 1, "size": 5}, "rollout": {"max_policy_lag": lag}}
-    config = type(configure()).model_validate(settings | {"game": {"opponent": "past"}})
-    assert dict(pairwise(vllm_command(config)))["--max-loras"] == "6"
-    assert pool_servers(config) == []
-
-
 TEAM = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
 
 
-@pytest.mark.parametrize(("lag", "pool", "room"), [(0, None, "2"), (2, None, "2"), (1, 5, "12")])
-def test_vllm_has_room_for_every_policy_that_learns(configure, lag, pool, room):
-    settings = configure().model_dump() | {"policies": TEAM, "rollout": {"max_policy_lag": lag}}
+@pytest.mark.parametrize(
+    ("policies", "pool", "room"), [({}, None, "1"), ({}, 5, "6"), (TEAM, None, "2"), (TEAM, 5, "12")]
+)
+def test_vllm_has_room_for_every_policy_that_learns_and_its_past_selves(configure, policies, pool, room):
+    settings = configure().model_dump() | {"policies": policies}
     if pool is not None:
         settings |= {"league": {"every_steps": 1, "size": pool}, "game": {"opponent": "past"}}
     config = type(configure()).model_validate(settings)

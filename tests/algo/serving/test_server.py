@@ -18,7 +18,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from algo.serving import launch as vllm_launch
-from algo.serving.launch import vllm_command, vllm_environment
 from algo.serving.server import VllmServer
 from algo.serving.servers import Servers, ServingDied, ServingError
 from algo.serving.weight_files import check_same_tensors
@@ -166,31 +165,7 @@ def test_a_tied_model_may_be_saved_with_or_without_its_head(tmp_path):
     check_same_tensors(folders[0], folders[1])
 
 
-async def test_score_gives_one_logprob_for_each_token_but_the_first(fake):
-    async with await Servers.open(fake.config) as serving:
-        assert await serving.score([7, 8, 9]) == [-8.0, -9.0]
-        with pytest.raises(ValueError, match="at least two"):
-            await serving.score([7])
-
-
 # Starting and stopping
-
-
-def test_the_command_for_each_device(configure):
-    config = configure(kv_cache_gb=0.5)
-    command = vllm_command(config)
-    assert "--enforce-eager" in command and "--gpu-memory-utilization" not in command
-    assert command[command.index("--kv-cache-memory-bytes") + 1] == str(2**29)
-    assert command[command.index("--max-model-len") + 1] == "2048"
-    assert vllm_environment(config)["VLLM_SERVER_DEV_MODE"] == "1"
-    cuda = config.model_copy(update={"training": config.training.model_copy(update={"device": "cuda"})})
-    command = vllm_command(cuda)
-    assert "--gpu-memory-utilization" in command and "--kv-cache-memory-bytes" not in command
-    assert "--enforce-eager" not in command and "--kv-offloading-size" not in command
-    offloading = cuda.model_copy(update={"serving": cuda.serving.model_copy(update={"kv_offload_gb": 100.0})})
-    command = vllm_command(offloading)
-    assert command[command.index("--kv-offloading-size") + 1] == "100.0"
-    assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in vllm_environment(cuda)
 
 
 async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeypatch):
@@ -269,18 +244,6 @@ async def test_stop_ends_every_process_and_may_be_called_again(configure, starte
     assert is_gone(server) and is_gone(engine)
     with pytest.raises(ServingDied):
         await vllm.check_health()
-
-
-async def test_a_killed_server_is_noticed_and_takes_its_engine_along(configure, started_instead, tmp_path):
-    config = configure(max_restarts=0)
-    pids = str(tmp_path / "pids")
-    started_instead(STUBBORN_SERVER.format(pids=pids, port=config.serving.port))
-    async with await Servers.open(config) as serving:
-        server, engine = map(int, Path(pids).read_text().split())
-        os.kill(server, signal.SIGKILL)
-        assert is_gone(server) and is_gone(engine)
-        with pytest.raises(ServingDied, match=r"code 137.*vllm\.log"):
-            await until(serving.check_alive)
 
 
 # The real vLLM

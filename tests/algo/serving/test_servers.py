@@ -197,29 +197,6 @@ async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newes
         assert second.bodies["/update_weight_version"] == {"new_version": "8"}
 
 
-async def test_an_attached_server_that_comes_back_unusable_stays_out(attached, tiny_model):
-    (_, second), config = attached
-    async with await Servers.open(config) as serving:
-        await serving.push_weights(tiny_model, 7)
-        second.health = 503
-        await seen(lambda: len(serving.servers) == 1)
-        second.health, second.models = 200, [{"id": "another"}]
-        second.calls.clear()
-        await asyncio.sleep(0.2)  # time for what must not happen
-        assert len(serving.servers) == 1 and second.calls == []
-
-
-async def test_the_last_attached_server_is_missed(attached, tiny_model):
-    (first, second), config = attached
-    async with await Servers.open(config) as serving:
-        await serving.push_weights(tiny_model, 7)
-        first.health = 503
-        await seen(lambda: len(serving.servers) == 1)
-        second.die_on = "/collective_rpc"
-        with pytest.raises(ServingDied, match="no longer answers"):
-            await serving.push_weights(tiny_model, 8)
-
-
 async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(attached, tiny_model):
     (first, second), config = attached
     second.reload_answer, second.reload_status = {"error": "no such tensor"}, 500

@@ -3,13 +3,11 @@
 import os
 import shutil
 import signal
-import socket
 from itertools import chain
 
 import pytest
 
 from algo.serving.policies import PolicyServers
-from algo.serving.preconditions import ServingError
 from tests.support.algo.fake_vllm import serving_config
 from tests.support.waiting import until
 
@@ -58,12 +56,3 @@ async def test_each_policy_has_its_servers_and_is_given_its_weights(config, fake
     assert all(ended(fakes, port) for port in chain(*at.values()))
     logs = {log.name for log in config.run_dir.glob("*.log")}
     assert logs == {"vllm-wolves.log", "vllm-wolves-2.log", "vllm-villagers.log", "vllm-villagers-2.log"}
-
-
-async def test_where_one_policy_cannot_be_served_nothing_is_left_running(config, fakes, tmp_path):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", config.serving.port + 3))
-        taken.listen()
-        with pytest.raises(ServingError, match=f"{config.serving.port + 3}"):
-            await PolicyServers.open(config)
-    assert all(ended(fakes, int(file.stem)) for file in tmp_path.glob("*.pid"))

@@ -4,9 +4,6 @@ import os
 import subprocess
 import sys
 
-from verl.plugin.platform import get_platform, set_platform
-from verl.plugin.platform.platform_cuda import PlatformCUDA
-
 from algo.training import cpu_platform as platform_cpu
 
 
@@ -36,17 +33,3 @@ assert torch.ones(1).to(get_device_id()).device.type == "cpu"
         timeout=200,
     )
     assert output.stdout.split() == ["ChunkedLanguageModelEngine", "gloo"], output.stderr
-
-
-def test_a_process_that_settled_on_an_accelerator_can_be_turned_to_cpu(monkeypatch):
-    # Set first, so that what select() sets is undone after the test.
-    for name in platform_cpu.WORKER_ENV:
-        monkeypatch.setenv(name, "")
-    before = get_platform()
-    set_platform(PlatformCUDA())
-    try:
-        platform_cpu.select()
-        assert get_platform().device_name == "cpu"
-        assert {name: os.environ[name] for name in platform_cpu.WORKER_ENV} == platform_cpu.WORKER_ENV
-    finally:
-        set_platform(before)

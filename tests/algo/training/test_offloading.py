@@ -2,13 +2,11 @@
 
 from types import SimpleNamespace
 
-import pytest
 import torch
 from verl.utils import tensordict_utils
 
 from algo.sequences.batch import build_batch
 from algo.training.engine import Engine
-from algo.training.worker import TrainingRank
 from configs.loading import load_config
 from tests.support.small_models import TEMPERATURE, make_trajectories
 
@@ -33,15 +31,3 @@ def test_an_update_moves_weights_twice_however_many_steps_it_makes():
     advantages = [torch.ones(len(row.token_ids)) for row in trajectories]
     engine.update(build_batch(trajectories, advantages, temperature=TEMPERATURE))
     assert calls == [("policy", "device"), *[True] * 6, ("policy", "cpu")]
-
-
-@pytest.mark.parametrize(("weights", "optimizer"), [(False, False), (True, False), (False, True), (True, True)])
-def test_only_what_is_offloaded_moves(weights, optimizer):
-    calls = []
-    worker = SimpleNamespace(
-        engine=SimpleNamespace(is_param_offload_enabled=weights, is_optimizer_offload_enabled=optimizer),
-        to=lambda device, **what: calls.append((device, what)),
-    )
-    TrainingRank.move(SimpleNamespace(_parts={"policy": worker}), "policy", "device")
-    what = {"model": weights, "optimizer": optimizer, "grad": weights}
-    assert calls == ([("device", what)] if weights or optimizer else [])

@@ -9,6 +9,7 @@ tokens in another order (padded rows, micro-batches, ranks) and the backward pas
 """
 
 import random
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,9 +18,10 @@ import pytest
 import torch
 from verl.workers.config import FSDPOptimizerConfig
 
-from algo.advantages.estimators import token_advantages
-from algo.loop.learn import update
+from algo.advantages.estimators import TokenAdvantages, token_advantages
+from algo.loop.learn import Share, update
 from algo.sequences.batch import build_batch
+from algo.sequences.selection import Selection
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory
 from algo.training.engine import Engine
@@ -273,9 +275,10 @@ def test_a_step_of_the_loop_weighs_by_turn_and_by_importance(started):
             "training": started.config.training.model_copy(update={"rollout_correction": correction}),
         }
     )
-    done, found = started.step(
-        lambda engine: update(config, engine, trajectories, rows.advantages, None, None, policy_version=2)
-    )
+    advantages = TokenAdvantages(rows.advantages, (True,) * len(trajectories), None, {})
+    selected = Selection(tuple(range(len(trajectories))), Counter())
+    share = Share("policy", tuple(trajectories), None, advantages, selected)
+    done, found = started.step(lambda engine: update(config, engine, share, policy_version=2))
     assert done.metrics["policy_lag/mean"] == 2 and done.trained == tuple(trajectories)
 
     model, then = started.before(), [torch.tensor(one.logprobs) for one in trajectories]

@@ -125,9 +125,3 @@ def test_target_rows_are_dealt_out_over_the_mini_batches_that_the_others_make():
     plain = build_batch(make_trajectories(6), temperature=1.0)
     assert "targets" not in plain and {one.target_rows for one in mini_batches(
         plain, mini_batch_size=3, micro_batch_size=2, ranks=1, seed=1)} == {0}  # fmt: skip
-
-
-@pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 0.0), (0.0,), (0.0, -1.0)])
-def test_rows_without_a_target_are_refused(weights):
-    with pytest.raises(ValueError, match=r"must count|weights for"):
-        TargetRow((1, 2), weights)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from algo.league.results import Match
 from algo.werewolf.matches import held_out_deals, league_match
-from algo.werewolf.tasks import held_out_deal, step_tasks, training_deal
+from algo.werewolf.tasks import held_out_deal, training_deal
 from tests.support.fakes import make_result
 from tests.support.settings import werewolf_config
 
@@ -19,14 +19,6 @@ def test_no_deal_of_training_is_ever_one_of_evaluation(run_seed, step, group, se
     trained, held_out = training_deal(run_seed, step, group), held_out_deal(seed, number)
     assert (trained % 2, held_out % 2) == (0, 1)
     assert 0 <= trained < 2**31 and 0 <= held_out < 2**31
-
-
-def test_what_is_enqueued_keeps_to_its_kind_of_deals():
-    config = werewolf_config(groups_per_step=50)
-    trained = {task.seed for step in range(20) for task in step_tasks(config, step)}
-    evaluated = set(held_out_deals(300, 1))
-    assert len(trained) == 1000 and len(evaluated) == 300
-    assert {seed % 2 for seed in trained} == {0} and {seed % 2 for seed in evaluated} == {1}
 
 
 def test_deals_are_different_and_follow_from_the_seed(monkeypatch):

@@ -1,11 +1,9 @@
 """What a seat earns, worked out by hand: outcome by side, facts and judgements, averaged or summed."""
 
-import math
-
 import pytest
 
 from algo.werewolf.rewards import FACT_DIMENSIONS, JUDGE_DIMENSIONS, seat_reward, turn_dimensions
-from configs.loading import CONFIG_DIR, load_config
+from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.rewards import OutcomeReward, RewardConfig
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
@@ -80,13 +78,6 @@ def test_neutral_turns_earn_nothing_with_any_weights():
     assert reward(heavy).total == 1.0  # without a model turn: the seat of a scripted player
 
 
-def test_averages_do_not_depend_on_the_length_of_the_game():
-    config = weights(invalid=-0.5, cut=-0.25)
-    short = reward(config, facts(invalid=1.0, cut=1.0), facts())
-    long = reward(config, *[facts(invalid=1.0, cut=1.0), facts()] * 20)
-    assert short.total == pytest.approx(long.total) == pytest.approx(1 - 0.375)
-
-
 def test_a_missing_judgement_is_no_punishment():
     config = weights(judge_score=2.0, low_judgement=-1.0)
     turns = [facts() for _ in range(4)]
@@ -114,23 +105,6 @@ def test_low_and_very_low_judgements():
         load_config(None, ["reward.very_low_judgement_below=0.5"])
 
 
-def test_the_total_is_the_outcome_and_the_turns():
-    config = RewardConfig(judge_score=0.3)
-    turns = [facts(invalid=1.0, reask=1.0), facts(chinese_share=0.3, repetition=0.7), facts(identity_leak=1.0)]
-    for mode in ("averaged", "summed"):
-        found = reward(config.model_copy(update={"turns": mode}), *turns, scores={1: 0.1, 2: 1.0}, outcome=-1.0)
-        assert found.total == pytest.approx(found.outcome + math.fsum(found.turns.values()))
-        assert set(found.turns) == {0, 1, 2}
-
-
-@pytest.mark.parametrize("name", GOOD_FACTS)
-def test_a_vote_and_an_attack_against_the_other_side_are_worth_what_the_configuration_says(name):
-    hit = facts(**{name: 1.0})
-    assert reward(RewardConfig(), hit, facts()).turns == {0: 0, 1: 0}
-    assert reward(RewardConfig(**{name: 0.5}), hit, facts()).turns == {0: 0.25, 1: 0}
-    assert reward(RewardConfig(**{name: 0.5}, turns="summed"), hit, facts()).total == 1.5
-
-
 def test_with_the_default_weights_even_the_worst_form_costs_less_than_losing():
     config = RewardConfig()
     spoken = facts(
@@ -140,18 +114,3 @@ def test_with_the_default_weights_even_the_worst_form_costs_less_than_losing():
     unusable = facts(invalid=1.0, reask=1.0, cut=1.0)
     for worst in (spoken, unusable):
         assert reward(config, *[worst] * 30).total > reward(config, facts(), outcome=-1.0).total
-
-
-def test_the_values_of_the_earlier_system():
-    config = load_config(CONFIG_DIR / "rewards_zh_classic.yaml").reward
-    assert (config.wolf.win, config.wolf.lose, config.good.win, config.good.lose) == (15, -10, 10, -10)
-
-    def turn_worth(measured, score=None):
-        scores = {} if score is None else {0: score}
-        return reward(config, measured, scores=scores).turns[0]
-
-    assert turn_worth(facts(), 0.6) == turn_worth(facts()) == 0
-    assert turn_worth(facts(invalid=1.0)) == -5
-    assert turn_worth(facts(), 0.3) == -5 and turn_worth(facts(), 0.1) == -10
-    assert turn_worth(facts(identity_leak=1.0)) == -10
-    assert load_config(CONFIG_DIR / "rewards_zh_classic.yaml").training == load_config().training

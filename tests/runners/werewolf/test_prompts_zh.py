@@ -160,6 +160,8 @@ def test_every_role_of_every_preset_has_guidance_and_knows_itself(preset):
         assert f"你是3号，身份是{ROLE_NAMES[role]}，属{SIDE_NAMES[role.side]}" in text
         assert rules_prompt(preset) in text and REPLY_FORMAT in text and "{" not in text
         assert guidance(preset, role) in text
+    named = {role for role in set(Role) - {Role.WOLF} if ROLE_NAMES[role] in rules_prompt(preset)}
+    assert named == set(preset.deck) - {Role.WOLF}
 
 
 SYSTEM = "{rules}|{reply_format}|{seat}|{role}|{guidance}"

@@ -1,7 +1,4 @@
-"""Locks that the players without a model play legally, sensibly, from their own view, and in balance.
-
-Here are whole games, and what they say; the questions of each side are in test_good_brains.py and test_wolf_brains.py.
-"""
+"""Locks that the players without a model play legally, by the seed, and say what can be read back."""
 
 import random
 from collections import Counter
@@ -31,11 +28,7 @@ from runners.werewolf.language.replies import parse_reply, render_reply
 from runners.werewolf.language.saying import fit_together
 from store.schema import PLAYERS_WITHOUT_A_MODEL
 from tests.support.game.game_playing import TEST_PRESETS, TINY, TWELVE, brain_steps, play_brains
-from tests.support.werewolf.crafted_questions import (
-    claim,
-    memory,
-    seen,
-)
+from tests.support.werewolf.crafted_questions import claim, memory, seen
 
 BRAINS = (RandomBrain, TimidBrain, ScriptedBrain, ExpertBrain)
 
