@@ -5,8 +5,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rich.console import Group
-from rich.table import Table
+from rich.console import Group, RenderableType
 
 from algo.evaluation.page import wide_console
 from algo.tiny_model import build_tiny_model
@@ -27,54 +26,38 @@ from bench import (
     whole_games,
 )
 
-DEFAULT_SCALE = 0.05
-
-PARTS: Mapping[str, Callable[[Path], Table | Group]] = {
-    "games": lambda model: whole_games.measure(),
-    "language": lambda model: language.measure(),
+PARTS: Mapping[str, Callable[[Path], RenderableType]] = {
+    "games": whole_games.measure,
+    "language": language.measure,
     "tokens": training_tokens.measure,
     "hub": lambda model: Group(small_requests.measure(model), through_hub.measure(model)),
     "fleet": fleet.measure,
     "waiting": waiting_time.measure,
     "prefix": prefix_cache.measure,
     "agents": agent_calls.measure,
-    "prompts": lambda model: prompt_search.measure(),
+    "prompts": prompt_search.measure,
     "step": training_step.measure,
     "lag": training_step.measure_lag,
     "league": league_games.measure,
     "web": web_pages.measure,
 }
-
-_LONG = ("lag", "web")
-"""Which take many minutes."""
+_LONG = ("lag", "web", *postgres.PARTS)
+"""Which take many minutes, or a PostgreSQL."""
 
 
 def main() -> None:
     """Measure the named parts, or all."""
     known = (*PARTS, *postgres.PARTS)
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "parts",
-        nargs="*",
-        metavar="PART",
-        help=f"any of {', '.join(known)} (default: all but {', '.join((*_LONG, *postgres.PARTS))})",
-    )
-    parser.add_argument(
-        "--scale",
-        type=float,
-        default=DEFAULT_SCALE,
-        help=f"size of {', '.join(postgres.PARTS)}, 1 being the whole (%(default)s)",
-    )
+    told = f"any of {', '.join(known)} (default: all but {', '.join(_LONG)})"
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=known, help=told)
+    told = f"size of {', '.join(postgres.PARTS)}, 1 being the whole (%(default)s)"
+    parser.add_argument("--scale", type=float, default=0.05, help=told)
     options = parser.parse_args()
-    unknown = sorted(set(options.parts) - set(known))
-    if unknown:
-        parser.error(f"unknown parts {unknown}; known: {', '.join(known)}")
     console = wide_console()
     with tempfile.TemporaryDirectory() as folder:
-        model = Path(folder) / "model"
-        if not set(options.parts) <= set(postgres.PARTS) or not options.parts:
-            build_tiny_model(model)
-        for name in options.parts or (name for name in PARTS if name not in _LONG):
+        model = build_tiny_model(Path(folder) / "model")
+        for name in options.parts or [name for name in known if name not in _LONG]:
             with console.status(f"measuring {name}"):
                 table = PARTS[name](model) if name in PARTS else postgres.PARTS[name](options.scale)
             console.print(table)

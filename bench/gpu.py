@@ -1,15 +1,14 @@
-"""``python -m bench.gpu``: what a machine with GPUs does, in at most 20 minutes; a Markdown table and JSON.
+"""``python -m bench.gpu``: what a machine with GPUs does, in at most 20 minutes, as a Markdown table.
 
 A random model of 0.6B weights (Qwen3-0.6B's shape) is served and trained on one GPU that both share: parity of
-log-probs, pushes, sleep and wake, adapters, an update, likewise of SmolLM2 where the extra real is installed; and the
-chunked loss beside verl's. What fails is told in its row, and the others go on. On a machine without a GPU it shows the
-plan; ``--on-cpu`` goes through the same with a tiny model, which says nothing of GPUs but that this program works.
+log-probs, pushes, sleep and wake, adapters, an update, likewise of SmolLM2 where the extra real is installed. What
+fails is told in its row, and the others go on. On a machine without a GPU it shows the plan; ``--on-cpu`` goes through
+the same with a tiny model, which says nothing of GPUs but that this program works.
 """
 
 import argparse
 import asyncio
 import importlib.util
-import json
 import sys
 import tempfile
 import time
@@ -21,7 +20,6 @@ from typing import Any
 import aiohttp
 import torch
 from transformers import AutoConfig, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
-from verl.utils.torch_functional import logprobs_from_logits
 
 from algo.loop.agreement import measured
 from algo.plan import H100_GIB
@@ -31,31 +29,12 @@ from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
 from algo.serving.servers import Servers
 from algo.tiny_model import build_tiny_model
-from algo.training.chunked_head import ChunkedHead
 from algo.training.engine import Engine
 from configs.loading import load_config
 from configs.werewolf import WerewolfConfig
 
-WORDS, WIDTH = 151_936, 1024
-
-
-def rates(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
-    """Matrix products and bytes copied a second, the best of a few tries."""
-    size, copied = (8192, 2**30) if device.type == "cuda" else (1024, 2**27)
-    matrix = torch.randn(size, size, device=device, dtype=dtype)
-    block = torch.empty(copied, device=device, dtype=torch.uint8)
-
-    def seconds(call: Callable[[], object]) -> float:
-        tries = []
-        for _ in range(5):
-            started = time.perf_counter()
-            call()
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            tries.append(time.perf_counter() - started)
-        return min(tries)
-
-    return 2 * size**3 / seconds(lambda: matrix @ matrix), 2 * copied / seconds(lambda: block.clone())
+LAYERS = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, num_hidden_layers=28)
+SHAPE = Qwen3Config(vocab_size=151_936, hidden_size=1024, intermediate_size=3072, tie_word_embeddings=False, **LAYERS)
 
 
 def forward_flops(shape: Shape, model: Path, tokens: int, length: int, scored: int) -> float:
@@ -70,49 +49,43 @@ def forward_flops(shape: Shape, model: Path, tokens: int, length: int, scored: i
 
 
 class Bench:
-    """The rows so far: part, what was measured, its figure in text; and all numbers by part, for JSON."""
+    """The rows so far: part, what was measured, its figure."""
 
     def __init__(self, folder: Path, on_cpu: bool) -> None:
         self.folder, self.on_cpu = folder, on_cpu
         self.tokens, self.sequences = (256, 4) if on_cpu else (4096, 8)
-        self.device = torch.device("cpu" if on_cpu else "cuda")
+        self.device, self.dtype = ("cpu", torch.float32) if on_cpu else ("cuda", torch.bfloat16)
         self.rows: list[tuple[str, str, str]] = []
-        self.numbers: dict[str, dict[str, Any]] = {}
         self.model = build_tiny_model(folder / "tiny")
         if not on_cpu:
             self.model = folder / "random"
-            heads = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, num_hidden_layers=28)
-            settings = Qwen3Config(vocab_size=WORDS, hidden_size=WIDTH, intermediate_size=3072, **heads)
-            settings.tie_word_embeddings = False
             torch.manual_seed(0)
-            Qwen3ForCausalLM(settings).to(torch.bfloat16).save_pretrained(self.model)
+            Qwen3ForCausalLM(SHAPE).to(self.dtype).save_pretrained(self.model)
             AutoTokenizer.from_pretrained(folder / "tiny").save_pretrained(self.model)
-        self.flops, self.bandwidth = rates(self.device, torch.float32 if on_cpu else torch.bfloat16)
-        self.add("rates", "matrix products", f"{self.flops / 1e12:.2f} TFLOP/s", flops=self.flops)
-        self.add("rates", "memory", f"{self.bandwidth / 1e9:.0f} GB/s", bandwidth=self.bandwidth)
+        size, copied = (1024, 2**27) if on_cpu else (8192, 2**30)
+        matrix = torch.randn(size, size, device=self.device, dtype=self.dtype)
+        block = torch.empty(copied, device=self.device, dtype=torch.uint8)
+        self.flops = 2 * size**3 / self.seconds(lambda: matrix @ matrix)
+        self.bandwidth = 2 * copied / self.seconds(block.clone)
+        self.add("rates", "matrix products", f"{self.flops / 1e12:.2f} TFLOP/s")
+        self.add("rates", "memory", f"{self.bandwidth / 1e9:.0f} GB/s")
 
-    def config(self, **sections: dict[str, Any]) -> WerewolfConfig:
+    def config(self, *settings: str) -> WerewolfConfig:
         """A run of this model where vLLM and one rank share the GPU."""
-        cuda = {"param_offload": True, "optimizer_offload": True}
-        training = {"device": self.device.type, "micro_batch_size": 1, "mini_batch_size": self.sequences}
-        length = {"max_sequence_tokens": self.tokens}
-        dtype = "float32" if self.on_cpu else "bfloat16"
-        serving = {"kv_cache_gb": 0.25, "port": 8123, "share_gpus": not self.on_cpu}
-        return WerewolfConfig.model_validate(
-            {
-                "run": {"name": "bench", "dir": self.folder},
-                "rollout": {"context_tokens": self.tokens, "reply_tokens": 32},
-                "model": {"path": self.model, "dtype": dtype} | sections.get("model", {}),
-                "training": training | length | ({} if self.on_cpu else cuda) | sections.get("training", {}),
-                "serving": serving | sections.get("serving", {}),
-            }
+        on_gpu = ("training.param_offload=true", "training.optimizer_offload=true", "serving.share_gpus=true")
+        own = (
+            *("run.name=bench", f"run.dir={self.folder}", "serving.port=8123", "serving.kv_cache_gb=0.25"),
+            *(f"rollout.context_tokens={self.tokens}", "rollout.reply_tokens=32"),
+            *(f"model.path={self.model}", f"model.dtype={str(self.dtype).removeprefix('torch.')}"),
+            *(f"training.device={self.device}", f"training.max_sequence_tokens={self.tokens}"),
+            *("training.micro_batch_size=1", f"training.mini_batch_size={self.sequences}"),
+            *(() if self.on_cpu else on_gpu),
         )
+        return load_config(None, [*own, *settings], WerewolfConfig)
 
-    def add(self, part: str, what: str, figure: str, **numbers: Any) -> None:
-        """A row of the table; numbers: the same for JSON."""
+    def add(self, part: str, what: str, figure: str) -> None:
         print(f"{part}: {what}: {figure}", flush=True)
         self.rows.append((part, what, figure))
-        self.numbers.setdefault(part, {})[what] = numbers
 
     async def try_(self, part: str, measure: Callable[[], Awaitable[None]]) -> None:
         """Measure a part; what it raises is its row."""
@@ -120,44 +93,19 @@ class Bench:
             await measure()
         except Exception as error:
             traceback.print_exc()
-            self.add(part, "FAILED", f"{type(error).__name__}: {error}"[:300], error=str(error))
+            self.add(part, "FAILED", f"{type(error).__name__}: {error}"[:300])
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        """Of a call, with what it starts on the GPU; the second of two."""
-        for _ in range(2):
+        """Of a call, with what it starts on the GPU; the best of five."""
+
+        def once() -> float:
             started = time.perf_counter()
             call()
             if not self.on_cpu:
                 torch.cuda.synchronize()
-        return time.perf_counter() - started
+            return time.perf_counter() - started
 
-
-async def loss(bench: Bench) -> None:
-    """Log-probs of 8,192 tokens, forward and backward: the chunked head beside verl's."""
-    tokens, words = (64, 2000) if bench.on_cpu else (8192, WORDS)
-    dtype = torch.float32 if bench.on_cpu else torch.bfloat16
-    linear = torch.nn.Linear(WIDTH, words, bias=False, device=bench.device, dtype=dtype)
-    hidden = torch.randn(1, tokens, WIDTH, device=bench.device, dtype=dtype, requires_grad=True)
-    labels = torch.randint(0, words, (1, tokens), device=bench.device)
-    head, found = ChunkedHead(linear), {}
-
-    def chunked() -> None:
-        head.expect(labels, torch.ones_like(labels, dtype=torch.float32), False)
-        found["chunked"] = head(hidden)[0, :, 0]
-        found["chunked"].sum().backward()
-
-    def verl() -> None:
-        found["verl"] = logprobs_from_logits(linear(hidden)[0].float(), labels[0])
-        found["verl"].sum().backward()
-
-    for name, call in (("chunked", chunked), ("verl", verl)):
-        if not bench.on_cpu:
-            torch.cuda.reset_peak_memory_stats()
-        took = bench.seconds(call)
-        peak = 0.0 if bench.on_cpu else torch.cuda.max_memory_allocated() / GIB
-        bench.add("loss", name, f"{took:.3f} s, {peak:.1f} GiB at most", seconds=took, peak_gib=peak)
-    apart = (found["chunked"] - found["verl"]).abs().max().item()
-    bench.add("loss", "largest difference", f"{apart:.1e} nats", nats=apart)
+        return min(once() for _ in range(5))
 
 
 async def sampled(serving: Servers, bench: Bench, count: int) -> list[Trajectory]:
@@ -193,12 +141,12 @@ def parity(bench: Bench, part: str, engine: Engine, rows: list[Trajectory]) -> N
     ]
     found = measured(torch.cat(apart))
     text = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
-    bench.add(part, "log-probs, vLLM's against the trainer's", f"{text} nats", **found)
+    bench.add(part, "log-probs, vLLM's against the trainer's", f"{text} nats")
 
 
-async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
+async def shared(bench: Bench, part: str, *settings: str) -> None:
     """vLLM and the trainer on one GPU, as a run starts them: parity, sleep and wake, an update, pushes."""
-    config = bench.config(**sections)
+    config = bench.config(*settings)
     plan = make_plan(config)
     plan.check(config)
     config.run_dir.mkdir(parents=True, exist_ok=True)
@@ -212,7 +160,7 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
             started = time.perf_counter()
             await serving.wake()
             woke = time.perf_counter() - started
-            bench.add(part, "sleep, wake", f"{asleep:.2f} s, {woke:.2f} s", sleep=asleep, wake=woke)
+            bench.add(part, "sleep, wake", f"{asleep:.2f} s, {woke:.2f} s")
 
             async def push(version: int) -> None:
                 folder = bench.folder / f"{part}-{version}"
@@ -230,12 +178,10 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
                         ),
                     )
                 took = time.perf_counter() - started
-                size = (2 if config.model.dtype == "bfloat16" else 4) * (plan.shape.adapters or plan.shape.parameters)
+                size = bench.dtype.itemsize * (plan.shape.adapters or plan.shape.parameters)
                 least = size / bench.bandwidth
                 figure = f"{took:.2f} s for {size / GIB:.2f} GiB, {least:.3f} s at the memory's rate"
-                bench.add(
-                    part, f"push {version} by {'folder' if adapters else transfer}", figure, seconds=took, bytes=size
-                )
+                bench.add(part, f"push {version} by {'folder' if adapters else transfer}", figure)
 
             if adapters:
                 await push(1)
@@ -252,10 +198,10 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
             forward = forward_flops(plan.shape, config.model.path, tokens, bench.tokens, scored)
             used = 3 * forward / took / bench.flops
             figure = f"{took:.2f} s, {tokens / took:,.0f} tokens/s, {100 * used:.1f} % of the matrix rate"
-            bench.add(part, "update", figure, seconds=took, tokens=tokens, utilisation=used)
+            bench.add(part, "update", figure)
             peak = metrics.get("perf/max_memory_allocated_gb", 0.0)
             planned = plan.needed("a GPU while updating") / GIB if "a GPU while updating" in plan.memories else 0.0
-            bench.add(part, "peak of the update", f"{peak:.1f} GiB, planned {planned:.1f}", peak=peak, planned=planned)
+            bench.add(part, "peak of the update", f"{peak:.1f} GiB, planned {planned:.1f}")
             await push(2)
             after = await sampled(serving, bench, 2)
             await asyncio.to_thread(parity, bench, f"{part}, after the push", engine, after)
@@ -265,39 +211,39 @@ async def shared(bench: Bench, part: str, **sections: dict[str, Any]) -> None:
 
 async def measure(bench: Bench) -> None:
     """All parts that this machine can do."""
-    await bench.try_("loss", lambda: loss(bench))
-    await bench.try_("folder", lambda: shared(bench, "folder"))
-    await bench.try_("adapters", lambda: shared(bench, "adapters", model={"lora_rank": 16}))
+
+    async def try_(part: str, *settings: str) -> None:
+        await bench.try_(part, lambda: shared(bench, part, *settings))
+
+    await try_("folder")
+    await try_("adapters", "model.lora_rank=16")
     try:
-        pretrained = {"path": build_real_model(bench.folder / "smollm2", tied=not bench.on_cpu)}
-        await bench.try_("SmolLM2", lambda: shared(bench, "SmolLM2", model=pretrained))
+        pretrained = build_real_model(bench.folder / "smollm2", tied=not bench.on_cpu)
+        await try_("SmolLM2", f"model.path={pretrained}")
     except NotInstalled as error:
         bench.add("SmolLM2", "not measured", str(error))
     if bench.on_cpu:
         return
-    await bench.try_("ipc", lambda: shared(bench, "ipc", serving={"weight_transfer": "ipc"}))
+    await try_("ipc", "serving.weight_transfer=ipc")
     if torch.cuda.device_count() > 1:
-        apart = {"weight_transfer": "nccl", "share_gpus": False}
-        await bench.try_("nccl", lambda: shared(bench, "nccl", serving=apart))
+        await try_("nccl", "serving.weight_transfer=nccl", "serving.share_gpus=false")
     if importlib.util.find_spec("flash_attn") is None:
         bench.add("flash-attn", "not installed", "sdpa alone was measured")
     else:
-        flash = {"attn_implementation": "flash_attention_2"}
-        await bench.try_("flash-attn", lambda: shared(bench, "flash-attn", model=flash))
+        await try_("flash-attn", "model.attn_implementation=flash_attention_2")
 
 
 def main() -> int:
-    """Measure, print the table, write ``gpu.md`` and ``gpu.json``; the exit status is 1 where a part failed."""
+    """Measure, print the table, write ``gpu.md``; the exit status is 1 where a part failed."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder of the results (default: runs/gpu)")
+    parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder of gpu.md (default: runs/gpu)")
     parser.add_argument("--on-cpu", action="store_true", help="go through it with a tiny model, without a GPU")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if not (torch.cuda.is_available() or options.on_cpu):
             print("There is no GPU here: nothing is measured. The plan of configs/one_gpu.yaml for one of 80 GB:")
             model = Path(folder) / "model"
-            heads = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, num_hidden_layers=28)
-            Qwen3Config(vocab_size=WORDS, hidden_size=WIDTH, intermediate_size=3072, **heads).save_pretrained(model)
+            SHAPE.save_pretrained(model)
             config = load_config(Path("configs/one_gpu.yaml"), [f"model.path={model}"], WerewolfConfig)
             print(make_plan(config, gpu_gib=H100_GIB).table(config, 7))
             return 0
@@ -307,8 +253,6 @@ def main() -> int:
     lines = [f"| {name} | | |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in bench.rows)]
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "gpu.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    results = {"device": name, "torch": torch.__version__, "parts": bench.numbers}
-    (options.out / "gpu.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     print("\n".join(lines))
     return int(any(what == "FAILED" for _, what, _ in bench.rows))
 

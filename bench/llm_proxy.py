@@ -4,82 +4,67 @@
 """
 
 import asyncio
-import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import psutil
+from agentlightning import LightningStoreClient, LLMProxy
 
 from algo.machine.ports import free_port
 from store.client import connect
 from tests.support.hub.hub_process import StockHub
-from tests.support.processes import wait_until
+from tests.support.processes import start_module, wait_until
 
 START_SECONDS = 300.0
 
 
-class Proxy:
-    """A running LLMProxy. ``address`` is its base URL, ``hub`` that of its store."""
-
-    def __init__(self, address: str, hub: str):
-        self.address = address
-        self._hub = hub
-
-    async def attempts(self, count: int) -> list[str]:
-        """Base URLs, ending in /v1, of attempts that it may store spans of."""
-        client = connect(self._hub)
-        await client.wait_until_reachable()
-        made = [await client.start_rollout(input={}) for _ in range(count)]
-        await client.close()
-        return [f"{self.address}/rollout/{one.rollout_id}/attempt/{one.attempt.attempt_id}/v1" for one in made]
-
-
 @contextmanager
-def llm_proxy(vllm: str) -> Iterator[Proxy]:
-    """A proxy before the vLLM at this base URL, until the end of the block. AssertionError where it does not start."""
+def llm_proxy(vllm: str) -> Iterator[Callable[[], Awaitable[str]]]:
+    """A proxy before the vLLM at this base URL, until the end of the block.
+
+    Gives what makes an attempt that the proxy may store spans of, and returns the attempt's base URL, ending in /v1.
+    """
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as folder:
-        hub = StockHub(Path(folder))
+        hub, log = StockHub(Path(folder)), Path(folder) / "proxy.log"
         asyncio.run(hub.start())
-        command = [sys.executable, "-m", "bench.llm_proxy", hub.url, f"{vllm}/v1", str(port)]
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = start_module(log, "bench.llm_proxy", hub.url, f"{vllm}/v1", str(port))
 
         def is_up() -> bool:
-            assert process.poll() is None, "agentlightning's LLMProxy has ended: is litellm[proxy] installed?"
+            assert process.poll() is None, f"LLMProxy has ended; is litellm[proxy] installed? {log.read_text()[-2000:]}"
             try:
                 return httpx.get(f"{address}/health/liveliness", trust_env=False).status_code < 500
             except httpx.TransportError:
                 return False
 
+        async def attempt() -> str:
+            client = connect(hub.url)
+            made = await client.start_rollout(input={})
+            await client.close()
+            return f"{address}/rollout/{made.rollout_id}/attempt/{made.attempt.attempt_id}/v1"
+
         try:
             wait_until(is_up, START_SECONDS, "the start of agentlightning's LLMProxy")
-            yield Proxy(address, hub.url)
+            yield attempt
         finally:
-            # Its own child outlives it.
-            family = [*psutil.Process(process.pid).children(recursive=True), process] if process.poll() is None else []
-            for each in family:
-                each.kill()
+            if process.poll() is None:  # its own child outlives it
+                for each in psutil.Process(process.pid).children(recursive=True):
+                    each.kill()
+                process.kill()
             process.wait()
             hub.kill()
 
 
 async def _serve(hub: str, endpoint: str, port: int) -> None:
-    from agentlightning import LightningStoreClient, LLMProxy
-
     parameters = {"model": "hosted_vllm/policy", "api_base": endpoint, "api_key": "none"}
     models = [{"model_name": "policy", "litellm_params": parameters}]
-    proxy = LLMProxy(port=port, host="127.0.0.1", model_list=models, store=LightningStoreClient(hub))
-    ended = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    await proxy.start()
-    await ended.wait()
-    await proxy.stop()
+    await LLMProxy(port=port, host="127.0.0.1", model_list=models, store=LightningStoreClient(hub)).start()
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -13,15 +13,13 @@ from pathlib import Path
 import httpx
 from rich.table import Table
 
+from bench.recorded import play_served, task_of
+from bench.tables import table_of
 from runners.addresses import Addresses
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
 from runners.werewolf.game import Side
 from store.werewolf import TurnSpan
-
-# isort: split
-from bench.policy_games import play_deal
-from bench.tables import table_of
 from tests.support.real_vllm import of_length, real_vllm
 
 PRESET, SEED = "12p_sheriff", 7
@@ -37,7 +35,8 @@ def _counter(metrics: str, name: str) -> float:
 async def _measure(url: str, model_folder: Path) -> tuple[list[TurnSpan], float, float]:
     server = PolicyServer(f"{url}/v1", "policy", 1.0, Addresses(url))
     servers = dict.fromkeys(Side, server)
-    turns = await play_deal(PRESET, SEED, LIMITS, await ChatTokens.load(model_folder), servers, round_limit=3)
+    task = task_of(PRESET, SEED, LIMITS, round_limit=3)
+    turns = await play_served(task, await ChatTokens.load(model_folder), servers)
     await server.close()
     async with httpx.AsyncClient(trust_env=False) as client:
         metrics = (await client.get(f"{url}/metrics")).text
@@ -45,7 +44,6 @@ async def _measure(url: str, model_folder: Path) -> tuple[list[TurnSpan], float,
 
 
 def measure(model_folder: Path) -> Table:
-    """Start vLLM, play one game, read its own counters."""
     shape = (*of_length(**LIMITS), "serving.kv_cache_gb=2")
     with (
         tempfile.TemporaryDirectory() as folder,

@@ -8,91 +8,77 @@ import asyncio
 import gzip
 import json
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 import psutil
-from rich.table import Table
-
-from store.client import connect, encode_otlp
-from store.token_spans import to_span
-from store.werewolf import TurnSpan
-
-# isort: split
 from agentlightning import EnqueueRolloutRequest, Span
+from rich.table import Table
 
 from bench.recorded import record_game
 from bench.tables import ratio_rows, table_of
+from store.client import connect, encode_otlp
+from store.token_spans import to_span
+from store.werewolf import TurnSpan
 from tests.support.hub.hub_process import StockHub
 
 GAMES = 5
 PRESET = "12p_sheriff"
 
 
-class FullTokenSpans:
-    """Makes each turn's span with its whole prompt."""
-
-    def __init__(self) -> None:
-        self._sequences: dict[tuple[str, int], list[int]] = {}  # (actor, segment) -> everything up to its last turn
-
-    def of_turn(self, turn: TurnSpan, span: Span) -> Span:
-        """span: of the same turn, as we send it."""
-        sequence = self._sequences.setdefault((turn.actor, turn.segment), [])
+def _both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple[list[Span], list[Span]]:
+    """(our spans, spans with full id lists) of the same turns."""
+    ours, full = [], []
+    sequences: dict[tuple[str, int], list[int]] = defaultdict(list)  # (actor, segment) -> all up to its last turn
+    for number, turn in enumerate(turns):
+        ids = dict(rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=number + 1)
+        ours.append(to_span(turn, **ids, start_time=1.7e9, end_time=1.7e9))
+        sequence = sequences[turn.actor, turn.segment]
         sequence += turn.prompt_ids
-        logprobs = [
-            {"token": f"token_id:{token_id}", "logprob": logprob}
-            for token_id, logprob in zip(turn.response_ids, turn.logprobs, strict=True)
-        ]
+        sampled = zip(turn.response_ids, turn.logprobs, strict=True)
+        logprobs = [{"token": f"token_id:{token_id}", "logprob": logprob} for token_id, logprob in sampled]
         attributes = {
             "gen_ai.request.model": turn.policy,
-            "gen_ai.response.id": f"{span.rollout_id}/{turn.actor}/{turn.turn}",
+            "gen_ai.response.id": f"{rollout_id}/{turn.actor}/{turn.turn}",
             "gen_ai.completion.0.content": turn.reply,
             "prompt_token_ids": list(sequence),
             "response_token_ids": list(turn.response_ids),
             "logprobs.content": json.dumps(logprobs),
         }
+        full.append(ours[-1].model_copy(update={"name": "openai.chat.completion", "attributes": attributes}))
         sequence += turn.response_ids
-        return span.model_copy(update={"name": "openai.chat.completion", "attributes": attributes})
-
-
-def spans_both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple[list[Span], list[Span]]:
-    """(our spans, spans with full id lists) of the same turns."""
-    ours, full, with_whole_prompts = [], [], FullTokenSpans()
-    for number, turn in enumerate(turns):
-        ids = dict(rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=number + 1)
-        ours.append(to_span(turn, **ids, start_time=1.7e9, end_time=1.7e9))
-        full.append(with_whole_prompts.of_turn(turn, ours[-1]))
     return ours, full
 
 
-async def through_the_hub(folder: Path, turns: list[TurnSpan]) -> dict[str, tuple[float, float]]:
-    """(megabytes per game, hub CPU seconds per game) of both ways."""
+async def _costs(folder: Path, turns: list[TurnSpan]) -> tuple[list[float], list[float]]:
+    """[megabytes, CPU seconds of the hub] of a game, sent in our way and in the other."""
     stock = await StockHub(folder).start()
     hub, client = psutil.Process(stock.process.pid), connect(stock.url)
-    costs: dict[str, list[tuple[float, float]]] = {"ours": [], "full": []}
+    costs = [0.0, 0.0], [0.0, 0.0]
     for _ in range(GAMES):
-        for way in ("ours", "full"):
+        for of_ours, cost in zip((True, False), costs, strict=True):
             await client.enqueue_many_rollouts([EnqueueRolloutRequest(input={})])
             rollout = await client.dequeue_rollout()
             key = (rollout.rollout_id, rollout.attempt.attempt_id)
-            ours, full = spans_both_ways(turns, *key)
+            ours, full = _both_ways(turns, *key)
             before = sum(hub.cpu_times()[:2])
-            if way == "ours":
+            if of_ours:
                 size = len(gzip.compress(encode_otlp({key: ours}).SerializeToString()))
                 await client.upload_spans(ours)
             else:
                 size = sum(len(json.dumps(span.model_dump(mode="json"))) for span in full)
                 await client.add_many_spans(full)
-            costs[way].append((size / 1e6, sum(hub.cpu_times()[:2]) - before))
+            cost[0] += size / 1e6 / GAMES
+            cost[1] += (sum(hub.cpu_times()[:2]) - before) / GAMES
     await client.close()
     stock.kill()
-    return {way: tuple(sum(values) / len(values) for values in zip(*rows, strict=True)) for way, rows in costs.items()}
+    return costs
 
 
 def measure(model_folder: Path) -> Table:
-    """Send a recorded game through a hub of its own, both ways."""
     _, turns = asyncio.run(record_game(PRESET, 0, model_folder))
     with tempfile.TemporaryDirectory() as folder:
-        costs = asyncio.run(through_the_hub(Path(folder), turns))
-    figures = zip(("MB sent", "CPU seconds of the hub"), costs["ours"], costs["full"], strict=True)
+        ours, full = asyncio.run(_costs(Path(folder), turns))
+    rows = ratio_rows(zip(("MB sent", "CPU seconds of the hub"), ours, full, strict=True))
     title = f"One {PRESET} game of {len(turns)} turns through the hub"
-    return table_of(title, ("what", "ours", "full id lists", "ours / other"), ratio_rows(figures))
+    return table_of(title, ("what", "ours", "full id lists", "ours / other"), rows)

@@ -31,7 +31,6 @@ def _steps(model_folder: Path, count: int, *settings: str) -> list[dict[str, flo
 
 
 def measure(model_folder: Path) -> Table:
-    """Run it with that configuration."""
     steps = _steps(model_folder, STEPS)
     stages = [name for name in steps[0] if name.startswith("seconds/")]
     rows = [(name.removeprefix("seconds/"), f"{fmean(step[name] for step in steps):.1f}") for name in stages]

@@ -13,7 +13,6 @@ PRESETS = ("12p_sheriff", "9p", "7p", "5p_tiny")
 
 
 def measure(model_folder: Path) -> Table:
-    """Play scripted games in the policy's tokens and count."""
     rows = []
     for preset in PRESETS:
         per_seat = per_turn = turns_played = seats = 0

@@ -29,7 +29,6 @@ async def _seconds(model_folder: Path, at_once: bool) -> tuple[float, int]:
 
 
 def measure(model_folder: Path) -> Table:
-    """Play the same game both ways."""
     together, calls = asyncio.run(_seconds(model_folder, at_once=True))
     one_by_one, calls_again = asyncio.run(_seconds(model_folder, at_once=False))
     assert calls == calls_again, "the two ways must play the same game"

@@ -5,7 +5,7 @@ put at once. Offers to explode or withdraw ride along with a decision that is ma
 """
 
 import time
-from dataclasses import dataclass
+from pathlib import Path
 
 from rich.table import Table
 
@@ -17,48 +17,34 @@ from runners.werewolf.local import play_locally, seeded_brains
 SECONDS_OF_PLAY = 3.0
 
 
-@dataclass(frozen=True)
-class Play:
-    """How games of one preset went. Per game: decisions (a model needs a call for each), rounds of questions put
-    at once, and offers that rode along with a decision instead of taking a call of their own."""
+class _Counting:
+    """Counts what rides along on the questions to a player."""
 
-    games_per_second: float
-    decisions: float
-    rounds: float
-    offers: float
-
-
-def play_for_a_while(preset: Preset, players: str) -> Play:
-    """Games to their end, one after another, on one core."""
     offers = 0
 
-    class Counting:
-        def __init__(self, brain: Brain):
-            self._brain = brain
+    def __init__(self, brain: Brain):
+        self._brain = brain
 
-        def act(self, observation: Observation) -> Action:
-            nonlocal offers
-            offers += len({Option.EXPLODE, Option.WITHDRAW} & set(observation.request.options))
-            return self._brain.act(observation)
-
-    games, started = [], time.perf_counter()
-    while time.perf_counter() - started < SECONDS_OF_PLAY:
-        brains = seeded_brains(preset, len(games), dict.fromkeys(Side, players))
-        game = play_locally(preset, len(games), {seat: Counting(brain) for seat, brain in brains.items()})
-        games.append((game.decisions, game.rounds))
-    played = len(games)
-    decisions, rounds = (sum(column) / played for column in zip(*games, strict=True))
-    return Play(played / (time.perf_counter() - started), decisions, rounds, offers / played)
+    def act(self, observation: Observation) -> Action:
+        _Counting.offers += len({Option.EXPLODE, Option.WITHDRAW} & set(observation.request.options))
+        return self._brain.act(observation)
 
 
-def measure() -> Table:
+def _row(preset: Preset, players: str) -> list[str]:
+    """Games to their end, one after another, on one core."""
+    _Counting.offers = games = decisions = rounds = 0
+    started = time.perf_counter()
+    while (seconds := time.perf_counter() - started) < SECONDS_OF_PLAY:
+        brains = seeded_brains(preset, games, dict.fromkeys(Side, players))
+        game = play_locally(preset, games, {seat: _Counting(brain) for seat, brain in brains.items()})
+        games, decisions, rounds = games + 1, decisions + game.decisions, rounds + game.rounds
+    figures = (games / seconds, decisions / games, rounds / games, decisions / rounds)
+    saved = decisions / (decisions + _Counting.offers)
+    return [f"{preset.name}, {players}", *(f"{figure:.1f}" for figure in figures), f"{saved:.3f}"]
+
+
+def measure(model_folder: Path) -> Table:
     """Play every preset for a while, with random and with scripted players."""
-    rows = []
-    for name, preset in PRESETS.items():
-        for players in ("random", "scripted"):
-            play = play_for_a_while(preset, players)
-            figures = (play.games_per_second, play.decisions, play.rounds, play.decisions / play.rounds)
-            saved = play.decisions / (play.decisions + play.offers)
-            rows.append((f"{name}, {players}", *(f"{figure:.1f}" for figure in figures), f"{saved:.3f}"))
+    rows = (_row(preset, players) for preset in PRESETS.values() for players in ("random", "scripted"))
     columns = ("preset, players", "games/s", "decisions", "rounds", "per round", "calls, against offers apart")
     return table_of("Whole games, rules and players alone, on one core", columns, rows)

@@ -30,16 +30,13 @@ def configured_parser(
     example: str,
     default: str | None = "tiny_cpu",
     resume: str | None = None,
-    formatter_class: type[argparse.HelpFormatter] = argparse.HelpFormatter,
 ) -> argparse.ArgumentParser:
     """The command line of a program that takes a configuration, as ``python -m MODULE``, to which it adds its own.
 
     example: an override to show in the help. default: what stands in the help for ``--config``; None where FILE must be
     named. resume: what ``--resume auto`` does; None without it.
     """
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {module}", description=description, formatter_class=formatter_class
-    )
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     shown = "configuration, or the name of a shipped one" + ("" if default is None else f" (default: {default})")
     parser.add_argument("--config", type=find_config, metavar="FILE", required=default is None, help=shown)
     add_set_option(parser, example)

@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
@@ -163,28 +164,19 @@ async def run_worker(options: argparse.Namespace, open_play: Callable[[object], 
     )
     running = asyncio.create_task(worker.run())
 
-    def drain() -> None:
+    def stop(how: Callable[[], None], said: str) -> None:
         if worker.playing:
-            logger.warning("finishing %d rollouts; stop again to hand them back now", worker.playing)
-        worker.drain()
+            logger.warning(said, worker.playing)
+        how()
         if not worker.ready:  # still waiting for a hub that is not there
             running.cancel()
 
-    def hand_back() -> None:
-        logger.warning("handing back %d rollouts", worker.playing)
-        worker.hand_back()
-        if not worker.ready:
-            running.cancel()
-
-    interrupted = False
+    drain = partial(stop, worker.drain, "finishing %d rollouts; stop again to hand them back now")
+    hand_back = partial(stop, worker.hand_back, "handing back %d rollouts")
+    first = iter([drain])
 
     def interrupt() -> None:
-        nonlocal interrupted
-        if interrupted:
-            hand_back()
-        else:
-            drain()
-        interrupted = True
+        next(first, hand_back)()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -202,11 +194,6 @@ async def run_worker(options: argparse.Namespace, open_play: Callable[[object], 
     finally:
         await play.close()
         await client.close()
-    logger.info(
-        "left: %d finished, %d failed, %d handed back, %d model calls",
-        stats.finished,
-        stats.failed,
-        stats.handed_back,
-        stats.turns,
-    )
+    counts = (stats.finished, stats.failed, stats.handed_back, stats.turns)
+    logger.info("left: %d finished, %d failed, %d handed back, %d model calls", *counts)
     return 0

@@ -24,10 +24,10 @@ class AddressRefused(CannotPlay):
 class RouteRefused(CannotPlay):
     """The policy's server, or a proxy before it, does not offer a route, or not for what was sent.
 
-    status: of the HTTP answer, where there is one. detail: what it says is wrong.
+    status: of the HTTP answer; 0 where there is none. detail: what it says is wrong.
     """
 
-    def __init__(self, message: str, status: int | None = None, detail: str = ""):
+    def __init__(self, message: str, status: int = 0, detail: str = ""):
         super().__init__(message)
         self.status = status
         self.detail = detail

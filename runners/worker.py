@@ -8,6 +8,7 @@ game that the hub has meanwhile given away or cancelled keeps the status it has.
 import asyncio
 import contextlib
 import logging
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -130,9 +131,7 @@ class Worker:
         return self.stats
 
     async def _take_games(self) -> None:
-        poll = _SHORTEST_POLL
-        idle_since = time.monotonic()
-        answered = True
+        poll, idle_since, answered = _SHORTEST_POLL, time.monotonic(), True
         while not self._draining.is_set():
             free = self._games_at_once - len(self._games)
             if self._max_games is not None:
@@ -150,11 +149,11 @@ class Worker:
                         logger.warning(
                             "no answer to whether there are rollouts (%s); any in it must time out", described(error)
                         )
-                if answered and not answered_before:
+                if not answered_before:
                     idle_since = time.monotonic()  # nobody knows what there was to play in the meantime
             for rollout in rollouts:
                 self._start(rollout)
-            if rollouts or self._games:
+            if self._games:
                 idle_since = time.monotonic()
             elif self._idle_exit is not None and answered and time.monotonic() - idle_since > self._idle_exit:
                 logger.info("%s: no rollout for %.0f s, leaving", self.worker_id, self._idle_exit)
@@ -174,7 +173,7 @@ class Worker:
     def _start(self, rollout: AttemptedRollout) -> None:
         self._taken += 1
         silence = rollout.config.unresponsive_seconds
-        heard_every = None if silence is None else silence / _HEARD_WITHIN_SILENCE
+        heard_every = math.inf if silence is None else silence / _HEARD_WITHIN_SILENCE
         game = _Game((rollout.rollout_id, rollout.attempt.attempt_id), heard_every)
         task = asyncio.create_task(self._play_one(rollout, game), name=rollout.rollout_id)
         self._games[task] = game
@@ -200,17 +199,10 @@ class Worker:
                 async with asyncio.timeout(_LAST_REPORT_SECONDS):
                     await self._give_up(game, "handed back by its runner")
             raise
-        except GameForgotten as error:
-            self.stats.failed += 1
-            logger.warning("rollout dropped: %s", error)
-            await self._give_up(game, str(error))
-        except CannotPlay as error:
-            self.stats.failed += 1
-            logger.error("rollout %s cannot be played: %s", rollout.rollout_id, error)
-            await self._give_up(game, f"{type(error).__name__}: {error}")
         except Exception as error:  # whatever went wrong in one game, the others go on; the hub retries it
+            expected = isinstance(error, (CannotPlay, GameForgotten))
+            logger.error("rollout %s, attempt %s failed: %s", *key, error, exc_info=None if expected else error)
             self.stats.failed += 1
-            logger.exception("rollout %s, attempt %s failed", *key)
             await self._give_up(game, f"{type(error).__name__}: {error}")
         else:
             game.ending = True
@@ -315,15 +307,8 @@ class Worker:
         """
         while True:
             try:
-                told = await self._client.update_worker(
-                    self.worker_id,
-                    {
-                        "playing": self.playing,
-                        "finished": self.stats.finished,
-                        "failed": self.stats.failed,
-                        "time": time.time(),
-                    },
-                )
+                counts = {"playing": self.playing, "finished": self.stats.finished, "failed": self.stats.failed}
+                told = await self._client.update_worker(self.worker_id, {**counts, "time": time.time()})
                 if self._games:
                     self._drop(await self._closed(game.key for game in self._games.values()))
                     await self._keep_alive(told.last_heartbeat_time)
@@ -336,19 +321,16 @@ class Worker:
 
         hub_time: a stock hub's clock, which is what it compares with; this machine's may be another.
         """
-        playing = [
-            game
-            for game in self._games.values()
-            if game.heard_every is not None and game.begun and not (game.ending or game.unwanted)
-        ]
-        due = [game for game in playing if game.is_to_be_heard]
+        playing = [game for game in self._games.values() if game.goes_on and game.heard_every < math.inf]
+        now = time.monotonic()
+        due = [game for game in playing if now - game.last_heard > game.heard_every]
         if not due:
             return
         if await self._client.keep_alive([game.key for game in playing]):  # all, so that they stay in step
             due = playing
         elif hub_time is not None:
             for game in due:
-                if not (game.ending or game.unwanted):
+                if game.goes_on:
                     await self._client.update_attempt(*game.key, last_heartbeat_time=hub_time)
         for game in due:
             game.last_heard = time.monotonic()
@@ -356,7 +338,7 @@ class Worker:
     def _drop(self, closed: Mapping[AttemptKey, "_Closed"]) -> None:
         """End the rollouts that the hub no longer wants; those that are ending anyway are left to it."""
         for task, game in self._games.items():
-            if game.key in closed and game.begun and not (game.ending or game.unwanted):
+            if game.key in closed and game.goes_on:
                 logger.warning("rollout %s dropped: %s", game.key[0], closed[game.key].reason)
                 game.unwanted = True
                 self.stats.failed += 1
@@ -377,18 +359,17 @@ class _Game:
 
     begun: its task has started to run, so a cancellation is handled. ending: its end is being reported.
     unwanted: the hub has closed it, so there is nothing to report.
-    heard_every: seconds after which the hub should hear of it again; None where it takes no offence at silence.
+    heard_every: seconds after which the hub should hear of it again; endless where it takes no offence at silence.
     last_heard: when it did, by the monotonic clock.
     """
 
     key: AttemptKey
-    heard_every: float | None = None
+    heard_every: float
     last_heard: float = field(default_factory=time.monotonic)
     begun: bool = False
     ending: bool = False
     unwanted: bool = False
 
     @property
-    def is_to_be_heard(self) -> bool:
-        """Whether the hub has not heard of it for as long as it may be."""
-        return self.heard_every is not None and time.monotonic() - self.last_heard > self.heard_every
+    def goes_on(self) -> bool:
+        return self.begun and not (self.ending or self.unwanted)

@@ -4,19 +4,15 @@ import hashlib
 import json
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from algo.machine.whole_files import write_whole
 from configs.agents import AgentConfig
 from configs.section import ConfigError
 
-_SHOWN = 3
 
-
-@dataclass(frozen=True)
-class AgentData:
+class AgentData(NamedTuple):
     """train: inputs to learn from. held_out: inputs that are never trained on."""
 
     train: Sequence[Any]
@@ -25,20 +21,25 @@ class AgentData:
 
 def read_data(config: AgentConfig) -> AgentData:
     """The tasks that a configuration names. Raises ConfigError for what is missing, broken, too few or double."""
-    settings, evaluation = config.agents, config.evaluation
+    settings, wanted = config.agents, config.evaluation.tasks
     if settings.train is None:
         raise ConfigError("agents.train must name a file of tasks, one JSON value a line")
     train = read_tasks(settings.train, "agents.train")
-    if settings.val is not None:
-        held_out = read_tasks(settings.val, "agents.val")
-        _check_apart(train, held_out, config)
-    else:
+    if settings.val is None:
         held_out, train = split_tasks(train, settings.held_out, config.run.seed)
+    else:
+        held_out, known = read_tasks(settings.val, "agents.val"), set(map(_key, train))
+        both = [number for number, task in enumerate(held_out, 1) if _key(task) in known]
+        if both:
+            raise ConfigError(
+                f"agents.val: {len(both)} of {len(held_out)} tasks are in agents.train, too (the first: number "
+                f"{both[0]} of {settings.val}); an evaluation says nothing of others then"
+            )
     if not train:
         raise ConfigError(f"agents.train {settings.train} leaves no task to train on")
-    if len(held_out) < evaluation.tasks:
+    if len(held_out) < wanted:
         raise ConfigError(
-            f"evaluation.tasks asks for {evaluation.tasks} held-out tasks, and there are {len(held_out)}: lower it, "
+            f"evaluation.tasks asks for {wanted} held-out tasks, and there are {len(held_out)}: lower it, "
             f"or hold out more (agents.val, agents.held_out)"
         )
     return AgentData(train, held_out)
@@ -50,7 +51,16 @@ def read_tasks(path: Path, setting: str) -> list[Any]:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{setting}: cannot read {path}: {error}") from error
-    return [_read(line, f"{setting}: line {number} of {path}") for number, line in enumerate(lines, 1) if line.strip()]
+    tasks = []
+    for number, line in enumerate(lines, 1):
+        try:
+            tasks += [json.loads(line)] if line.strip() else []
+        except json.JSONDecodeError as error:
+            raise ConfigError(
+                f"{setting}: line {number} of {path} is no JSON ({error.msg}); one task stands on each line, a text "
+                f"within quotes"
+            ) from error
+    return tasks
 
 
 def write_tasks(tasks: Iterable[Any], folder: Path, name: str) -> Path:
@@ -69,15 +79,6 @@ def write_tasks(tasks: Iterable[Any], folder: Path, name: str) -> Path:
     return path
 
 
-def _read(line: str, where: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ConfigError(
-            f"{where} is no JSON ({error.msg}); one task stands on each line, a text within quotes"
-        ) from error
-
-
 def split_tasks(tasks: Sequence[Any], share: float, seed: int) -> tuple[list[Any], list[Any]]:
     """(held out, the others). Equal tasks stay together, else what is held out would be trained on."""
     different = list(dict.fromkeys(map(_key, tasks)))
@@ -85,16 +86,6 @@ def split_tasks(tasks: Sequence[Any], share: float, seed: int) -> tuple[list[Any
     kept_apart = set(different[: round(share * len(different))])
     held_out = [task for task in tasks if _key(task) in kept_apart]
     return held_out, [task for task in tasks if _key(task) not in kept_apart]
-
-
-def _check_apart(train: Sequence[Any], held_out: Sequence[Any], config: AgentConfig) -> None:
-    known = set(map(_key, train))
-    both = [number for number, task in enumerate(held_out, 1) if _key(task) in known]
-    if both:
-        raise ConfigError(
-            f"agents.val: {len(both)} of {len(held_out)} tasks are in agents.train, too (the first: number "
-            f"{', '.join(map(str, both[:_SHOWN]))} of {config.agents.val}); an evaluation says nothing of others then"
-        )
 
 
 def _key(task: Any) -> str:

@@ -1,14 +1,15 @@
 """Evaluates an agent: held-out tasks, done with the policy that is served now, and what is counted over attempts."""
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from algo.agents.metrics import check_attempts, invalid_calls, of_policy
-from algo.agents.tasks import digest_of, held_out_tasks
+from algo.agents.tasks import held_out_tasks
 from algo.evaluation.page import Page, Section, Table, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
 from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
@@ -38,22 +39,7 @@ class AttemptRow(Row):
 
 
 AgentEvaluation = Evaluation[AttemptRow]
-
-
-class AgentFigures(BaseModel):
-    """What is counted over an evaluation's attempts; intervals are over tasks. None where there is nothing to count.
-
-    rewards: mean of each reward by name, the primary one first. failed: share of attempts that failed by the agent's
-    own doing. invalid_calls: share of the policy's calls with a tool call that cannot be used.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    reward: Estimate | None
-    rewards: dict[str, Estimate]
-    failed: Estimate | None
-    invalid_calls: Estimate | None
-    calls_per_attempt: float | None
+_OF_NAME = "reward/"
 
 
 async def evaluate(
@@ -71,9 +57,9 @@ async def evaluate(
         "temperature": temperature,
         "tasks": settings.tasks,
         "attempts": settings.attempts,
-        "inputs": digest_of(inputs[: settings.tasks]),
+        "inputs": _digest_of(inputs[: settings.tasks]),
     }
-    digest = digest_of(terms)
+    digest = _digest_of(terms)
     tasks = held_out_tasks(config, inputs, f"{config.run.name}-evaluation-step{step:06d}-{digest}")
     header = Header(
         label=f"step {step}",
@@ -115,61 +101,55 @@ async def evaluate(
         policy.keep_serving,
         to_row,
         resumed=resumed,
-        figures=lambda played: figures_of(played).model_dump(mode="json"),
+        figures=lambda played: {name: found and found.model_dump() for name, found in figures_of(played).items()},
     )
     if not any(row.calls and not row.failure for row in evaluation.rows):
         record.forget(header)
         check_attempts(finished)
     write_page(config.run_dir)
-    return metrics_of(evaluation)
+    counts = {"finished": float(len(evaluation.rows)), "not_finished": float(evaluation.not_finished)}
+    return flat_metrics(figures_of(evaluation) | {f"attempts/{name}": count for name, count in counts.items()})
 
 
-def figures_of(evaluation: AgentEvaluation) -> AgentFigures:
-    """Everything that is counted; follows from the rows alone."""
-    rows, seed = evaluation.rows, evaluation.header.seed
+def figures_of(evaluation: AgentEvaluation) -> dict[str, Estimate | None]:
+    """What is counted over an evaluation's rows, with intervals over tasks; None where there is nothing to count.
+
+    ``reward``, the primary one, and ``reward/NAME`` of each: means. ``failed``: share of attempts that failed by the
+    agent's own doing. ``calls``: the policy's in an attempt. ``invalid_calls``: share of them with a tool call that
+    cannot be used.
+    """
+    rows = evaluation.rows
+
+    def mean(among: Sequence[AttemptRow], values: list[float], counts: Sequence[float] = ()) -> Estimate | None:
+        counts = counts or [1.0] * len(among)
+        clusters = [row.cluster for row in among]
+        return mean_by_cluster(clusters, values, evaluation.header.seed, counts) if any(counts) else None
+
+    calls = [row.calls for row in rows]
+    figures = {
+        "reward": mean(rows, [row.reward for row in rows]),
+        "failed": mean(rows, [bool(row.failure) for row in rows]),
+        "calls": mean(rows, calls),
+        "invalid_calls": mean(rows, [row.invalid for row in rows], calls),
+    }
     told = [row for row in rows if not row.failure] or rows
-    calls = sum(row.calls for row in rows)
-
-    def mean(value: Callable[[AttemptRow], float], among: Sequence[AttemptRow] = rows) -> Estimate | None:
-        return mean_by_cluster([row.cluster for row in among], [value(row) for row in among], seed) if among else None
-
-    def mean_of(name: str) -> Estimate | None:
+    for name in dict.fromkeys(name for row in told for name in row.rewards):
         # A failure earns 0 of what nothing else is said of (``configs.agents.AgentRewardConfig.failure``).
         given = [row for row in rows if name in row.rewards or row.failure]
-        return mean(lambda row: row.rewards.get(name, 0.0), given)
-
-    names = dict.fromkeys(name for row in told for name in row.rewards)
-    return AgentFigures(
-        reward=mean(lambda row: row.reward),
-        rewards={name: found for name in names if (found := mean_of(name)) is not None},
-        failed=mean(lambda row: float(bool(row.failure))),
-        invalid_calls=mean_by_cluster(
-            [row.cluster for row in rows], [row.invalid for row in rows], seed, [row.calls for row in rows]
-        )
-        if calls
-        else None,
-        calls_per_attempt=calls / len(rows) if rows else None,
-    )
+        figures[f"{_OF_NAME}{name}"] = mean(given, [row.rewards.get(name, 0.0) for row in given])
+    return figures
 
 
 def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
     """By how much the mean reward differs, paired by task: over the tasks that both have, each counting once."""
-    return paired_difference(_rewards_by_task(after), _rewards_by_task(before), after.header.seed)
 
+    def by_task(evaluation: AgentEvaluation) -> dict[int, float]:
+        found: dict[int, list[float]] = defaultdict(list)
+        for row in evaluation.rows:
+            found[row.cluster].append(row.reward)
+        return {task: sum(rewards) / len(rewards) for task, rewards in found.items()}
 
-def metrics_of(evaluation: AgentEvaluation) -> dict[str, float]:
-    """The figures as flat numbers for a log, below ``evaluation/``."""
-    found = figures_of(evaluation)
-    return flat_metrics(
-        {
-            "reward": found.reward,
-            "failed": found.failed,
-            "invalid_calls": found.invalid_calls,
-            **{f"reward/{name}": value for name, value in found.rewards.items()},
-            "attempts/finished": float(len(evaluation.rows)),
-            "attempts/not_finished": float(evaluation.not_finished),
-        }
-    )
+    return paired_difference(by_task(after), by_task(before), after.header.seed)
 
 
 def read_evaluations(run_dir: Path) -> list[AgentEvaluation]:
@@ -187,27 +167,25 @@ def write_page(run_dir: Path) -> Path:
 def evaluation_table(evaluations: Sequence[AgentEvaluation]) -> Table:
     """A row for each evaluation; gains are over the first."""
     found = [figures_of(evaluation) for evaluation in evaluations]
-    names = list(dict.fromkeys(name for figures in found for name in figures.rewards))
+    names = [name for name in dict.fromkeys(name for figures in found for name in figures) if name.startswith(_OF_NAME)]
     rows = [
         (
             evaluation.header.label,
-            *(value_text(figures.rewards.get(name)) for name in names),
+            *(value_text(figures.get(name)) for name in names),
             signed_text(gain(evaluations[0], evaluation), digits=3) if evaluation is not evaluations[0] else "",
-            share_text(figures.invalid_calls, 1),
-            share_text(figures.failed, 1),
-            "–" if figures.calls_per_attempt is None else f"{figures.calls_per_attempt:.1f}",
+            share_text(figures["invalid_calls"], 1),
+            share_text(figures["failed"], 1),
+            value_text(figures["calls"], 1),
             str(len(evaluation.rows)),
             str(evaluation.not_finished),
         )
         for evaluation, figures in zip(evaluations, found, strict=True)
     ]
-    head = ("evaluation", *names, "gain by task", "invalid tool calls", "failed", "calls an attempt", "attempts",
+    shown = (name.removeprefix(_OF_NAME) for name in names)
+    head = ("evaluation", *shown, "gain by task", "invalid tool calls", "failed", "calls an attempt", "attempts",
             "not finished")  # fmt: skip
     return Table("Mean rewards", head, rows)
 
 
-def _rewards_by_task(evaluation: AgentEvaluation) -> Mapping[int, float]:
-    found: dict[int, list[float]] = defaultdict(list)
-    for row in evaluation.rows:
-        found[row.cluster].append(row.reward)
-    return {task: sum(rewards) / len(rewards) for task, rewards in found.items()}
+def _digest_of(what: Any) -> str:
+    return hashlib.blake2b(repr(what).encode(), digest_size=4).hexdigest()

@@ -15,13 +15,21 @@ def step_tasks(config: AgentConfig, inputs: Sequence[Any], step: int) -> list[Ag
 
     Every input comes once, in an order drawn from the run's seed, before any comes again.
     """
-    rollout, tasks = config.rollout, []
-    for group in range(rollout.groups_per_step):
-        drawn = (step - 1) * rollout.groups_per_step + group
+    trained, tasks = config.agents.trained_actors, []
+    for group in range(config.rollout.groups_per_step):
+        epoch, place = divmod((step - 1) * config.rollout.groups_per_step + group, len(inputs))
+        order = random.Random(f"{config.run.seed}/{epoch}").sample(range(len(inputs)), len(inputs))
         group_id = f"{config.run.name}-step{step:04d}-task{group:02d}"
         tasks += [
-            _task(config, f"{group_id}-rollout{number:02d}", group_id, inputs[_order(config, len(inputs), drawn)])
-            for number in range(rollout.rollouts_per_group)
+            _task(
+                config,
+                f"{group_id}-rollout{number:02d}",
+                group_id=group_id,
+                input=inputs[order[place]],
+                trainable=None if trained is None else frozenset(trained),
+                seed=config.run.seed,
+            )
+            for number in range(config.rollout.rollouts_per_group)
         ]
     return tasks
 
@@ -31,44 +39,29 @@ def held_out_tasks(config: AgentConfig, inputs: Sequence[Any], name: str) -> lis
 
     name: names the tasks, and seeds their sampling.
     """
-    tasks = []
-    for number, given in enumerate(inputs[: config.evaluation.tasks]):
-        group_id = f"{name}-task{number:04d}"
-        tasks += [
-            _task(config, f"{group_id}-attempt{attempt:02d}", group_id, given, held_out=True)
-            for attempt in range(config.evaluation.attempts)
-        ]
-    return tasks
+    return [
+        _task(
+            config,
+            f"{name}-task{number:04d}-attempt{attempt:02d}",
+            group_id=f"{name}-task{number:04d}",
+            input=given,
+            trainable=frozenset(),
+            seed=config.evaluation.seed,
+        )
+        for number, given in enumerate(inputs[: config.evaluation.tasks])
+        for attempt in range(config.evaluation.attempts)
+    ]
 
 
-def _task(config: AgentConfig, task_id: str, group_id: str, given: Any, held_out: bool = False) -> AgentTask:
-    settings, rollout = config.agents, config.rollout
-    trained = None if settings.trained_actors is None else frozenset(settings.trained_actors)
+def _task(config: AgentConfig, task_id: str, *, seed: int, **fields: Any) -> AgentTask:
+    # A run that is repeated under another name samples the same.
+    digest = hashlib.blake2b(f"{seed}/{task_id.removeprefix(config.run.name)}".encode(), digest_size=4).digest()
     return AgentTask(
         task_id=task_id,
-        group_id=group_id,
-        input=given,
-        sampling_seed=_seed(config.evaluation.seed if held_out else config.run.seed, task_id, config.run.name),
-        limits=TokenLimits(context_tokens=rollout.context_tokens, reply_tokens=rollout.reply_tokens),
-        trainable=frozenset() if held_out else trained,
-        max_calls=settings.max_calls,
-        max_seconds=settings.max_seconds,
+        sampling_seed=int.from_bytes(digest, "big") >> 1,
+        limits=TokenLimits(context_tokens=config.rollout.context_tokens, reply_tokens=config.rollout.reply_tokens),
+        max_calls=config.agents.max_calls,
+        max_seconds=config.agents.max_seconds,
         failure_rewards=config.reward.of_a_failure(),
+        **fields,
     )
-
-
-def _seed(seed: int, task_id: str, run_name: str) -> int:
-    """Of the sampling; a run that is repeated under another name samples the same."""
-    digest = hashlib.blake2b(f"{seed}/{task_id.removeprefix(run_name)}".encode(), digest_size=4).digest()
-    return int.from_bytes(digest, "big") >> 1
-
-
-def digest_of(what: Any) -> str:
-    """Eight digits that stand for a value."""
-    return hashlib.blake2b(repr(what).encode(), digest_size=4).hexdigest()
-
-
-def _order(config: AgentConfig, count: int, drawn: int) -> int:
-    """Which of ``count`` inputs is the ``drawn``-th of the run, from 0."""
-    epoch, place = divmod(drawn, count)
-    return random.Random(f"{config.run.seed}/{epoch}").sample(range(count), count)[place]

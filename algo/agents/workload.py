@@ -1,12 +1,13 @@
 """Agents as a workload: what they give to the training loop (``algo.loop.workload``)."""
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from algo.agents.data import read_data
 from algo.agents.evaluate import evaluate
 from algo.agents.metrics import agent_metrics, check_attempts
-from algo.agents.rewards import agent_rewards
 from algo.agents.tasks import step_tasks
 from algo.league.results import Match
 from algo.loop.workload import EvaluatedPolicy
@@ -14,8 +15,9 @@ from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
-from configs.agents import AgentConfig
-from store.agents import AGENTS, AgentTask
+from configs.agents import AgentConfig, AgentRewardConfig
+from configs.section import ConfigError
+from store.agents import AGENTS, AgentCallSpan, AgentOutcome, AgentTask
 
 
 class Agents:
@@ -55,3 +57,41 @@ class Agents:
     async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> dict[str, float]:
         """Do held-out tasks."""
         return await evaluate(self.config, self._data.held_out, policy, step, resumed)
+
+
+def agent_rewards(rollout: FinishedRollout, settings: AgentRewardConfig) -> dict[str, ActorReward]:
+    """Name of the actor -> what it earns; it is its own role and side, so that it is compared with itself alone.
+
+    Raises ConfigError where the agent gave no reward of a name that is weighed.
+    """
+    outcome: AgentOutcome = rollout.outcome
+    turns: dict[str, dict[int, float]] = defaultdict(dict)
+    for call in rollout.turns:
+        assert isinstance(call, AgentCallSpan)
+        if invalid := call.facts.get("invalid", 0.0):
+            turns[call.actor][call.turn] = settings.invalid_call * invalid
+    rewards = {}
+    for actor in outcome.actors:
+        earned, of_turns = _weighed(outcome, settings.weights_of(actor.name)), turns[actor.name]
+        rewards[actor.name] = ActorReward(
+            role=actor.name,
+            side=actor.name,
+            total=earned + math.fsum(of_turns.values()),
+            outcome=earned,
+            turns=of_turns,
+            dimensions=outcome.dimensions | {"invalid_calls": actor.facts.get("invalid", 0.0) / actor.turns},
+        )
+    return rewards
+
+
+def _weighed(outcome: AgentOutcome, weights: Mapping[str, float]) -> float:
+    given = outcome.dimensions
+    if not weights:
+        return next(iter(given.values()))
+    for name in weights:
+        if name not in given:
+            raise ConfigError(
+                f"reward.weights or reward.actors has {name!r}, which the agent did not give for task "
+                f"{outcome.task_id}; it gave {', '.join(given)}"
+            )
+    return math.fsum(weight * given[name] for name, weight in weights.items())

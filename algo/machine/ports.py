@@ -10,11 +10,11 @@ _FIRST, _END = 20_000, 32_768
 _FEWEST_TO_CHOOSE_FROM = 2_000
 
 
-def is_taken(port: int, host: str = "127.0.0.1") -> bool:
+def is_taken(port: int) -> bool:
     """Whether a server takes connections at the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex((host, port)) == 0
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def free_port(host: str = "127.0.0.1") -> int:

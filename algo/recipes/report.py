@@ -113,10 +113,10 @@ def judged(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
 def _agent_change(before: Evaluation, after: Evaluation) -> Change:
     earlier, later = agent_figures(before), agent_figures(after)
     flaws = {
-        "calls of tools that cannot be used": (earlier.invalid_calls, later.invalid_calls),
-        "attempts that failed": (earlier.failed, later.failed),
+        "calls of tools that cannot be used": (earlier["invalid_calls"], later["invalid_calls"]),
+        "attempts that failed": (earlier["failed"], later["failed"]),
     }
-    return Change("mean reward", earlier.reward, later.reward, gain(before, after), flaws)
+    return Change("mean reward", earlier["reward"], later["reward"], gain(before, after), flaws)
 
 
 def _agent_sections(run: RecipeRun) -> list[Section]:
@@ -232,7 +232,7 @@ def _curves(run: RecipeRun) -> Picture:
         if name.startswith(("reward/role/", "agents/reward/")) or name in ("reward/wolf", "reward/good"):
             shown[name] = lambda metrics, name=name: metrics.get(name)
         if name.startswith("agents/reward/"):
-            evaluated[name] = lambda one, name=name: agent_figures(one).rewards.get(name.removeprefix("agents/reward/"))
+            evaluated[name] = lambda one, name=name: agent_figures(one).get(name.removeprefix("agents/"))
     shown["usable replies"] = lambda metrics: metrics.get("turns/valid_share")
     charts = []
     for title, value in shown.items():

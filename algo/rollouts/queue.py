@@ -53,10 +53,9 @@ class RolloutQueue:
         resources: PolicyResources,
         check_alive: Callable[[], Awaitable[object]],
         on_progress: Callable[[Progress], None],
-        resumed: bool = False,
     ) -> PlayedRollouts:
         """Enqueue rollouts and wait for them: ``enqueue``, then ``collect``."""
-        await self.enqueue(tasks, resources, resumed)
+        await self.enqueue(tasks, resources)
         return await self.collect(tasks, check_alive, on_progress)
 
     async def enqueue(

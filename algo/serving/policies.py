@@ -32,12 +32,12 @@ class PolicyServers:
     past self each; empty with adapters, or without a pool.
     """
 
-    def __init__(self, config: Config, learning: Mapping[str, Servers], pool: Sequence[Servers] = ()) -> None:
+    def __init__(self, config: Config, learning: Mapping[str, Servers]) -> None:
         self._config = config
         self._learning = dict(learning)
         self._sets = list(dict.fromkeys(self._learning.values()))
-        self._pool = list(pool)
-        self._held = [0] * len(self._pool)
+        self._pool: list[Servers] = []
+        self._held: list[int] = []
 
     @classmethod
     async def open(cls, config: Config, version: int | None = 0) -> Self:

@@ -9,7 +9,7 @@ import asyncio
 import logging
 from typing import Any
 
-from agentlightning import ExecutionEvent, LightningStore, LitAgent, Runner
+from agentlightning import ExecutionEvent, LightningStoreClient, LitAgent, Runner
 
 from runners.agents.lit import LitPlayer
 from runners.agents.play import AgentPlay
@@ -33,8 +33,6 @@ class GatewayRunner(Runner[Any]):
     def __init__(self, n: int = 8, policy_patience_seconds: float = POLICY_PATIENCE_SECONDS):
         self._n = n
         self._policy_patience = policy_patience_seconds
-        self._agent: LitAgent[Any] | None = None
-        self._url = ""
 
     def init(self, agent: LitAgent[Any], **kwargs: Any) -> None:
         """Take the agent. Raises ValueError for hooks, which nothing here calls."""
@@ -42,19 +40,12 @@ class GatewayRunner(Runner[Any]):
             raise ValueError("GatewayRunner calls no hooks: leave out the Trainer's hooks")
         self._agent = agent
 
-    def init_worker(self, worker_id: int, store: LightningStore, **kwargs: Any) -> None:
-        """Take the hub's address. Raises ValueError for a store that is no server's client."""
-        address = getattr(store, "server_address_root", None)
-        if address is None:
-            raise ValueError(
-                f"GatewayRunner needs a hub that it reaches by HTTP, as the Trainer's strategy 'cs' (its default) has "
-                f"one, and not a {type(store).__name__}"
-            )
-        self._url = address
+    def init_worker(self, worker_id: int, store: LightningStoreClient, **kwargs: Any) -> None:
+        """Take the hub's address. ``AgentVerl`` refuses a store that is not reached by HTTP."""
+        self._url = store.server_address_root
 
     async def iter(self, *, event: ExecutionEvent | None = None) -> None:
         """Play until the event is set; tasks under way are handed back then."""
-        assert self._agent is not None, "init comes first"
         client = connect(self._url)
         play = AgentPlay(client, LitPlayer(self._agent), policy_patience_seconds=self._policy_patience)
         worker = Worker(client, play, worker_id=unique_worker_name(), games_at_once=self._n)
@@ -79,4 +70,4 @@ class GatewayRunner(Runner[Any]):
         """Nothing is left: ``iter`` closes what it has opened."""
 
     def teardown(self, *args: Any, **kwargs: Any) -> None:
-        self._agent = None
+        """Nothing is left."""

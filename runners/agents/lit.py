@@ -6,9 +6,9 @@ client say, does not keep the gateway from answering it.
 
 import asyncio
 import contextvars
-import importlib
 import inspect
 import logging
+import pkgutil
 import threading
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
@@ -97,17 +97,12 @@ async def in_thread(function: Callable[[], Result]) -> Result:
 
 def load(name: str) -> Any:
     """What ``module:name`` names. ValueError, which says what is wrong with it, otherwise."""
-    module_name, colon, attribute = name.partition(":")
-    if not colon or not module_name or not attribute:
+    if ":" not in name:
         raise ValueError(f"{name!r} must be of the form module:name, e.g. my.module:agent")
     try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
+        return pkgutil.resolve_name(name)
+    except (ValueError, ModuleNotFoundError, AttributeError) as error:
         raise ValueError(f"{name!r}: {error}; modules are found from the folder that you are in") from error
-    try:
-        return getattr(module, attribute)
-    except AttributeError as error:
-        raise ValueError(f"{name!r}: {module_name} has no {attribute}") from error
 
 
 def load_agent(name: str) -> LitAgent[Any]:

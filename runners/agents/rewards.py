@@ -55,7 +55,7 @@ def dimensions_of(
     """
     if given is None and emitted:
         return dict(emitted[-1])
-    if isinstance(given, (bool, int, float)):
+    if isinstance(given, (int, float)):
         given = {"reward": given}
     elif isinstance(given, list) and given and all(isinstance(span, Span) for span in given):
         found = [dimensions for span in given if (dimensions := _of_span(span))]
@@ -67,10 +67,8 @@ def dimensions_of(
         )
     dimensions = {}
     for name, value in given.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            value = float(value) if isinstance(value, bool) else math.nan
-        if not math.isfinite(value):
-            raise UnusableReward(f"{where} gave {given[name]!r} as the reward {name!r}, which is no finite number")
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise UnusableReward(f"{where} gave {value!r} as the reward {name!r}, which is no finite number")
         dimensions[str(name)] = float(value)
     return dimensions
 

@@ -45,25 +45,26 @@ class ChatTokens:
     All methods raise what the codec raises. end_of_turn: id of the token that ends a reply.
     """
 
-    end_of_turn: int
-
-    def __init__(self, codec: Codec, added: Mapping[str, int], thinking: bool):
-        """added: the vocabulary that is matched in a text before anything else, with its ids."""
+    def __init__(self, codec: Codec, template: ChatTemplate, control: Mapping[str, int]):
+        """control: the control tokens, with their ids."""
+        self.end_of_turn = template.end_of_turn
         self._codec = codec
-        self._template = ChatTemplate(codec)
-        self._variables = template_variables(thinking)
-        self._control = {str(token): token_id for token, token_id in added.items() if _BRACKETS.search(token)}
-        self._pattern = re.compile("|".join(map(re.escape, sorted(self._control, key=len, reverse=True))))
+        self._template = template
+        self._pattern = re.compile("|".join(map(re.escape, sorted(control, key=len, reverse=True))))
 
     @classmethod
-    async def of(cls, codec: Codec, added: Mapping[str, int], thinking: bool = False) -> "ChatTokens":
+    async def of(cls, codec: Codec, added: Mapping[str, int]) -> "ChatTokens":
         """Learn what begins and ends a reply. Raises UnfitTemplate at once, not in mid-game.
 
-        thinking: passed to templates that know ``enable_thinking`` (Qwen3) or ``thinking`` (DeepSeek).
+        added: the vocabulary that is matched in a text before anything else, with its ids.
         """
-        tokens = cls(codec, added, thinking)
-        if not tokens._control:
+        control = {token: token_id for token, token_id in added.items() if _BRACKETS.search(token)}
+        if not control:
             raise UnfitTemplate("the tokenizer has no control tokens, so nothing could mark the end of a reply")
+        template = await ChatTemplate.of(codec)
+        if template.end_of_turn not in control.values():
+            raise UnfitTemplate("the chat template marks the end of a reply with no control token")
+        tokens = cls(codec, template, control)
         await tokens._learn()
         return tokens
 
@@ -76,8 +77,8 @@ class ChatTokens:
                 f"files there, or leave --tokenizer out to use the tokenizer of the policy's server"
             )
         try:
-            local = await LocalCodec.load(folder)
-            return await cls.of(local, local.tokenizer.get_added_vocab(), thinking)
+            local = await LocalCodec.load(folder, thinking)
+            return await cls.of(local, local.tokenizer.get_added_vocab())
         except (OSError, ValueError) as error:
             raise UnusableTokenizer(f"the tokenizer in {folder} cannot be used: {error}") from error
 
@@ -87,7 +88,7 @@ class ChatTokens:
         try:
             added = (await server.ask(INFO_ROUTE))["added_tokens_decoder"]
             added = {str(token): int(token_id) for token_id, token in added.items()}
-            return await cls.of(ServedCodec(server), added, thinking)
+            return await cls.of(ServedCodec(server, thinking), added)
         except RouteRefused as error:
             raise UnusableTokenizer(
                 f"the policy's tokenizer is not on this machine, and its server does not offer it ({error}): {_REMEDY}"
@@ -99,7 +100,7 @@ class ChatTokens:
 
     async def first_prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
         """Token ids of a conversation's first call, ending where the reply begins."""
-        return await self._codec.render(self._as_data(messages), self._variables)
+        return await self._codec.render(self._as_data(messages))
 
     async def next_prompt(self, last_response: Sequence[int], messages: Sequence[ChatMessage]) -> list[int]:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
@@ -107,8 +108,7 @@ class ChatTokens:
         last_response: ids of the reply just before; when sampling already gave the end-of-turn token, it is not
             repeated.
         """
-        last_id = last_response[-1] if last_response else None
-        return await self._template.after_reply(last_id, self._as_data(messages), self._variables)
+        return await self._template.after_reply(last_response[-1] if last_response else None, self._as_data(messages))
 
     async def encode_reply(self, text: str) -> list[int]:
         """Token ids of a reply that was not sampled, with the end of its turn, as they follow a prompt.
@@ -138,31 +138,19 @@ class ChatTokens:
         return [{**message, "content": self._pattern.sub(_disarm, message["content"])} for message in messages]
 
     async def _learn(self) -> None:
-        self.end_of_turn = await self._template.end_of_turn(self._variables)
-        if self.end_of_turn not in self._control.values():
-            raise UnfitTemplate("the chat template marks the end of a reply with no control token")
+        """Whether the prompt opens a thought. Raises UnfitTemplate for a template that loses something."""
         question, rules = {"role": "user", "content": _QUESTION}, {"role": "system", "content": _RULES}
         ruled = await self.decode(await self.first_prompt([rules, question]))
         if _RULES not in ruled or _QUESTION not in ruled:
             raise UnfitTemplate("the chat template drops system prompts or questions, or changes their text")
         prompt = await self.decode(await self.first_prompt([question]))
         self._opens_thought = prompt.rfind(THINK) > prompt.rfind(END_THINK)
-        answered = await self._codec.render(
-            [question, {"role": "assistant", "content": _REPLY}], self._variables, add_generation_prompt=False
-        )
-        self._check_head(prompt, await self.decode(answered))
-
-    def _check_head(self, prompt: str, answered: str) -> None:
-        """Raise UnfitTemplate for a template that leaves it to the model to begin its reply with control tokens."""
+        reply = {"role": "assistant", "content": _REPLY}
+        answered = await self.decode(await self._codec.render([question, reply], add_generation_prompt=False))
         head, full_head = prompt.rpartition(_QUESTION)[2], answered.partition(_REPLY)[0].rpartition(_QUESTION)[2]
         by_model = full_head.removeprefix(head) if full_head.startswith(head) else ""
         if self._pattern.search(by_model.replace(THINK, "").replace(END_THINK, "")):
             raise UnfitTemplate(f"the chat template leaves it to the model to write {by_model!r} before its reply")
-
-
-def template_variables(thinking: bool) -> dict[str, bool]:
-    """The variables by which templates turn a model's thinking on or off."""
-    return {"enable_thinking": thinking, "thinking": thinking}
 
 
 def _disarm(match: re.Match[str]) -> str:

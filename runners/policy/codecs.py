@@ -1,11 +1,9 @@
-"""From messages and texts to token ids and back: by a tokenizer's files here, by a vLLM's routes, or by both.
+"""From messages and texts to token ids and back: by a tokenizer's files here, or by a vLLM's routes.
 
-A template is a program. Of a policy's server it runs there; here runs only that of a folder on this machine.
+A template is a program: that of a policy's server runs there, and here only that of a folder on this machine.
 """
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -29,11 +27,8 @@ class UnfitTemplate(ValueError):
 class Codec(Protocol):
     """What a tokenizer and its chat template make of messages, texts and ids."""
 
-    async def render(self, messages: Sequence[Message], variables: Mapping[str, Any], **more: Any) -> list[int]:
-        """Token ids of a conversation, by default with the head of a reply to it.
-
-        variables: of the template, such as ``enable_thinking``. more: as of vLLM's render route, such as tools.
-        """
+    async def render(self, messages: Sequence[Message], **more: Any) -> list[int]:
+        """Token ids of a conversation, by default with the head of a reply to it. more: as of vLLM's render route."""
 
     async def encode(self, text: str) -> list[int]:
         """Token ids of a text."""
@@ -45,27 +40,27 @@ class Codec(Protocol):
 class LocalCodec:
     """A tokenizer on this machine. Rendering raises UnfitTemplate for messages that its template refuses."""
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase"):
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", thinking: bool = False):
         self.tokenizer = tokenizer
+        self._variables = template_variables(thinking)
 
     @classmethod
-    async def load(cls, folder: Path) -> "LocalCodec":
+    async def load(cls, folder: Path, thinking: bool = False) -> "LocalCodec":
         """The tokenizer of a Hugging Face model folder. OSError or ValueError where there is none with a template."""
         from transformers import AutoTokenizer  # takes seconds, so only where a model is really played
 
         tokenizer = await asyncio.to_thread(AutoTokenizer.from_pretrained, folder, local_files_only=True)
         if not tokenizer.chat_template:
             raise ValueError(f"the tokenizer in {folder} has no chat template; use an instruction-tuned model's folder")
-        return cls(tokenizer)
+        return cls(tokenizer, thinking)
 
-    async def render(self, messages: Sequence[Message], variables: Mapping[str, Any], **more: Any) -> list[int]:
+    async def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
         try:
             text = self.tokenizer.apply_chat_template(
-                list(map(_with_arguments_decoded, messages)),
-                tools=more.get("tools"),
+                list(map(dict, messages)),
                 tokenize=False,
-                add_generation_prompt=more.get("add_generation_prompt", True),
-                **variables,
+                add_generation_prompt=add_generation_prompt,
+                **self._variables,
             )
         except (TemplateError, TypeError, ValueError) as error:  # what a template's own code raises
             raise UnfitTemplate(f"the chat template refuses a conversation: {error}") from error
@@ -81,11 +76,12 @@ class LocalCodec:
 class ServedCodec:
     """A policy's tokenizer, at its server. All methods raise RouteRefused and PolicyUnavailable."""
 
-    def __init__(self, server: PolicyServer):
+    def __init__(self, server: PolicyServer, thinking: bool):
         self._server = server
+        self._variables = template_variables(thinking)
 
-    async def render(self, messages: Sequence[Message], variables: Mapping[str, Any], **more: Any) -> list[int]:
-        body = {"messages": list(messages), "chat_template_kwargs": variables, **more}
+    async def render(self, messages: Sequence[Message], **more: Any) -> list[int]:
+        body = {"messages": list(messages), "chat_template_kwargs": self._variables, **more}
         return (await self._server.ask(RENDER_ROUTE, body))["token_ids"]
 
     async def encode(self, text: str) -> list[int]:
@@ -95,51 +91,6 @@ class ServedCodec:
         return (await self._server.ask(DETOKENIZE_ROUTE, {"tokens": list(token_ids)}))["prompt"]
 
 
-class AgreedCodec(ServedCodec):
-    """Renders here what the server renders alike: a request less in a call.
-
-    The server decides how a conversation is rendered. So it renders the first conversation of each shape; where the
-    result equals ours, later ones of that shape are rendered here.
-    """
-
-    def __init__(self, server: PolicyServer, local: LocalCodec):
-        super().__init__(server)
-        self._local = local
-        self._agreed: dict[bytes, bool] = {}
-
-    async def render(self, messages: Sequence[Message], variables: Mapping[str, Any], **more: Any) -> list[int]:
-        shape = _shape(messages, {**variables, **more})
-        ours = await self._here(messages, variables, more) if self._agreed.get(shape, True) else None
-        if ours is not None and shape in self._agreed:
-            return ours
-        theirs = await super().render(messages, variables, **more)
-        self._agreed.setdefault(shape, ours == theirs)
-        return theirs
-
-    async def _here(
-        self, messages: Sequence[Message], variables: Mapping[str, Any], more: Mapping[str, Any]
-    ) -> list[int] | None:
-        try:
-            return await self._local.render(messages, variables, **more)
-        except Exception:  # a template's own code raises what it likes; the server says what is wrong
-            return None
-
-
-def _with_arguments_decoded(message: Message) -> Message:
-    """A message as templates see it on servers: the arguments of tool calls are no text."""
-    if not message.get("tool_calls"):
-        return message
-    calls = [
-        {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
-        for call in message["tool_calls"]
-    ]
-    return {**message, "tool_calls": calls}
-
-
-def _shape(messages: Sequence[Message], rest: Mapping[str, Any]) -> bytes:
-    """What a template looks at besides the words: settings, tools, and what each message has."""
-    said = [
-        [message["role"], len(message.get("tool_calls") or ()), *sorted(name for name in message if message[name])]
-        for message in messages
-    ]
-    return hashlib.blake2b(json.dumps([said, rest], sort_keys=True).encode(), digest_size=16).digest()
+def template_variables(thinking: bool) -> dict[str, bool]:
+    """The variables by which templates turn a model's thinking on or off: Qwen3's and DeepSeek's."""
+    return {"enable_thinking": thinking, "thinking": thinking}

@@ -70,7 +70,6 @@ class TokenExactChatModel(ChatModelBase):
         self._sampling_key = sampling_key
         self._conversation: list[ChatMessage] = []
         self._ids: list[int] = []
-        self._last_response: tuple[int, ...] = ()
         self._calls = 0
         self._segment = -1
 
@@ -80,25 +79,21 @@ class TokenExactChatModel(ChatModelBase):
         Raises ContextFull before anything is sent if prompt plus reply would pass the budget, and
         PolicyUnavailable if the server does not answer.
         """
-        context, prompt_ids = await self._prompt(messages)
-        excess = self._excess(context, prompt_ids, self._limits.context_tokens)
-        if excess > 0:
-            raise ContextFull(
-                f"{len(context)} + {len(prompt_ids)} prompt tokens and a reply of {self._limits.reply_tokens} "
-                f"pass the budget of {self._limits.context_tokens} by {excess}"
-            )
+        asked = await self._asked(messages)
+        context = self._ids[: asked.context_tokens]
+        prompt = [*context, *asked.prompt_ids]
         started = time.time()
         completion = await self._server.complete(
-            [*context, *prompt_ids], self._limits.reply_tokens, seed_of(f"{self._sampling_key}/{self._calls}")
+            prompt, self._limits.reply_tokens, seed_of(f"{self._sampling_key}/{self._calls}")
         )
         ended = time.time()
         self._calls += 1
-        self._segment += 0 if context else 1
+        self._segment = asked.segment
         sampled = SampledTurn(
-            segment=self._segment,
-            context_tokens=len(context),
+            segment=asked.segment,
+            context_tokens=asked.context_tokens,
             context_digest=context_digest(context),
-            prompt_ids=tuple(prompt_ids),
+            prompt_ids=asked.prompt_ids,
             response_ids=completion.token_ids,
             logprobs=completion.logprobs,
             finish_reason=completion.finish_reason,
@@ -108,13 +103,9 @@ class TokenExactChatModel(ChatModelBase):
             version_until=completion.version_until,
         )
         text = await self._tokens.decode_reply(completion.token_ids)
-        self._ids = [*context, *prompt_ids, *completion.token_ids]
-        self._last_response = completion.token_ids
+        self._ids = [*prompt, *completion.token_ids]
         self._conversation = [*messages, {"role": "assistant", "content": text}]
-        return ChatResponse(
-            content=[TextBlock(type="text", text=text)],
-            metadata={"sampled": sampled},
-        )
+        return ChatResponse(content=[TextBlock(type="text", text=text)], metadata={"sampled": sampled})
 
     async def word_log_probs(
         self, conversations: Sequence[list[ChatMessage]], words: Sequence[Sequence[int]]
@@ -130,14 +121,7 @@ class TokenExactChatModel(ChatModelBase):
 
     async def prompts_beside(self, conversations: Sequence[list[ChatMessage]]) -> list[AskedPrompt]:
         """What would be asked with each conversation; nothing is sent or remembered. Raises ContextFull."""
-        asked = []
-        for messages in conversations:
-            context, prompt_ids = await self._prompt(messages)
-            if (excess := self._excess(context, prompt_ids, self._limits.context_tokens)) > 0:
-                raise ContextFull(f"a question beside the game passes the budget by {excess} tokens")
-            segment = self._segment if context else self._segment + 1
-            asked.append(AskedPrompt(segment, len(context), tuple(prompt_ids)))
-        return asked
+        return [await self._asked(messages) for messages in conversations]
 
     async def encode_words(self, text: str) -> tuple[int, ...]:
         """Token ids of a reply's first words, without the end of its turn."""
@@ -148,14 +132,23 @@ class TokenExactChatModel(ChatModelBase):
 
         Sends nothing.
         """
-        return self._excess(*await self._prompt(messages), int(share * self._limits.context_tokens))
+        context, prompt_ids = await self._prompt(messages)
+        used = len(context) + len(prompt_ids) + self._limits.reply_tokens
+        return used - int(share * self._limits.context_tokens)
 
-    def _excess(self, context: list[int], prompt_ids: list[int], budget: int) -> int:
-        return len(context) + len(prompt_ids) + self._limits.reply_tokens - budget
+    async def _asked(self, messages: list[ChatMessage]) -> AskedPrompt:
+        context, prompt_ids = await self._prompt(messages)
+        excess = len(context) + len(prompt_ids) + self._limits.reply_tokens - self._limits.context_tokens
+        if excess > 0:
+            raise ContextFull(
+                f"{len(context)} + {len(prompt_ids)} prompt tokens and a reply of {self._limits.reply_tokens} "
+                f"pass the budget of {self._limits.context_tokens} by {excess}"
+            )
+        return AskedPrompt(self._segment + (0 if context else 1), len(context), tuple(prompt_ids))
 
     async def _prompt(self, messages: list[ChatMessage]) -> tuple[list[int], list[int]]:
         """(ids known already, ids to add); none are known where ``messages`` do not extend the last call's."""
         known = len(self._conversation)
         if known > 0 and messages[:known] == self._conversation:
-            return self._ids, await self._tokens.next_prompt(self._last_response, messages[known:])
+            return self._ids, await self._tokens.next_prompt(self._ids[-1:], messages[known:])
         return [], await self._tokens.first_prompt(messages)

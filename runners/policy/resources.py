@@ -1,9 +1,9 @@
 """The resources of rollouts, fetched from the hub once for each version, however many rollouts need them."""
 
-import asyncio
 import logging
 
 from agentlightning import AttemptedRollout
+from tenacity import AsyncRetrying, RetryError, retry_if_result, wait_fixed
 
 from runners.addresses import Addresses
 from runners.errors import MissingResources
@@ -47,22 +47,21 @@ class PublishedResources:
         await self._fetched.close()
 
     async def _fetch(self, resources_id: str) -> PolicyResources:
-        waited = 0.0
-        while True:
-            found = list(await self._client.query_resources(resources_id=resources_id))
-            if found:
-                try:
-                    resources = PolicyResources.decode(found[0])
-                except ValueError as error:
-                    raise MissingResources(str(error)) from error
-                await self._addresses.check(resources)
-                return resources
-            if waited >= self._patience:
-                raise MissingResources(
-                    f"the hub has no resources {resources_id!r} after {waited:.0f} s; "
-                    f"the algorithm publishes them before it enqueues rollouts"
-                )
-            if waited == 0.0:
-                logger.warning("waiting for resources %r, which the hub does not have yet", resources_id)
-            await asyncio.sleep(_POLL_SECONDS)
-            waited += _POLL_SECONDS
+        retrying = AsyncRetrying(
+            retry=retry_if_result(lambda found: not found),
+            wait=wait_fixed(_POLL_SECONDS),
+            stop=lambda state: state.idle_for >= self._patience,
+            before_sleep=lambda state: logger.warning("waiting for resources %r, not in the hub yet", resources_id),
+        )
+        try:
+            found = await retrying(self._client.query_resources, resources_id=resources_id)
+            resources = PolicyResources.decode(found[0])
+        except RetryError as error:
+            raise MissingResources(
+                f"the hub has no resources {resources_id!r} after {self._patience:.0f} s; "
+                f"the algorithm publishes them before it enqueues rollouts"
+            ) from error
+        except ValueError as error:
+            raise MissingResources(str(error)) from error
+        await self._addresses.check(resources)
+        return resources

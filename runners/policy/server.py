@@ -1,13 +1,24 @@
-"""A policy's server, spoken to in token ids: what it samples, and what else it is asked."""
+"""A policy's server, spoken to in token ids: what it samples, and what else it is asked.
 
+A request is retried while the server is away, and an answer may take as long as the server lives: a slow model is no
+broken one.
+
+The address comes from a hub, so the server is no friend: its redirects are refused, and of its answer no more is read
+than one can need. Compression is not asked for and not undone, so that nothing small becomes large.
+"""
+
+import asyncio
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import aiohttp
+from tenacity import AsyncRetrying, retry_if_exception, wait_exponential_jitter
+
 from runners.addresses import Addresses, CheckedResolver
 from runners.errors import PolicyUnavailable, RouteRefused
-from runners.policy.transport import NoAnswer, Refused, Transport
 
 POLICY_VERSION_HEADER = "x-policy-version"
 """Response header by which a server says which version of the weights sampled a completion, at least its beginning."""
@@ -16,6 +27,16 @@ POLICY_VERSION_UNTIL_HEADER = "x-policy-version-until"
 """Response header of a completion in whose midst new weights came: the version that may have sampled its end."""
 
 POLICY_PATIENCE_SECONDS = 10.0
+
+MOST_BYTES = 32 * 2**20
+"""Of one answer: a million token ids with their log-probs are less."""
+
+_CONNECT_TIMEOUT_SECONDS = 5.0
+_SIGN_OF_LIFE_SECONDS = 60.0
+_PAUSES = wait_exponential_jitter(multiplier=0.5, max=8.0, jitter=0.5)
+_AGAIN = (408, 409, 429)
+# vLLM closes a connection that has been idle for 5 s; one that is used at that moment breaks.
+_KEEP_ALIVE_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +68,10 @@ class PolicyServer:
 
     stop_token_ids: tokens that end a reply, beside the model's own end of text: a base model's is not the one with
         which its chat template ends a turn.
-    patience_seconds: how long about a server is asked again that refuses connections or answers with an error of its
-        own: one that has died is started again by the algorithm, and the game goes on where it was.
     addresses: that may be connected to.
+    patience_seconds: how long a request is retried that finds no server, or one with an error of its own (only the
+        pauses count): one that has died is started again by the algorithm, and the game goes on where it was.
+    silence_seconds: after which a server that owes an answer is asked whether it lives.
     """
 
     def __init__(
@@ -59,12 +81,16 @@ class PolicyServer:
         temperature: float,
         addresses: Addresses,
         patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        silence_seconds: float = 60.0,
     ):
         self.endpoint = endpoint
         self.model = model
         self.stop_token_ids: tuple[int, ...] = ()
+        self.patience_seconds = patience_seconds
+        self._silence = silence_seconds
         self._temperature = temperature
-        self._transport = Transport(patience_seconds, CheckedResolver(addresses, endpoint))
+        self._addresses = addresses
+        self._session: aiohttp.ClientSession | None = None
 
     async def complete(
         self, prompt_ids: Sequence[int], max_tokens: int, seed: int, stop: Sequence[str] = ()
@@ -93,28 +119,37 @@ class PolicyServer:
         try:
             answer, headers = await self._send("POST", "/v1/completions", body)
             choice = answer["choices"][0]
-            if not isinstance(choice, dict):
-                raise TypeError("no choice")
+            found = (choice["token_ids"], choice["prompt_token_ids"], choice["logprobs"]["token_logprobs"])
+            token_ids, returned_prompt, logprobs = map(tuple, found)
+            finish_reason = choice["finish_reason"]
         except RouteRefused as error:
             raise PolicyUnavailable(f"the policy's server refused a request: {error} {error.detail}") from error
         except (LookupError, TypeError) as error:
-            raise PolicyUnavailable(f"the server at {self.endpoint} answers otherwise than vLLM does") from error
-        versions = headers.get(POLICY_VERSION_HEADER), headers.get(POLICY_VERSION_UNTIL_HEADER)
-        return self._read(choice, prompt_ids, *versions)
+            raise self._useless("returns no token ids with log-probs; serve the policy with vLLM 0.28") from error
+        if returned_prompt != tuple(prompt_ids):
+            raise self._useless("changed the prompt's token ids")
+        if len(logprobs) != len(token_ids):
+            raise self._useless(f"returned {len(token_ids)} tokens with {len(logprobs)} log-probs")
+        if finish_reason not in ("stop", "length") or not token_ids:
+            raise self._useless(
+                f"broke off a reply (finish reason {finish_reason!r}, {len(token_ids)} tokens); was it paused or "
+                f"stopped?"
+            )
+        versions = []
+        for name in (POLICY_VERSION_HEADER, POLICY_VERSION_UNTIL_HEADER):
+            told = headers.get(name)
+            if told is not None and not told.isdecimal():
+                raise self._useless(f"says its policy has version {told!r}, which is no number")
+            versions.append(None if told is None else int(told))
+        return Completion(token_ids, logprobs, finish_reason, *versions)
 
     async def model_folder(self) -> str:
         """The folder (or hub name) that the server loaded the policy from."""
-        folder = (await self._model_card()).get("root")
-        if not folder:
-            raise PolicyUnavailable(f"the server at {self.endpoint} does not say where its model lies")
-        return str(folder)
+        return str(await self._of_model("root"))
 
     async def context_tokens(self) -> int:
         """The most tokens that one call may have, prompt plus reply."""
-        limit = (await self._model_card()).get("max_model_len")
-        if not limit:
-            raise PolicyUnavailable(f"the server at {self.endpoint} does not say how long its model's context is")
-        return int(limit)
+        return int(await self._of_model("max_model_len"))
 
     async def ask(self, route: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """The JSON answer of a route that vLLM has beside ``/v1``; GET without a body, else POST.
@@ -122,68 +157,117 @@ class PolicyServer:
         Raises RouteRefused for a route that is not there for us, PolicyUnavailable when no answer comes.
         """
         sent = None if body is None else {"model": self.model, **body}
-        answer, _ = await self._send("GET" if body is None else "POST", route, sent)
-        return answer
+        return (await self._send("GET" if body is None else "POST", route, sent))[0]
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    def _useless(self, why: str) -> PolicyUnavailable:
+        return PolicyUnavailable(f"the server at {self.endpoint} {why}")
+
+    async def _of_model(self, name: str) -> Any:
+        """What the model's card says. Raises PolicyUnavailable."""
+        try:
+            models = {str(model["id"]): model for model in (await self.ask("/v1/models"))["data"]}
+        except (RouteRefused, LookupError, TypeError) as error:
+            raise PolicyUnavailable(f"no model list from the policy's server at {self.endpoint} ({error})") from error
+        if self.model not in models:
+            raise self._useless(f"serves {', '.join(models) or 'nothing'}, not {self.model!r}")
+        card = models[self.model]
+        # An adapter's folder has neither tokenizer nor limit: those are of the model that it is for.
+        found = models.get(str(card.get("parent")), card).get(name)
+        if not found:
+            raise self._useless(f"does not say {name!r} of its model")
+        return found
 
     async def _send(self, method: str, route: str, body: dict[str, Any] | None = None) -> tuple[Any, Mapping[str, str]]:
         """(JSON, headers) of an answer. Raises RouteRefused and PolicyUnavailable."""
         url = self.endpoint.rstrip("/").removesuffix("/v1") + route
+        data = None if body is None else json.dumps(body).encode()
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_may_pass),
+            wait=_PAUSES,
+            stop=lambda state: state.idle_for + state.upcoming_sleep > self.patience_seconds,
+            reraise=True,
+        )
         try:
-            return await self._transport.send(method, url, body)
-        except NoAnswer as error:
+            text, headers = await retrying(self._while_it_lives, method, url, data)
+            return json.loads(text), headers
+        except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
+            if isinstance(error, RouteRefused) and error.status < 500:
+                raise
+            reason = f"{error.status}: {error.detail}" if isinstance(error, RouteRefused) else str(error)
             raise PolicyUnavailable(
-                f"no answer from {url} ({error}). Is vLLM running, and reachable from this machine? The algorithm's "
-                f"log says where it started it"
+                f"no answer from {url} ({reason or type(error).__name__}). Is vLLM running, and reachable from this "
+                f"machine? The algorithm's log says where it started it"
             ) from error
-        except Refused as error:
-            raise RouteRefused(f"{url} answers {error.status}", error.status, error.detail) from error
         except ValueError as error:
             raise RouteRefused(f"{url} answers something that is not JSON") from error
 
-    async def _model_card(self) -> dict[str, Any]:
+    async def _while_it_lives(self, method: str, url: str, data: bytes | None) -> tuple[bytes, Mapping[str, str]]:
+        """The answer, waited for as long as the server answers other questions; raises what asking those raises."""
+        session = self._opened()
+        answering = asyncio.create_task(_ask(session, method, url, data))
         try:
-            answer, _ = await self._send("GET", "/v1/models")
-            models = {str(model["id"]): model for model in answer["data"]}
-        except (RouteRefused, LookupError, TypeError) as error:
-            raise PolicyUnavailable(f"no model list from the policy's server at {self.endpoint} ({error})") from error
-        if self.model in models:
-            card = models[self.model]
-            # An adapter's folder has neither tokenizer nor limit: those are of the model that it is for.
-            return models.get(str(card.get("parent")), card)
-        served = ", ".join(models)
-        raise PolicyUnavailable(f"the server at {self.endpoint} serves {served or 'nothing'}, not {self.model!r}")
+            while not (await asyncio.wait({answering}, timeout=self._silence))[0]:
+                # One of the few routes that a proxy before a server forwards (``serving.public_urls``).
+                sign_of_life = f"{self.endpoint.rstrip('/').removesuffix('/v1')}/v1/models"
+                limit = aiohttp.ClientTimeout(total=_SIGN_OF_LIFE_SECONDS)
+                async with session.get(sign_of_life, timeout=limit, raise_for_status=True, allow_redirects=False):
+                    pass
+            return answering.result()
+        finally:
+            answering.cancel()
 
-    async def close(self) -> None:
-        await self._transport.close()
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:  # in the event loop that first uses it
+            resolver = CheckedResolver(self._addresses, self.endpoint)
+            self._session = aiohttp.ClientSession(
+                trust_env=False,  # a proxy from the environment must not come between a runner and its own cluster
+                headers={"Content-Type": "application/json", "Accept-Encoding": "identity"},
+                auto_decompress=False,
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS, resolver=resolver),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_SECONDS),
+            )
+        return self._session
 
-    def _read(
-        self, choice: dict[str, Any], prompt_ids: Sequence[int], version: str | None = None, until: str | None = None
-    ) -> Completion:
-        token_ids, returned_prompt = choice.get("token_ids"), choice.get("prompt_token_ids")
-        logprobs = (choice.get("logprobs") or {}).get("token_logprobs")
-        if token_ids is None or returned_prompt is None or logprobs is None:
-            raise PolicyUnavailable(
-                f"the server at {self.endpoint} returns no token ids with log-probs; serve the policy with vLLM 0.28"
-            )
-        if list(returned_prompt) != list(prompt_ids):
-            raise PolicyUnavailable(f"the server at {self.endpoint} changed the prompt's token ids")
-        if len(logprobs) != len(token_ids):
-            raise PolicyUnavailable(
-                f"the server at {self.endpoint} returned {len(token_ids)} tokens with {len(logprobs)} log-probs"
-            )
-        finish_reason = choice.get("finish_reason")
-        if finish_reason not in ("stop", "length") or not token_ids:
-            raise PolicyUnavailable(
-                f"the server at {self.endpoint} broke off a reply (finish reason {finish_reason!r}, {len(token_ids)} "
-                f"tokens); was it paused or stopped?"
-            )
-        for told in (version, until):
-            if told is not None and not told.isdecimal():
-                raise PolicyUnavailable(
-                    f"the server at {self.endpoint} gives its policy's version as {told!r}, which is no number"
-                )
-        first, last = (None if told is None else int(told) for told in (version, until))
-        return Completion(tuple(token_ids), tuple(logprobs), finish_reason, first, last)
+
+async def _ask(
+    session: aiohttp.ClientSession, method: str, url: str, data: bytes | None
+) -> tuple[bytes, Mapping[str, str]]:
+    """(body, headers) of an answer. Raises RouteRefused for all but an answer of the 200s that is not too long."""
+    async with session.request(method, url, data=data, allow_redirects=False) as answer:
+
+        def refused(detail: str) -> RouteRefused:
+            return RouteRefused(f"{url} answers {answer.status}", answer.status, detail)
+
+        text = bytearray()
+        async for part in answer.content.iter_any():
+            text += part
+            if len(text) > MOST_BYTES:
+                answer.close()
+                raise refused(f"its answer is longer than {MOST_BYTES // 2**20} MiB")
+        if 300 <= answer.status < 400:
+            raise refused("it redirects to another address, which no policy's server may do")
+        if answer.status >= 400:
+            raise refused(_said(bytes(text)))
+        return bytes(text), answer.headers
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether the request may succeed when it is made again."""
+    if isinstance(error, RouteRefused):
+        return error.status in _AGAIN or error.status >= 500
+    return isinstance(error, (aiohttp.ClientError, TimeoutError))
+
+
+def _said(text: bytes) -> str:
+    """What an error's answer says is wrong, in the form of vLLM, or as text."""
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return text[:300].decode(errors="replace")
 
 
 def seed_of(key: str) -> int:

@@ -18,14 +18,13 @@ from store.schema import TRAINED_POLICY, PolicyResources, Sampling
 logger = logging.getLogger(__name__)
 
 Used = TypeVar("Used")
-_Key = tuple[str, str, str, str, Sampling]
 
 
 class Connections(Generic[Used]):
     """One connection to each server, however many rollouts use it.
 
     use: makes what callers get of a new connection, the run's name, the policy's name in it, and its sampling.
-    patience_seconds, addresses: see ``PolicyServer``.
+    addresses, patience_seconds: see ``PolicyServer``.
     """
 
     def __init__(
@@ -35,8 +34,8 @@ class Connections(Generic[Used]):
         patience_seconds: float = POLICY_PATIENCE_SECONDS,
     ):
         self._use = use
-        self._patience = patience_seconds
         self._addresses = addresses
+        self._patience = patience_seconds
         self._made = Shared(self._make)
 
     async def get(self, resources: PolicyResources, name: str, caller: str, policy: str | None = None) -> Used:
@@ -50,7 +49,7 @@ class Connections(Generic[Used]):
         for server, _ in await self._made.close():
             await server.close()
 
-    async def _make(self, key: _Key) -> tuple[PolicyServer, Used]:
+    async def _make(self, key: tuple[str, str, str, str, Sampling]) -> tuple[PolicyServer, Used]:
         run_name, name, endpoint, model, sampling = key
         server = PolicyServer(endpoint, model, sampling.temperature, self._addresses, self._patience)
         try:
@@ -65,7 +64,7 @@ class Policies:
 
     tokenizer: folder of the trained policy's tokenizer; None takes the folder that the policy's server names, if it is
         on this machine, and else the tokenizer of the server itself. A frozen policy's is always found that way.
-    patience_seconds, addresses: see ``PolicyServer``.
+    addresses, patience_seconds: see ``PolicyServer``.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class Policies:
     ):
         self._tokenizer = tokenizer
         self._connections = Connections(self._with_tokens, addresses, patience_seconds)
-        self._tokenizers = Shared(self._load)
+        self._tokenizers = Shared(_load)
 
     async def serving(
         self, resources: PolicyResources, name: str = TRAINED_POLICY, seat: str = "", policy: str | None = None
@@ -116,10 +115,11 @@ class Policies:
         server.stop_token_ids = (tokens.end_of_turn,)
         return server, tokens
 
-    async def _load(self, key: tuple[str, Path, bool]) -> ChatTokens:
-        _, folder, thinking = key
-        logger.info("tokenizer from %s", folder)
-        return await ChatTokens.load(folder, thinking)
+
+async def _load(key: tuple[str, Path, bool]) -> ChatTokens:
+    _, folder, thinking = key
+    logger.info("tokenizer from %s", folder)
+    return await ChatTokens.load(folder, thinking)
 
 
 def where_served(resources: PolicyResources, name: str, caller: str, policy: str | None = None) -> tuple[str, str]:

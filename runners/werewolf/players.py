@@ -49,52 +49,39 @@ def log_refusal(player: str, decision: Decision, error: ReplyError, reply: str) 
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """One call of a policy and what became of its reply.
-
-    error: why the reply could not be used; None when it gave a legal action.
-    """
+    """One call of a policy and what became of its reply."""
 
     sampled: SampledTurn
     is_reask: bool
     reply: str
     thought: str
-    error: str | None
+    error: str | None  # why the reply could not be used; None when it gave a legal action
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """A player's answer.
-
-    reasked: the question was put a second time. defaulted: no reply could be used then either, so the declared
-        default action was taken.
-    turns: calls of a policy, trained or frozen; none for other players.
-    """
+    """A player's answer."""
 
     action: Action
-    reasked: bool = False
-    defaulted: bool = False
-    turns: tuple[ModelTurn, ...] = ()
+    reasked: bool = False  # the question was put a second time
+    defaulted: bool = False  # no reply could be used then either, so the declared default action was taken
+    turns: tuple[ModelTurn, ...] = ()  # calls of a policy, trained or frozen
 
 
 @dataclass(frozen=True, slots=True)
 class BeliefQuestion:
-    """What a seat is asked beside the game (``runners.werewolf.study``): the roles of ``targets``.
+    """What a seat is asked beside the game (``runners.werewolf.study``): the roles of ``targets``."""
 
-    events: all that it may know, from the beginning, oldest first. deck: the roles dealt.
-    """
-
-    events: tuple[Event, ...]
+    events: tuple[Event, ...]  # all that it may know, from the beginning, oldest first
     deck: tuple[Role, ...]
     targets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """chances: seat -> role -> probability; None of a player that cannot be asked, whose questions alone are noted.
+    """mass, asked: as in ``store.werewolf_study.NotedBelief``."""
 
-    mass, asked: as in ``store.werewolf_study.NotedBelief``.
-    """
-
+    # Seat -> role -> probability; None of a player that cannot be asked, whose questions alone are noted.
     chances: Mapping[int, Mapping[Role, float]] | None
     mass: float | None = None
     asked: tuple[AskedTokens, ...] = ()

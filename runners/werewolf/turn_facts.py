@@ -33,14 +33,11 @@ _ATTACKS = frozenset({Decision.WOLF_TALK, Decision.WOLF_KILL, Decision.WITCH, De
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """What a seat is and must not say.
-
-    mates: seats of the other wolves, for a wolf. prompt_runs: of its system prompt (``leaks.prompt_runs``).
-    """
+    """What a seat is and must not say."""
 
     side: Side
-    mates: frozenset[int]
-    prompt_runs: frozenset[str]
+    mates: frozenset[int]  # seats of the other wolves, for a wolf
+    prompt_runs: frozenset[str]  # of its system prompt (``leaks.prompt_runs``)
 
 
 def turn_facts(

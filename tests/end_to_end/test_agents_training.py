@@ -107,7 +107,7 @@ async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
     evaluations = read_evaluations(run)
     assert [found.header.step for found in evaluations] == [0, STEPS]
     assert [len(found.rows) for found in evaluations] == [HELD_OUT, HELD_OUT]
-    assert list(figures_of(evaluations[0]).rewards) == ["answered", "short"]
+    assert list(figures_of(evaluations[0]))[-2:] == ["reward/answered", "reward/short"]
     assert gain(*evaluations) is not None
     assert (run / "evaluations.html").exists()
     (told,) = (run / "transcripts" / f"evaluation-{STEPS:04d}").iterdir()

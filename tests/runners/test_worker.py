@@ -4,7 +4,6 @@ import asyncio
 import random
 import re
 
-import aiohttp
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, find_final_reward
 
@@ -184,36 +183,6 @@ async def test_spans_of_a_handed_back_game_never_arrive_late(client, play, monke
     assert {rollout.status for rollout in await client.query_rollouts()} == {"requeuing"}
 
 
-async def test_a_finished_game_whose_report_fails_is_reported_again(client, play, monkeypatch):
-    ids = await enqueue(client, 1)
-    report, failures = client.update_attempt, [1, 1]
-
-    async def flaky(*arguments, **options):
-        if failures:
-            failures.pop()
-            raise aiohttp.ClientPayloadError("cut off")
-        return await report(*arguments, **options)
-
-    monkeypatch.setattr(client, "update_attempt", flaky)
-    stats = await Worker(client, play, "w", max_games=1).run()
-    assert (stats.finished, stats.failed) == (1, 0)
-    assert await statuses(client, ids) == ["succeeded"]
-
-
-async def test_a_finished_game_is_counted_though_the_answer_to_its_report_is_lost(client, play, monkeypatch):
-    ids = await enqueue(client, 1)
-    report = client.update_attempt
-
-    async def lost(*arguments, **options):
-        await report(*arguments, **options)
-        raise aiohttp.ClientPayloadError("cut off")
-
-    monkeypatch.setattr(client, "update_attempt", lost)
-    stats = await Worker(client, play, "w", max_games=1).run()
-    assert (stats.finished, stats.failed) == (1, 0)
-    assert await statuses(client, ids) == ["succeeded"]
-
-
 async def test_draining_finishes_what_is_played_and_takes_nothing_new(client, play):
     ids = await enqueue(client, 2)
     play.gate.clear()
@@ -311,13 +280,6 @@ async def play_rollout(client, policy, task_input, attempts=1, publish=True, **p
     await werewolf.close()
     (rollout,) = await client.query_rollouts(rollout_id_in=[rollout.rollout_id])
     return rollout
-
-
-async def test_a_werewolf_game_from_task_to_spans(client, policy):
-    rollout = await play_rollout(client, policy, werewolf_task())
-    assert rollout.status == "succeeded"
-    turns = [span for span in await client.query_spans(rollout.rollout_id) if is_turn(span)]
-    assert turns and all(span.attributes["werewolf.policy_version"] == 3 for span in turns)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def with_template(tokenizer, template):
 
 def chat_tokens(tokenizer, thinking=False):
     """``ChatTokens`` of a tokenizer in memory. Nothing in it waits, so it needs no event loop."""
-    made = ChatTokens.of(LocalCodec(tokenizer), tokenizer.get_added_vocab(), thinking)
+    made = ChatTokens.of(LocalCodec(tokenizer, thinking), tokenizer.get_added_vocab())
     try:
         made.send(None)
     except StopIteration as end:

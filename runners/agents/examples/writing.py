@@ -3,7 +3,7 @@
 import argparse
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,25 @@ def tool_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"id": f"call_{made_up}", "type": "function", "function": {"name": name, "arguments": text}}
 
 
-def distinct(rows: Iterable[dict[str, str]], count: int) -> list[dict[str, str]]:
-    """The first ``count`` rows whose ``question`` differs."""
+def calculator(description: str, title: str, **more: Any) -> dict[str, Any]:
+    """The tool ``calculate``, as a framework sends it."""
+    parameters = {
+        "properties": {"expression": {"title": "Expression", "type": "string"}},
+        "required": ["expression"],
+        "title": title,
+        "type": "object",
+    }
+    function = {"name": "calculate", "description": description, "parameters": parameters | more}
+    return {"type": "function", "function": function}
+
+
+def distinct(rows: Iterator[dict[str, str]], count: int) -> list[dict[str, str]]:
+    """The first ``count`` rows whose ``question`` differs, of rows without end."""
     found: dict[str, dict[str, str]] = {}
-    for row in rows:
+    while len(found) < count:
+        row = next(rows)
         found[row["question"]] = row
-        if len(found) == count:
-            return list(found.values())
-    raise ValueError(f"there are only {len(found)} different questions")
+    return list(found.values())
 
 
 def lesson(
@@ -37,30 +48,10 @@ def lesson(
     return {"messages": messages, "tools": [tool]}
 
 
-Writer = Callable[[int], Iterable[Any]]
-"""A seed -> what a file has, one JSON value a line."""
-
-
-def write_data(module: str, directory: Path, seed: int, files: Mapping[str, Writer], lessons: Writer) -> None:
+def write_data(files: Mapping[Path, Iterable[Any]], lessons: Iterable[Any]) -> None:
     """The command line of a module that writes an example's data: its files of tasks, or the lessons elsewhere."""
-    parser = argparse.ArgumentParser(
-        prog=f"python -m {module}", description=f"Write {', '.join(files)}, or the lessons."
-    )
-    parser.add_argument(
-        "--lessons", type=Path, metavar="FILE", help="write conversations to imitate there, for algo.tiny_agent"
-    )
-    parser.add_argument("--directory", type=Path, default=directory, help="of the tasks (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=seed, help="of all that is drawn (default: %(default)s)")
-    options = parser.parse_args()
-    if options.lessons:
-        _write_lines(options.lessons, lessons(options.seed))
-    else:
-        for name, rows in files.items():
-            _write_lines(options.directory / name, rows(options.seed))
-
-
-def _write_lines(path: Path, rows: Iterable[Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    print(f"{len(lines)} lines in {path}")
+    parser = argparse.ArgumentParser(description=f"Write {', '.join(path.name for path in files)}, or the lessons.")
+    parser.add_argument("--lessons", type=Path, metavar="FILE", help="write them there, for algo.tiny_agent")
+    only = parser.parse_args().lessons
+    for path, rows in ({only: lessons} if only else files).items():
+        path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8")

@@ -6,7 +6,7 @@ An attempt's calls go to ``/rollout/{rollout}/attempt/{attempt}/v1``, as agentli
 
 import re
 import secrets
-from collections import OrderedDict
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -14,7 +14,7 @@ from aiohttp import web
 
 from runners.agents.gateway import chat_api, responses_api
 from runners.agents.gateway.attempt import Attempt, AttemptEnded
-from runners.agents.gateway.requests import Message, RequestRefused, warn_once
+from runners.agents.gateway.requests import RequestRefused, warn_once
 from store.client import AttemptKey
 
 TRACE_HEADER, ACTOR_HEADER = "x-trace-id", "x-actor"
@@ -30,8 +30,7 @@ class Gateway:
     def __init__(self) -> None:
         self.address = ""
         self._attempts: dict[AttemptKey, Attempt] = {}
-        self._responses: dict[AttemptKey, dict[str, list[Message]]] = {}
-        self._ended: OrderedDict[AttemptKey, None] = OrderedDict()
+        self._ended: deque[AttemptKey] = deque(maxlen=_ENDED_KEPT)
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
@@ -59,16 +58,13 @@ class Gateway:
     async def serving(self, attempt: Attempt) -> AsyncIterator[str]:
         """Answer an attempt's calls, at the base URL that this gives; afterwards they are told that it has ended."""
         self._attempts[attempt.key] = attempt
-        self._responses[attempt.key] = {}
         try:
             rollout, name = attempt.key
             yield f"{self.address}{_ROUTE.format(rollout=rollout, attempt=name)}/v1"
         finally:
             attempt.end()
-            del self._attempts[attempt.key], self._responses[attempt.key]
-            self._ended[attempt.key] = None
-            while len(self._ended) > _ENDED_KEPT:
-                self._ended.popitem(last=False)
+            del self._attempts[attempt.key]
+            self._ended.append(attempt.key)
 
     async def _call(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
         api = responses_api if request.path.endswith("/responses") else chat_api
@@ -78,12 +74,11 @@ class Gateway:
             raise RequestRefused(f"the request is not JSON: {error}") from error
         if not isinstance(body, dict):
             raise RequestRefused("the request is no JSON object")
-        earlier = self._responses[attempt.key]
-        asked = api.read_request(body, request.headers.get(ACTOR_HEADER), attempt.sampling, earlier)
+        asked = api.read_request(body, request.headers.get(ACTOR_HEADER), attempt.sampling, attempt.responses)
         reply = await attempt.call(asked)
         reply_id = secrets.token_hex(12)
         if api is responses_api:
-            earlier[f"resp_{reply_id}"] = responses_api.conversation(asked, reply)
+            attempt.responses[f"resp_{reply_id}"] = responses_api.conversation(asked, reply)
         if not body.get("stream"):
             return web.json_response(api.answer(reply, reply_id, body))
         headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}

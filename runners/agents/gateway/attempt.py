@@ -70,7 +70,9 @@ class Attempt:
         self.refused = 0
         """Calls that were answered with an error of the caller's."""
         self._dropped: Counter[str] = Counter()
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._under_way: set[asyncio.Timeout] = set()
+        self.responses: dict[str, list[Message]] = {}
+        """Conversations by the id of the response that ended them, for the Responses API."""
         self._transcript = Transcript()
         self._ended = False
         self._started = time.monotonic()
@@ -92,19 +94,17 @@ class Attempt:
         self._dropped.update(request.dropped)
         for name in request.dropped:
             warn_once(name, "an agent's requests have %r, which is left out: replies are sampled as the run says", name)
-        answering = asyncio.ensure_future(self._answer(request))
-        self._under_way.add(answering)
-        answering.add_done_callback(self._under_way.discard)
+        scope = asyncio.timeout(None)
         try:
-            return await answering
+            async with scope:
+                self._under_way.add(scope)
+                return await self._answer(request)
         except RequestRefused:
             raise
-        except asyncio.CancelledError:
-            if self._ended and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+        except Exception as error:
+            if scope.expired():  # by ``end``
                 raise AttemptEnded from None
-            answering.cancel()
-            raise
-        except Exception as error:  # not the agent's doing: the attempt is given up, and played again
+            # Not the agent's doing: the attempt is given up, and played again.
             if self.trouble is None:
                 self.trouble = error
                 if not isinstance(error, CannotPlay):
@@ -112,12 +112,14 @@ class Attempt:
             self.end()
             self.troubled.set()
             raise RequestRefused(f"the policy cannot be asked: {error}", status=503) from error
+        finally:
+            self._under_way.discard(scope)
 
     def end(self) -> None:
         """Answer nothing any more; calls under way are broken off."""
         self._ended = True
-        for answering in self._under_way:
-            answering.cancel()
+        while self._under_way:
+            self._under_way.pop().reschedule(0.0)
 
     def outcome(self, dimensions: Mapping[str, float], failure: str = "", traceback: str = "") -> AgentOutcome:
         actors = tuple(
@@ -154,30 +156,21 @@ class Attempt:
                 f"this attempt has made its {self.task.max_calls} model calls", status=429, code="too_many_calls"
             )
         self._asked += 1
-        number = self._asked
+        seed = seed_of(f"{self.task.sampling_seed}/{name}/{self._asked}")
         actor = self._actors.setdefault(name, _Actor(policy, policy == TRAINED_POLICY and self.task.may_train(name)))
         if actor.policy != policy:
             raise RequestRefused(f"{name!r} calls {policy!r} and {actor.policy!r}: give each caller a name of its own")
         server = await self._servers.get(self.resources, policy, f"{self.task.task_id}/{name}")
-        start = [list(request.tools), server.template(request), request.use_tools]
-        place = actor.timelines.place(start, request.messages)
-        try:
+        with actor.timelines.place([list(request.tools), request.use_tools], request.messages) as place:
             known, new_ids = await self._prompt(server, request, place)
-            reply_tokens = self._room(request, len(known) + len(new_ids))
+            prompt = [*known, *new_ids]
+            reply_tokens = self._room(request, len(prompt))
             started = time.time()
-            seed = seed_of(f"{self.task.sampling_seed}/{name}/{number}")
-            sampled = await server.sample([*known, *new_ids], reply_tokens, seed, request.stop)
+            sampled = await server.sample(prompt, reply_tokens, seed, request.stop)
             ended = time.time()
-            message = await server.parse(request, len(known) + len(new_ids), sampled)
-        except BaseException:
-            actor.timelines.release(place)
-            raise
-        _cut_at(message, request.stop)
-        goes_on = place.timeline is not None and len(known) == len(place.known)
-        if not goes_on:  # a branch, or what could not be appended: its past is given anew, as its prompt
-            place = actor.timelines.release(place)
-            known, new_ids = (), [*known, *new_ids]
-        timeline = actor.timelines.extend(place, new_ids, sampled.token_ids, message)
+            message = await server.parse(request, len(prompt), sampled)
+            _cut_at(message, request.stop)
+            timeline, known, new_ids = actor.timelines.extend(place, known, new_ids, sampled.token_ids, message)
         facts = _facts(request, message, sampled)
         span = AgentCallSpan(
             task_id=self.task.task_id,
@@ -210,7 +203,7 @@ class Attempt:
             model=request.model,
             message=message,
             finish_reason="tool_calls" if calls_tools else sampled.finish_reason,
-            prompt_tokens=len(known) + len(new_ids),
+            prompt_tokens=len(prompt),
             reply_tokens=len(sampled.token_ids),
         )
 
@@ -235,15 +228,12 @@ class Attempt:
         self, server: ChatServer, request: ModelRequest, place: Place
     ) -> tuple[tuple[int, ...], list[int]]:
         """(ids that are known, ids to add)."""
-        if not place.known:
-            return (), await server.first_prompt(request)
-        if not place.answered:
-            return place.known, []
-        try:
-            return place.known, await server.next_prompt(request, place.messages, place.known[-1])
-        except UnfitTemplate as error:
-            logger.info("rollout %s: a conversation is rendered anew: %s", self.key[0], error)
-            return (), await server.first_prompt(request)
+        if place.known:
+            try:
+                return place.known, await server.next_prompt(request, place.messages, place.known[-1])
+            except UnfitTemplate as error:
+                logger.info("rollout %s: a conversation is rendered anew: %s", self.key[0], error)
+        return (), await server.first_prompt(request)
 
     def _room(self, request: ModelRequest, prompt_tokens: int) -> int:
         """Tokens that the reply may have. Raises RequestRefused where there is no room for it."""

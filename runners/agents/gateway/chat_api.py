@@ -18,7 +18,7 @@ from runners.agents.gateway.requests import (
 
 _HEEDED = {
     *("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "stream", "stop"),
-    *("max_tokens", "max_completion_tokens", "chat_template_kwargs"),
+    *("max_tokens", "max_completion_tokens"),
 }
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
 
@@ -35,9 +35,6 @@ def read_request(
         raise RequestRefused("messages must be a list with at least one message", param="messages")
     tools, tools_dropped = read_tools(body)
     stop = body.get("stop") or ()
-    template = body.get("chat_template_kwargs") or {}
-    if not isinstance(template, dict):
-        raise RequestRefused("chat_template_kwargs must be an object", param="chat_template_kwargs")
     return ModelRequest(
         model=str(body.get("model")),
         messages=tuple(_read_message(message, number) for number, message in enumerate(messages)),
@@ -45,7 +42,6 @@ def read_request(
         **tools,
         reply_tokens=whole_number(body, "max_completion_tokens", "max_tokens"),
         stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop)),
-        template=template,
         dropped=(*dropped_names(body, _HEEDED, sampling), *tools_dropped),
     )
 

@@ -1,65 +1,48 @@
 """One vLLM as the gateway uses it: renders messages to token ids, samples, and parses what it sampled.
 
-Messages are rendered here where that gives what the server makes of them (``runners.policy.codecs.AgreedCodec``).
 Everything below ``/v1/``, but for the tokenizer's routes that runners use anyway, and through ``PolicyServer``, so that
 versions, patience and restarts are those of every other call of a policy.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from runners.agents.gateway.requests import Message, ModelRequest, RequestRefused
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.chat_template import ChatTemplate
-from runners.policy.chat_tokens import template_variables
-from runners.policy.codecs import DETOKENIZE_ROUTE, AgreedCodec, Codec, LocalCodec, ServedCodec, UnfitTemplate
+from runners.policy.codecs import DETOKENIZE_ROUTE, ServedCodec, UnfitTemplate, template_variables
 from runners.policy.server import Completion, PolicyServer
 from store.schema import Sampling
-
-logger = logging.getLogger(__name__)
 
 PARSE_ROUTE = "/v1/chat/completions/derender"
 
 
 class ChatServer:
-    """A policy's server, with what was learnt of its chat template. Made by ``of``.
+    """A policy's server, with what was learnt of its chat template. Made by ``of``."""
 
-    thinking: passed to templates that know it, whatever the agent asks for.
-    """
-
-    def __init__(self, server: PolicyServer, codec: Codec, thinking: bool):
+    def __init__(self, server: PolicyServer, codec: ServedCodec, template: ChatTemplate, thinking: bool):
         self.server = server
-        self._thinking = template_variables(thinking)
         self._codec = codec
-        self._template = ChatTemplate(codec)
-
-    def template(self, request: ModelRequest) -> dict[str, Any]:
-        return {**request.template, **self._thinking}
+        self._template = template
+        self._variables = template_variables(thinking)
 
     @classmethod
     async def of(cls, server: PolicyServer, run_name: str, policy: str, sampling: Sampling) -> "ChatServer":
         """Learn what ends a reply, before the first one is sampled. Raises PolicyUnavailable."""
-        folder, codec = Path(await server.model_folder()), ServedCodec(server)
-        if folder.is_dir():
-            try:
-                codec = AgreedCodec(server, await LocalCodec.load(folder))
-            except (ImportError, OSError, ValueError) as error:
-                logger.info("conversations are rendered by the policy's server: %s", error)
-        chat = cls(server, codec, sampling.thinking)
+        codec = ServedCodec(server, sampling.thinking)
         try:
-            with chat._refusals():
-                server.stop_token_ids = (await chat._template.end_of_turn(chat._thinking),)
+            with _refusals(server):
+                template = await ChatTemplate.of(codec)
         except (UnfitTemplate, RequestRefused) as error:
             raise PolicyUnavailable(f"no agent can be played with {server.endpoint}: {error}") from error
-        return chat
+        server.stop_token_ids = (template.end_of_turn,)
+        return cls(server, codec, template, sampling.thinking)
 
     async def first_prompt(self, request: ModelRequest) -> list[int]:
         """Token ids of a whole conversation. Raises RequestRefused for one that the server does not take."""
-        with self._refusals():
-            return await self._codec.render(request.messages, self.template(request), **_tools(request))
+        with _refusals(self.server):
+            return await self._codec.render(request.messages, **_tools(request))
 
     async def next_prompt(self, request: ModelRequest, held: int, last_id: int) -> list[int]:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
@@ -70,8 +53,8 @@ class ChatServer:
         new = request.messages[held:]
         calls = request.messages[held - 1].get("tool_calls") or () if new and new[0]["role"] == "tool" else ()
         try:
-            with self._refusals():
-                return await self._template.after_reply(last_id, new, self.template(request), calls)
+            with _refusals(self.server):
+                return await self._template.after_reply(last_id, new, calls)
         except RequestRefused as error:
             raise UnfitTemplate(str(error)) from error
 
@@ -93,11 +76,11 @@ class ChatServer:
             "chat_request": {
                 "model": self.server.model,
                 "messages": [{"role": "user", "content": "?"}],
-                "chat_template_kwargs": self.template(request),
+                "chat_template_kwargs": self._variables,
                 **_tools(request),
             },
         }
-        with self._refusals():
+        with _refusals(self.server):
             answer = await self.server.ask(PARSE_ROUTE, body)
         try:
             found = answer["choices"][0]["message"]
@@ -110,23 +93,24 @@ class ChatServer:
             message["tool_calls"] = calls if request.parallel else calls[:1]
         return message
 
-    @contextmanager
-    def _refusals(self) -> Iterator[None]:
-        """What the server refuses: RequestRefused for what the agent asked, PolicyUnavailable for all else."""
-        try:
-            yield
-        except RouteRefused as error:
-            if error.status != 400:
-                raise PolicyUnavailable(
-                    f"{error}. Agents need vLLM 0.28 and a proxy that forwards all of /v1/ and {DETOKENIZE_ROUTE}"
-                ) from error
-            if "--tool-call-parser" in error.detail:
-                raise PolicyUnavailable(
-                    f"{self.server.endpoint} cannot read tool calls: set serving.tool_parser, or start that vLLM with "
-                    f"--enable-auto-tool-choice and --tool-call-parser"
-                ) from error
-            too_long = "context_length_exceeded" if "maximum context length" in error.detail else None
-            raise RequestRefused(error.detail, code=too_long, param="messages") from error
+
+@contextmanager
+def _refusals(server: PolicyServer) -> Iterator[None]:
+    """What the server refuses: RequestRefused for what the agent asked, PolicyUnavailable for all else."""
+    try:
+        yield
+    except RouteRefused as error:
+        if error.status != 400:
+            raise PolicyUnavailable(
+                f"{error}. Agents need vLLM 0.28 and a proxy that forwards all of /v1/ and {DETOKENIZE_ROUTE}"
+            ) from error
+        if "--tool-call-parser" in error.detail:
+            raise PolicyUnavailable(
+                f"{server.endpoint} cannot read tool calls: set serving.tool_parser, or start that vLLM with "
+                f"--enable-auto-tool-choice and --tool-call-parser"
+            ) from error
+        too_long = "context_length_exceeded" if "maximum context length" in error.detail else None
+        raise RequestRefused(error.detail, code=too_long, param="messages") from error
 
 
 def _tools(request: ModelRequest) -> dict[str, Any]:

@@ -7,7 +7,7 @@ business, and log-probs under a grammar's mask, a forced tool call or a penalty 
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 logger = logging.getLogger(__name__)
@@ -59,7 +59,6 @@ class ModelRequest:
     parallel: whether the reply may hold several tool calls.
     reply_tokens: the most that the agent wants to have sampled; None where it does not say.
     stop: texts that end a reply.
-    template: further arguments of the chat template.
     dropped: names of the parameters that are not heeded.
     """
 
@@ -71,7 +70,6 @@ class ModelRequest:
     parallel: bool = True
     reply_tokens: int | None = None
     stop: tuple[str, ...] = ()
-    template: Mapping[str, Any] = field(default_factory=dict)
     dropped: tuple[str, ...] = ()
 
 

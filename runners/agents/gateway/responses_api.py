@@ -138,27 +138,27 @@ def stream(reply: ModelReply, reply_id: str, body: Mapping[str, Any]) -> Iterato
 
 
 def _item_events(item: dict[str, Any], index: int) -> Iterator[dict[str, Any]]:
-    at = {"output_index": index, "item_id": item["id"]}
+    at, begun, parts = {"output_index": index, "item_id": item["id"]}, item, []
     if item["type"] == "function_call":
-        empty = {**item, "arguments": "", "status": "in_progress"}
-        yield {"type": "response.output_item.added", "output_index": index, "item": empty}
-        yield {"type": "response.function_call_arguments.delta", **at, "delta": item["arguments"]}
+        begun = {**item, "arguments": "", "status": "in_progress"}
         done = {"name": item["name"], "arguments": item["arguments"]}
-        yield {"type": "response.function_call_arguments.done", **at, **done}
+        parts = [
+            ("function_call_arguments.delta", {"delta": item["arguments"]}),
+            ("function_call_arguments.done", done),
+        ]
     elif item["type"] == "message":
-        yield {
-            "type": "response.output_item.added",
-            "output_index": index,
-            "item": {**item, "content": [], "status": "in_progress"},
-        }
+        begun = {**item, "content": [], "status": "in_progress"}
         (part,) = item["content"]
         at["content_index"] = 0
-        yield {"type": "response.content_part.added", **at, "part": {**part, "text": ""}}
-        yield {"type": "response.output_text.delta", **at, "delta": part["text"], "logprobs": []}
-        yield {"type": "response.output_text.done", **at, "text": part["text"], "logprobs": []}
-        yield {"type": "response.content_part.done", **at, "part": part}
-    else:
-        yield {"type": "response.output_item.added", "output_index": index, "item": item}
+        parts = [
+            ("content_part.added", {"part": {**part, "text": ""}}),
+            ("output_text.delta", {"delta": part["text"], "logprobs": []}),
+            ("output_text.done", {"text": part["text"], "logprobs": []}),
+            ("content_part.done", {"part": part}),
+        ]
+    yield {"type": "response.output_item.added", "output_index": index, "item": begun}
+    for kind, told in parts:
+        yield {"type": f"response.{kind}", **at, **told}
     yield {"type": "response.output_item.done", "output_index": index, "item": item}
 
 
@@ -170,15 +170,8 @@ def _items(reply: ModelReply, reply_id: str) -> list[dict[str, Any]]:
     calls = message.get("tool_calls") or ()
     if message.get("content") or not calls:
         text = {"type": "output_text", "text": message.get("content") or "", "annotations": [], "logprobs": []}
-        items.append(
-            {
-                "id": f"msg_{reply_id}",
-                "type": "message",
-                "role": "assistant",
-                "status": "completed",
-                "content": [text],
-            }
-        )
+        said = {"type": "message", "role": "assistant", "status": "completed", "content": [text]}
+        items.append({"id": f"msg_{reply_id}", **said})
     items += [
         {
             "id": f"fc_{reply_id}_{number}",

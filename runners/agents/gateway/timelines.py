@@ -3,14 +3,14 @@
 Agents send a whole conversation with every call. One that repeats an earlier call's messages, its reply and the tools
 gets that call's tokens as they were, and only what is new is encoded: the calls make one sequence. Whatever else an
 agent does is no continuation and begins a new one: a rewritten or trimmed history, a sub-agent with a system prompt of
-its own, other tools. A retry, or a branch off an earlier point, gets the tokens up to there as they were, as a prompt
-of its own, so that nothing is trained on twice.
+its X
 """
 
 import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,14 +31,14 @@ class Timeline:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """Where a conversation stood within a timeline, before a reply or after it.
+    """Where a conversation stood within a timeline, after a reply.
 
     length: token ids up to there. call_ids: of the reply's tool calls.
     """
 
     timeline: Timeline
     length: int
-    call_ids: tuple[str, ...] = ()
+    call_ids: tuple[str, ...]
 
     @property
     def is_open(self) -> bool:
@@ -48,18 +48,16 @@ class _Point:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a call stands. Give it back with ``Timelines.extend`` or ``Timelines.release``.
+    """Where a call stands.
 
-    known: token ids that go before what is encoded anew; empty where the conversation is new.
+    known: token ids that go before what is encoded anew, up to a reply; empty where the conversation is new.
     messages: how many of the call's messages ``known`` holds.
-    answered: whether ``known`` ends with a reply; else it is a whole prompt, of a call that is repeated.
-    timeline: the sequence that ends with ``known``, claimed for this call; None where the call begins one.
+    digest: of the whole conversation. timeline: that ends with ``known``, claimed for this call, if there is one.
     """
 
     known: tuple[int, ...]
     messages: int
-    answered: bool
-    digests: tuple[bytes, ...]
+    digest: bytes
     timeline: Timeline | None = None
 
 
@@ -68,59 +66,52 @@ class Timelines:
 
     def __init__(self) -> None:
         self._replies: dict[bytes, list[_Point]] = defaultdict(list)
-        self._prompts: dict[bytes, list[_Point]] = defaultdict(list)
         self.count = 0
         """Sequences so far."""
 
-    def place(self, start: Any, messages: Sequence[Message]) -> Place:
-        """Find what a call goes on with, and claim it.
+    @contextmanager
+    def place(self, start: Any, messages: Sequence[Message]) -> Iterator[Place]:
+        """What a call goes on with, claimed until the call has been answered (``extend``) or has come to nothing.
 
-        start: what must be equal for a conversation to be the same besides its messages (JSON): tools, template.
+        start: what must be equal for a conversation to be the same besides its messages (JSON): its tools.
         """
-        digests = tuple(_digests(start, messages))
-        asked_before = self._prompts.get(digests[-1])
-        replies = [number + 1 for number, message in enumerate(messages) if message["role"] == "assistant"]
-        for held in reversed(replies):
-            points = self._replies.get(digests[held - 1])
-            if not points:
-                continue
-            echoed = _call_ids(messages[held - 1])
-            best = max(enumerate(points), key=lambda item: (item[1].call_ids == echoed, item[1].is_open, item[0]))[1]
-            # Conversations may read alike: one that can be extended goes on, before another's call counts as repeated.
-            if best.is_open and (held == replies[-1] or not asked_before):
-                best.timeline.claimed = True
-                return Place(tuple(best.timeline.ids), held, True, digests, best.timeline)
-            if asked_before:
-                break
-            return Place(tuple(best.timeline.ids[: best.length]), held, True, digests)
-        if asked_before:
-            point = asked_before[-1]
-            return Place(tuple(point.timeline.ids[: point.length]), len(messages), False, digests)
-        return Place((), 0, False, digests)
-
-    def release(self, place: Place) -> Place:
-        """The call came to nothing, or does not go on from there after all: then it begins where this says."""
+        place = self._find(start, messages)
         if place.timeline is not None:
-            place.timeline.claimed = False
-        return Place((), 0, False, place.digests)
+            place.timeline.claimed = True
+        try:
+            yield place
+        finally:
+            if place.timeline is not None:
+                place.timeline.claimed = False
 
-    def extend(self, place: Place, new_ids: Sequence[int], response_ids: Sequence[int], reply: Message) -> Timeline:
-        """The call was answered. Returns the sequence that it has become part of.
+    def _find(self, start: Any, messages: Sequence[Message]) -> Place:
+        digests = list(_digests(start, messages))
+        for held in range(len(messages), 0, -1):
+            if points := self._replies.get(digests[held - 1]):
+                echoed = _call_ids(messages[held - 1])
+                best = max(enumerate(points), key=lambda item: (item[1].call_ids == echoed, item[1].is_open, item[0]))[
+                    1
+                ]
+                known = tuple(best.timeline.ids[: best.length])
+                return Place(known, held, digests[-1], best.timeline if best.is_open else None)
+        return Place((), 0, digests[-1])
 
-        new_ids: prompt tokens after what the place's timeline holds; the whole prompt where it has none. reply: as the
-        agent is given it.
+    def extend(
+        self, place: Place, known: Sequence[int], new_ids: Sequence[int], response_ids: Sequence[int], reply: Message
+    ) -> tuple[Timeline, Sequence[int], Sequence[int]]:
+        """The call was answered. Returns the sequence that it is part of, what that held, and the prompt after it.
+
+        known: the place's, or none where it could not be used. new_ids: encoded anew. reply: as the agent gets it.
         """
-        timeline = place.timeline
-        if timeline is None:
+        timeline = place.timeline if known else None
+        if timeline is None:  # a branch, or what could not be appended: its past is given anew, as its prompt
             timeline = Timeline(self.count)
             self.count += 1
-        timeline.ids += new_ids
-        self._prompts[place.digests[-1]].append(_Point(timeline, len(timeline.ids)))
-        timeline.ids += response_ids
-        after = _chained(place.digests[-1], reply)
+            known, new_ids = (), [*known, *new_ids]
+        timeline.ids += [*new_ids, *response_ids]
+        after = _chained(place.digest, reply)
         self._replies[after].append(_Point(timeline, len(timeline.ids), _call_ids(reply)))
-        timeline.claimed = False
-        return timeline
+        return timeline, known, new_ids
 
 
 def same_message(message: Message) -> list[Any]:

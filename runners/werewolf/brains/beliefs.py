@@ -44,18 +44,12 @@ TRUSTED = -1.5
 
 @dataclass(frozen=True, slots=True)
 class Beliefs:
-    """What a good seat believes at one turn.
+    """What a good seat believes at one turn."""
 
-    seer: the seat whose claim it believes; None without a credible claim, and for the seer itself.
-    clear: whether no other claim comes close.
-    suspicion: each living seat but its own -> how strongly it is suspected; below 0 it is trusted.
-    asks: (seat, whom it is to vote for), where the seat wants a vote tied; None where it does not.
-    """
-
-    seer: int | None
-    clear: bool
-    suspicion: Mapping[int, float]
-    asks: tuple[int, int] | None = None
+    seer: int | None  # the seat whose claim it believes; None without a credible claim, and for the seer itself
+    clear: bool  # whether no other claim comes close
+    suspicion: Mapping[int, float]  # each living seat but its own -> how suspect it is; below 0 it is trusted
+    asks: tuple[int, int] | None = None  # (seat, whom it is to vote for), where the seat wants a vote tied
 
     def most_suspected(self, seats: Collection[int], at_least: float = float("-inf")) -> int | None:
         """The seat of ``seats`` suspected most; None if none is suspected ``at_least`` so much."""

@@ -22,37 +22,23 @@ class WinRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One set of rules. ValueError for values that make no game.
+    """One set of rules. ValueError for values that make no game."""
 
-    name: how tasks and configuration refer to it.
-    deck: the roles dealt, one for each seat; the order means nothing.
-    win_rule: when the wolves have won.
-    round_limit: number of days (each after its night); a game without a winner after the last is a draw.
-    speech_chars: the longest speech that is heard, in characters.
-    sheriff: whether a sheriff is elected on day 1.
-    wolf_talk_rounds: how often each wolf speaks to the others, at most, in a night with two or more living
-        wolves; a round in which all propose the same victim ends the talk and settles the victim.
-    wolves_may_pass: whether a wolf may choose nobody (空刀).
-    wolves_may_hit_wolves: whether wolves may choose one of their own (自刀).
-    wolves_may_explode: whether a wolf may explode by day (自爆).
-    wolf_king_may_explode: whether the wolf king may, too; without effect unless wolves may explode.
-    witch_self_save: whether the witch may use the antidote for herself.
-    may_abstain: whether a seat may cast no vote (弃票) in an exile or PK vote, or for a sheriff.
-    """
-
-    name: str
-    deck: tuple[Role, ...]
+    name: str  # how tasks and configuration refer to it
+    deck: tuple[Role, ...]  # the roles dealt, one for each seat; the order means nothing
     win_rule: WinRule = WinRule.WIPE_A_KIND
-    round_limit: int = 10
-    speech_chars: int = 200
-    sheriff: bool = False
+    round_limit: int = 10  # days, each after its night; a game without a winner after the last is a draw
+    speech_chars: int = 200  # the longest speech that is heard
+    sheriff: bool = False  # whether a sheriff is elected on day 1
+    # How often each wolf speaks to the others, at most, in a night with two or more living wolves; a round in which all
+    # propose the same victim ends the talk and settles the victim.
     wolf_talk_rounds: int = 2
-    wolves_may_pass: bool = True
-    wolves_may_hit_wolves: bool = True
-    wolves_may_explode: bool = False
-    wolf_king_may_explode: bool = False
+    wolves_may_pass: bool = True  # 空刀
+    wolves_may_hit_wolves: bool = True  # 自刀
+    wolves_may_explode: bool = False  # 自爆
+    wolf_king_may_explode: bool = False  # without effect unless wolves may explode
     witch_self_save: bool = False
-    may_abstain: bool = True
+    may_abstain: bool = True  # 弃票, in an exile or PK vote, or for a sheriff
 
     def __post_init__(self) -> None:
         sides = {role.side for role in self.deck}

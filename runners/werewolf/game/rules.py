@@ -43,25 +43,18 @@ from runners.werewolf.game.types import (
 
 @dataclass(frozen=True, slots=True)
 class PhaseRule:
-    """How one phase works.
+    """How one phase works."""
 
-    enter: prepares the state; returns the phase to go on to when nobody is to be asked, else None with the
-        seats to ask in ``waiting``.
-    resolve: takes (state without the seats that answered in ``waiting``, their answers); returns the phase to
-        go on to, or None to ask the next of ``waiting``. None for phases that ask nobody.
-    decision: what a waiting seat is asked: one for all, or a function of (state, seat).
-    together: whether all waiting seats are asked at once; otherwise one after the other.
-    by_night: whether others see of it that it is night, and no more.
-    hidden: whether others see nothing of it: that anybody is asked would tell of a role. To them the table stands
-        where it stood before.
-    """
-
+    # Prepares the state; returns the phase to go on to, or None with the seats to ask in ``waiting``.
     enter: Callable[[GameState], Phase | None]
+    # Takes (state without the seats that answered in ``waiting``, their answers); returns the phase to go on to, or
+    # None for the next of ``waiting`` to be asked.
     resolve: Callable[[GameState, Mapping[int, Action]], Phase | None] | None = None
+    # What is asked: of all, or of a seat.
     decision: Decision | Callable[[GameState, int], Decision] | None = None
-    together: bool = False
-    by_night: bool = False
-    hidden: bool = False
+    together: bool = False  # whether all waiting seats are asked at once; otherwise one after the other
+    by_night: bool = False  # whether others see of it that it is night, and no more
+    hidden: bool = False  # whether others see nothing of it: that anybody is asked would tell of a role
 
 
 def _of_those(

@@ -18,18 +18,12 @@ Chosen = TypeVar("Chosen", int, int | None)
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What was decided this night.
+    """What was decided this night."""
 
-    victim: whom the wolves hit; None before they decided, and for 空刀.
-    agreed: whether the wolves settled the victim while they talked, and need not vote.
-    guarded: whom the guard protects; None for 空守 or without a guard.
-    saved: whether the antidote was used. poisoned: whom the witch poisons; None for nobody.
-    """
-
-    victim: int | None = None
-    agreed: bool = False
-    guarded: int | None = None
-    saved: bool = False
+    victim: int | None = None  # whom the wolves hit; None before they decided, and for 空刀
+    agreed: bool = False  # whether the wolves settled the victim while they talked, and need not vote
+    guarded: int | None = None  # None for 空守 or without a guard
+    saved: bool = False  # whether the antidote was used
     poisoned: int | None = None
 
     @property
@@ -42,78 +36,52 @@ class Night:
 
 @dataclass(frozen=True, slots=True)
 class Election:
-    """The sheriff's election while it is not over.
+    """The sheriff's election while it is not over."""
 
-    signed_up: seats that ran, ascending; withdrawn: those of them that withdrew since (退水).
-    put_off: whether an explosion broke it off, so that it is held the next day as a plain vote.
-    """
-
-    signed_up: tuple[int, ...] = ()
-    withdrawn: frozenset[int] = frozenset()
-    put_off: bool = False
+    signed_up: tuple[int, ...] = ()  # seats that ran, ascending
+    withdrawn: frozenset[int] = frozenset()  # those of them that withdrew since (退水)
+    put_off: bool = False  # whether an explosion broke it off, so that it is held the next day as a plain vote
 
 
 @dataclass(frozen=True, slots=True)
 class PublicView:
-    """What every seat can see of the table, whatever its role.
-
-    events: how many of the state's events lie before it.
-    """
+    """What every seat can see of the table, whatever its role."""
 
     day: int
     phase: Phase
     living: frozenset[int]
     sheriff: int | None
-    events: int
+    events: int  # how many of the state's events lie before it
 
 
 @dataclass(slots=True)
 class GameState:
-    """Everything about one game; players never see it, only ``view.observe`` of it. Treat it as immutable.
-
-    roles: role of each seat; seat N's is ``roles[N - 1]`` (``role_of`` looks it up).
-    day: number of the current night or day, from 1.
-    living: seats publicly alive; last night's dead are among them until they are announced.
-    waiting: seats still to be asked in this phase, in the order in which they are asked.
-    tied: seats on the PK stage; empty outside a PK.
-    night: what was decided last night (by day) or so far (by night).
-    last_guarded: whom the guard protected the night before this one; None for nobody.
-    antidote, poison: whether the witch still has them; true without a witch.
-    proposals: victims proposed in this round of the wolves' talk, one for each speaker so far.
-    unannounced: last night's dead while they are not announced.
-    election: None once it is over, and in a preset without sheriff.
-    sheriff: who holds the badge (dead seats until they have passed it on); None for nobody.
-    last_words: seats still to speak their last words. shooters: dead seats that may still shoot.
-    resume: what follows the aftermath of deaths: SPEAKING_ORDER on the same day, or NIGHTFALL.
-    events: everything that happened, oldest first.
-    public: what everybody sees; while somebody is asked in secret, what everybody saw before. None before the start.
-    told: for each seat, how many of ``events`` lay before it when it last answered (0 before its first turn).
-    result: None while the game goes on.
-    """
+    """Everything about one game; players never see it, only ``view.observe`` of it. Treat it as immutable."""
 
     preset: Preset
     seed: int
-    roles: tuple[Role, ...]
-    living: frozenset[int]
-    told: tuple[int, ...]
-    election: Election | None
-    day: int = 0
+    roles: tuple[Role, ...]  # seat N's is ``roles[N - 1]`` (``role_of``)
+    living: frozenset[int]  # publicly: last night's dead are among them until they are announced
+    told: tuple[int, ...]  # for each seat, how many of ``events`` lay before it when it last answered
+    election: Election | None  # None once it is over, and in a preset without sheriff
+    day: int = 0  # number of the current night or day, from 1
     phase: Phase = Phase.NIGHTFALL
-    waiting: tuple[int, ...] = ()
-    tied: tuple[int, ...] = ()
-    night: Night = Night()
-    last_guarded: int | None = None
-    antidote: bool = True
+    waiting: tuple[int, ...] = ()  # seats still to be asked in this phase, in that order
+    tied: tuple[int, ...] = ()  # seats on the PK stage
+    night: Night = Night()  # what was decided last night (by day) or so far (by night)
+    last_guarded: int | None = None  # whom the guard protected the night before this one
+    antidote: bool = True  # whether the witch still has it; true without a witch
     poison: bool = True
-    proposals: tuple[int | None, ...] = ()
-    unannounced: tuple[int, ...] = ()
-    sheriff: int | None = None
-    last_words: tuple[int, ...] = ()
-    shooters: tuple[int, ...] = ()
-    resume: Phase = Phase.NIGHTFALL
-    events: tuple[Event, ...] = field(default=(), repr=False)
+    proposals: tuple[int | None, ...] = ()  # in this round of the wolves' talk, one for each speaker so far
+    unannounced: tuple[int, ...] = ()  # last night's dead
+    sheriff: int | None = None  # who holds the badge, dead seats until they have passed it on
+    last_words: tuple[int, ...] = ()  # seats still to speak them
+    shooters: tuple[int, ...] = ()  # dead seats that may still shoot
+    resume: Phase = Phase.NIGHTFALL  # what follows the aftermath of deaths: SPEAKING_ORDER on the same day, or this
+    events: tuple[Event, ...] = field(default=(), repr=False)  # everything that happened, oldest first
+    # What everybody sees; while somebody is asked in secret, what everybody saw before. None before the start.
     public: PublicView | None = None
-    result: Result | None = None
+    result: Result | None = None  # None while the game goes on
 
     def role_of(self, seat: int) -> Role:
         """The role dealt to ``seat``."""

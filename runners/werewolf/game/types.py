@@ -111,26 +111,19 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question to one seat, with everything that is legal as an answer.
-
-    targets: seats that may be chosen, ascending.
-    options: what else may be chosen.
-    may_pass: whether choosing nobody is legal; always true where the seat speaks.
-    speech_chars: the longest speech that is heard, in characters; 0 where nothing is said.
-    default: the declared action for a seat whose answer cannot be used; always legal: nobody, else drawn by the seed.
-    subject: the seat that the question is about (WITCH: tonight's victim, if she may save it; EXPLOSION: who is about
-        to be elected without a vote); else None.
-    """
+    """One question to one seat, with everything that is legal as an answer."""
 
     seat: int
     decision: Decision
     day: int
     phase: Phase
-    targets: tuple[int, ...]
-    options: tuple[Option, ...]
-    may_pass: bool
-    speech_chars: int
-    default: Action
+    targets: tuple[int, ...]  # seats that may be chosen, ascending
+    options: tuple[Option, ...]  # what else may be chosen
+    may_pass: bool  # whether choosing nobody is legal; always true where the seat speaks
+    speech_chars: int  # the longest speech that is heard, in characters; 0 where nothing is said
+    default: Action  # for a seat whose answer cannot be used; always legal: nobody, else drawn by the seed
+    # The seat that the question is about (WITCH: tonight's victim, if she may save it; EXPLOSION: who is about to be
+    # elected without a vote).
     subject: int | None = None
 
     @property
@@ -241,27 +234,20 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one seat may know now: a function of (state, seat), never the state itself.
-
-    phase: the phase of the request; without one, the phase as everybody sees it: NIGHTFALL all night long.
-    living: seats publicly alive, ascending; last night's dead are among them until they are announced.
-    sheriff: the seat that holds the badge; None without a sheriff.
-    events: what this seat may know and has not yet been told at one of its own turns, oldest first. All that it may
-        know: ``view.known_events``.
-    request: the question now put to the seat; None when the seat is not asked anything.
-    deck: the roles that were dealt to all seats, which everybody knows; the order means nothing.
-    """
+    """What one seat may know now: a function of (state, seat), never the state itself."""
 
     seat: int
     role: Role
     side: Side
     day: int
-    phase: Phase
-    living: tuple[int, ...]
-    sheriff: int | None
+    phase: Phase  # of the request; without one, as everybody sees it: NIGHTFALL all night long
+    living: tuple[int, ...]  # publicly, ascending; last night's dead are among them until they are announced
+    sheriff: int | None  # the seat that holds the badge
+    # What this seat may know and has not yet been told at one of its own turns, oldest first (all that it may know:
+    # ``view.known_events``).
     events: tuple[Event, ...]
-    request: Request | None
-    deck: tuple[Role, ...]
+    request: Request | None  # the question now put to the seat
+    deck: tuple[Role, ...]  # the roles that were dealt to all seats, which everybody knows; the order means nothing
 
     @property
     def question(self) -> Request:

@@ -6,30 +6,26 @@ learns that there is somebody to ask.
 """
 
 from runners.werewolf.game.rules import question_to
-from runners.werewolf.game.state import GameState
+from runners.werewolf.game.state import GameState, PublicView
 from runners.werewolf.game.types import Event, Observation
 
 
 def observe(state: GameState, seat: int) -> Observation:
     """What ``seat`` may know now; its events are those since it last answered. ValueError for no such seat."""
     _check_seat(state, seat)
-    role = state.role_of(seat)
-    request = question_to(state, seat)
-    if request is None:
-        shown = state.public
-        assert shown is not None
-        day, phase, living, sheriff, until = shown.day, shown.phase, shown.living, shown.sheriff, shown.events
-    else:
-        day, phase, living, sheriff, until = state.day, state.phase, state.living, state.sheriff, len(state.events)
+    role, request = state.role_of(seat), question_to(state, seat)
+    now = PublicView(state.day, state.phase, state.living, state.sheriff, len(state.events))
+    shown = now if request is not None else state.public
+    assert shown is not None
     return Observation(
         seat=seat,
         role=role,
         side=role.side,
-        day=day,
-        phase=phase,
-        living=tuple(sorted(living)),
-        sheriff=sheriff,
-        events=tuple(event for event in state.events[state.told[seat - 1] : until] if event.visible_to(seat)),
+        day=shown.day,
+        phase=shown.phase,
+        living=tuple(sorted(shown.living)),
+        sheriff=shown.sheriff,
+        events=tuple(event for event in state.events[state.told[seat - 1] : shown.events] if event.visible_to(seat)),
         request=request,
         deck=state.preset.deck,
     )

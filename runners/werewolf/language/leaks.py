@@ -110,6 +110,10 @@ _ABSURD = re.compile(
     "还是|才怪|岂|难道|[能敢]这|还能|是不是|这话|这种|这个?说法|冤|诬|污蔑|谎|胡|瞎|扯淡|纯属|笑|荒|没道理|毫无|信吗"
 )
 """Later in the sentence: what was said is absurd, or a question after all."""
+_TELLING = re.compile(
+    "狼|目标|刀|袭击|杀|砍|除掉|干掉|解决|同伴|队友|同伙|搭档|伙伴|兄弟|一[队伙]|自[爆曝]|坏人|[a-z]{3}"
+)
+"""What every statement holds: most sentences need no closer look."""
 _SENTENCE = re.compile(r"[^.。!?;\n]+[.。!?;]?")
 _QUOTATION = re.compile('[“"「『‘]([^“”"「」『』‘’]*)[”"」』’]')
 _LONG_QUOTATION = 5
@@ -125,7 +129,7 @@ def gives_wolves_away(speech: str, mates: Set[int]) -> bool:
     text = whole[1] if whole else text  # put between quotation marks as a whole, it is no quotation
     text = _QUOTATION.sub(lambda quoted: quoted[1] if len(quoted[1]) < _LONG_QUOTATION else "", text)
     text = re.sub(r"(?<![a-z0-9,])[^\S\n]+|[^\S\n]+(?![a-z0-9])", ",", text)  # but between English words
-    return any(_states(sentence, mates) for sentence in _SENTENCE.findall(text))
+    return any(_states(sentence, mates) for sentence in _SENTENCE.findall(text) if _TELLING.search(sentence))
 
 
 def _states(sentence: str, mates: Set[int]) -> bool:

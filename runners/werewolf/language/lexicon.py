@@ -54,17 +54,13 @@ def seats_in(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How one kind of question is answered.
+    """How one kind of question is answered."""
 
-    verbs: before the seat (投3号). after: after it (把3号投出去). nobody: what states that nobody is chosen.
-    labels: what a line with the answer is called, as in 投票：3号. aim: what may follow the seat (当警长).
-    """
-
-    verbs: str = "(?!)"
-    after: str = "(?!)"
-    nobody: str = "(?!)"
-    labels: str = "(?!)"
-    aim: str = ""
+    verbs: str = "(?!)"  # before the seat: 投3号
+    after: str = "(?!)"  # after it: 把3号投出去
+    nobody: str = "(?!)"  # what states that nobody is chosen
+    labels: str = "(?!)"  # what a line with the answer is called: 投票：3号
+    aim: str = ""  # what may follow the seat: 当警长
 
 
 _TICKET = "(?:[把将]?(?:我的|我这个?|这|自己的)?一?票(?:都)?(?:投给?|给|归给?|挂在?|是|为)?)"

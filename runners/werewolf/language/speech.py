@@ -20,26 +20,18 @@ from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What one speech states.
+    """What one speech states."""
 
-    claimed: the role that the speaker says it has, the first that it names; None without one.
-    reports: (seat, side found) for each check that it reports, in that order; meant as its own if it is the seer.
-    accused: seats that it wants exiled or calls wolves. followed: the seat that it calls the seer; None without one.
-    trusted: seats that it calls good. saved, poisoned: seats on which it says it used a potion.
-    next_checks: whom it will check next (警徽流), the first first.
-    asked: (seat, whom) for each seat that it asks to vote for somebody (分票).
-    prey, poser: what a wolf says to the others by night: whom it proposes to hit, who is to pose as the seer.
-    """
-
-    claimed: Role | None = None
-    reports: tuple[tuple[int, Side], ...] = ()
-    accused: frozenset[int] = frozenset()
-    followed: int | None = None
-    trusted: frozenset[int] = frozenset()
-    saved: frozenset[int] = frozenset()
+    claimed: Role | None = None  # the role that the speaker says it has, the first that it names
+    reports: tuple[tuple[int, Side], ...] = ()  # (seat, side found) of each check, meant as its own if it is the seer
+    accused: frozenset[int] = frozenset()  # seats that it wants exiled or calls wolves
+    followed: int | None = None  # the seat that it calls the seer
+    trusted: frozenset[int] = frozenset()  # seats that it calls good
+    saved: frozenset[int] = frozenset()  # seats on which it says it used a potion
     poisoned: frozenset[int] = frozenset()
-    next_checks: tuple[int, ...] = ()
-    asked: tuple[tuple[int, int], ...] = ()
+    next_checks: tuple[int, ...] = ()  # whom it will check next (警徽流), the first first
+    asked: tuple[tuple[int, int], ...] = ()  # (seat, whom) for each seat that it asks to vote for somebody (分票)
+    # What a wolf says to the others by night: whom it proposes to hit, who is to pose as the seer.
     prey: int | None = None
     poser: int | None = None
 

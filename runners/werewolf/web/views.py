@@ -68,12 +68,7 @@ class ShownTurn(TypedDict, total=False):
 
 
 class ShownGame(BaseModel):
-    """A game with every secret that is known of it.
-
-    players: seat -> who plays it. about: what else is known of it, by name, for the god view alone.
-    viewer: the one seat whose view was kept; None where all was. result: None while it goes on.
-    live: whether more is to come. asked: whom it waits for. notice: what cannot be shown, and why, as a code.
-    """
+    """A game with every secret that is known of it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -81,15 +76,15 @@ class ShownGame(BaseModel):
     title: str = ""
     preset: str = ""
     events: list[GameEvent]
-    result: Result | None = None
+    result: Result | None = None  # None while it goes on
     seed: int | None = None
-    players: dict[int, str] = {}
+    players: dict[int, str] = {}  # seat -> who plays it
     turns: list[ShownTurn] = []
-    about: dict[str, Any] = {}
-    viewer: int | None = None
-    live: bool = False
-    asked: list[Asked] = []
-    notice: str = ""
+    about: dict[str, Any] = {}  # what else is known of it, by name, for the god view alone
+    viewer: int | None = None  # the one seat whose view was kept; None where all was
+    live: bool = False  # whether more is to come
+    asked: list[Asked] = []  # whom it waits for
+    notice: str = ""  # what cannot be shown, and why, as a code
 
     @property
     def seats(self) -> int:

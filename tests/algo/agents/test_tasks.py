@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from algo.agents.data import read_data, write_tasks
-from algo.agents.rewards import agent_rewards
 from algo.agents.tasks import held_out_tasks, step_tasks
+from algo.agents.workload import agent_rewards
 from algo.rollouts.triplets import FinishedRollout
 from configs.agents import AgentConfig
 from configs.section import ConfigError

@@ -146,7 +146,7 @@ async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun
     assert after.rows[2].failure == "RuntimeError: an unlucky number" and after.rows[0].calls == 3
     assert (
         gain(before, after).value == last[workload.score] - first[workload.score]
-        and figures_of(after).reward.value == 0.75
+        and figures_of(after)["reward"].value == 0.75
     )
     assert "step 3" in (run / "evaluations.html").read_text()
     told = sorted((run / "transcripts" / "evaluation-0003").iterdir())

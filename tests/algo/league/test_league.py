@@ -108,16 +108,6 @@ def test_weights_of_who_left_stay_as_long_as_a_checkpoint_may_need_them(tmp_path
     assert run.on_disk == ["past-000000", "past-000003", "past-000004"]
 
 
-def test_who_left_is_served_until_nothing_in_flight_meets_it(tmp_path):
-    run = Run(tmp_path, size=2, every_steps=1, lag=1)
-    for step in range(3):
-        run.step(step, step)
-    assert run.members == [0, 2] and set(run.served.folders) == {0, 1, 2}
-    assert {policy.name for policy in run.league.policies()} == {"past-000000", "past-000002"}
-    run.step(3, 3)
-    assert set(run.served.folders) == {0, 2, 3}
-
-
 def test_resumed_from_an_earlier_checkpoint_it_drops_who_joined_later_and_finds_the_others(tmp_path):
     run = Run(tmp_path, every_steps=1)
     run.step(0, 0)

@@ -26,31 +26,6 @@ def test_evaluations_are_due(settings, due_after):
     assert [step for step, run in runs.items() if Running.evaluation_is_due(run)] == due_after
 
 
-@pytest.mark.parametrize(
-    ("probe", "before", "scored"), [(None, [], []), ([1, 2], [], [-2.0]), ([1, 2], [-7.0], [-7.0])]
-)
-def test_who_joins_the_pool_is_scored_once(probe, before, scored):
-    """Nothing without a probe; after a push, what it found; in a process that goes on, vLLM is asked."""
-    asked, joined = [], []
-
-    async def score(token_ids):
-        asked.append(token_ids)
-        return [-2.0]
-
-    async def prepare(step, version, log_probs):
-        joined.append((step, version, await log_probs(), await log_probs()))
-
-    run = SimpleNamespace(
-        state=SimpleNamespace(probe=probe, step=4, policy_version=3),
-        serving=SimpleNamespace(score=score),
-        league=SimpleNamespace(prepare=prepare),
-        _served_before=before,
-    )
-    run._probed = partial(Running._probed, run)
-    asyncio.run(Running.seat_past_selves(run))
-    assert joined == [(4, 3, scored, scored)] and len(asked) == (probe is not None and not before)
-
-
 def test_the_policy_of_the_start_is_scored_when_the_first_step_has_made_a_probe():
     known = []
 

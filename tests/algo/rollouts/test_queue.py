@@ -68,7 +68,8 @@ async def play_step(client, play, check_alive=alive, progress=None, resumed=Fals
     games = RolloutQueue(client, GAME, CONFIG.rollout)
     progress = progress or (lambda now: None)
     try:
-        return await games.play(step_tasks(CONFIG, 1), RESOURCES, check_alive, progress, resumed=resumed)
+        await games.enqueue(step_tasks(CONFIG, 1), RESOURCES, resumed)
+        return await games.collect(step_tasks(CONFIG, 1), check_alive, progress)
     finally:
         await games.cancel_open()
         worker.hand_back()

@@ -3,6 +3,8 @@
 import asyncio
 import fcntl
 import json
+import os
+import subprocess
 import sys
 import termios
 import time
@@ -18,6 +20,7 @@ from runners.agents.examples.service_agent import tasks as service_tasks
 from runners.agents.examples.service_agent.reward import reward as service_reward
 from runners.agents.lit import AgentUnavailable, LitPlayer, load_agent
 from runners.agents.play import Session
+from runners.agents.service import ServicePlayer
 from tests.support.agents.fakes_agents import resources_of, rollout_of
 from tests.support.waiting import until
 
@@ -74,22 +77,6 @@ async def test_the_math_agent_calculates_with_a_real_mcp_server(world, math_play
     assert [(span.segment, span.context_tokens > 0) for span in world.spans] == [(0, False), (0, True)] * 2
     first = world.vllm.tokenizer.decode(world.vllm.exchanges[0][0]["prompt"])
     assert json.dumps(math_tasks.TOOL) in first and math_tasks.INSTRUCTIONS in first  # as in the lessons
-
-
-async def test_a_calculator_that_dies_before_it_is_asked_is_started_again(world, math_player):
-    killed = []
-
-    def killing(prompt):
-        if not killed:
-            killed.extend(calculators())
-            for process in killed:
-                process.kill()
-                process.wait()
-        return solving(prompt)
-
-    world.vllm.answer = killing
-    assert await rewards_of(world, math_player, SUM) == {"reward": 1.0}
-    assert killed and calculators()
 
 
 async def test_a_calculator_that_dies_while_it_calculates_is_asked_again(world, math_player):
@@ -163,12 +150,6 @@ async def test_a_dialogue_of_tau2_is_rewarded_for_the_state_that_it_leaves(world
     assert all(span.trainable for span in agent) and not any(span.trainable for span in user)
 
 
-async def test_a_dialogue_without_an_end_earns_nothing(world, tau2_player):
-    action = ("update_task_status", {"task_id": "task_1", "status": "completed"})
-    world.vllm.answer = serving_customers(action, thanks="And again.")
-    assert await rewards_of(world, tau2_player, UPDATE | {"max_steps": 8}) == {"reward": 0.0}
-
-
 async def test_a_tool_call_that_cannot_be_read_ends_a_dialogue_of_tau2(world, tau2_player):
     broken = serving_customers(("update_task_status", {}))
     world.vllm.answer = lambda prompt: broken(prompt).replace("{}", "{,}")
@@ -180,6 +161,48 @@ async def test_a_user_whose_api_is_away_is_not_the_agents_failure(world, tau2_pl
     monkeypatch.setenv("TAU2_USER_ENDPOINT", f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(AgentUnavailable):
         await rewards_of(world, tau2_player, UPDATE)
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory):
+    """URL of the service on the OpenAI Agents SDK, which runs in an environment of its own."""
+    program, folder, port = "runners.agents.examples.service_agent", tmp_path_factory.mktemp("service"), free_port()
+    command = [sys.executable, "-m", program, "--environment", str(folder / "venv"), "--port", str(port)]
+    subprocess.run([*command, "--only-install"], check=True)
+    process = subprocess.Popen(command, env={**os.environ, "OPENAI_AGENTS_DISABLE_TRACING": "1"})
+    yield f"http://127.0.0.1:{port}/chat"
+    process.terminate()
+    process.wait()
+
+
+@pytest.fixture
+async def service_player(service):
+    player = ServicePlayer(service, service_reward)
+    yield player
+    await player.close()
+
+
+STORY = {"question": "Ann has 3 apples and gets 4 more. How many apples?", "answer": "3 + 4 = 7\n#### 7"}
+
+
+@pytest.mark.timeout(600)  # the environment may have to be downloaded
+async def test_the_services_calls_are_captured_and_its_answer_rewarded(world, service_player):
+    def solving(prompt):
+        if "<tool_response>" in prompt:
+            return "The answer is\n### " + prompt.rpartition("<tool_response>\n")[2].partition("\n")[0]
+        return call("calculate", {"expression": "3 + 4"})
+
+    world.vllm.answer = solving
+    assert await rewards_of(world, service_player, STORY) == {"reward": 1.0}
+    assert await rewards_of(world, service_player, STORY | {"answer": "#### 8"}) == {"reward": 0.0}
+    assert [(span.segment, span.context_tokens > 0) for span in world.spans] == [(0, False), (0, True)] * 2
+    first = world.vllm.tokenizer.decode(world.vllm.exchanges[0][0]["prompt"])
+    assert json.dumps(service_tasks.TOOL) in first and service_tasks.INSTRUCTIONS in first  # as in the lessons
+
+    world.vllm.answer = lambda prompt: call("calculate", {"expression": "1/0"})
+    world.spans.clear()
+    assert await rewards_of(world, service_player, STORY) == {"reward": 0.0}
+    assert len(world.spans) == 4  # turns that the service allows
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ from algo.rollouts.triplets import read_attempt
 from runners.agents.lit import LitPlayer, load_agent
 from runners.agents.play import AgentPlay
 from runners.agents.service import ServicePlayer
-from runners.werewolf.agent import WerewolfPlay
 from runners.worker import Worker
 from store.agents import AGENTS
 from tests.support.agents.fakes_agents import FakeChatVllm, resources_of, task_of
@@ -244,7 +243,7 @@ async def test_a_policys_server_that_is_away_is_tried_again_whatever_the_agent_m
     assert (found.attempt.sequence_id, read.outcome.turns) == (2, 1)
 
 
-@pytest.mark.parametrize("given", [None, "good", {}, {"a": "b"}, float("nan")])
+@pytest.mark.parametrize("given", [None, {"a": "b"}, float("nan")])
 async def test_what_is_no_reward_fails_the_task_by_name(client, vllm, given):
     @rollout
     def odd(task, llm):
@@ -259,12 +258,6 @@ async def test_runners_refuse_tasks_of_another_kind_by_its_name(client, vllm):
     ((found, _, _),) = await played(client, vllm, LitPlayer(asynchronous), {"kind": "werewolf", "n": 1})
     assert found.status == "failed"
     assert "'werewolf'" in found.attempt.metadata["reason"]
-    made = await client.enqueue_rollout(input=task_of().encode(), config=RolloutConfig(max_attempts=1))
-    werewolf = WerewolfPlay(client)
-    await Worker(client, werewolf, "w", max_games=1).run()
-    await werewolf.close()
-    failed = await client.get_rollout_by_id(made.rollout_id)
-    assert "'agent'" in failed.attempt.metadata["reason"]
 
 
 async def test_an_address_that_only_this_machine_reaches_is_not_called_whatever_the_hub_names(client, vllm):
@@ -382,7 +375,7 @@ def test_a_service_elsewhere_could_not_reach_the_gateway():
     [
         ("nothing", "of the form module:name"),
         ("no_such_module:agent", "No module named 'no_such_module'"),
-        ("json:agent", "json has no agent"),
+        ("json:agent", "has no attribute 'agent'"),
         ("json:__name__", "no agent but a str"),
         ("json:dumps", "its parameters must be"),
     ],

@@ -40,9 +40,6 @@ class FakeChatServer:
         self.gate.set()
         self.waiting = 0  # calls that are here
 
-    def template(self, request):
-        return {}
-
     async def get(self, resources, policy, caller):
         return self
 
@@ -98,7 +95,7 @@ class Agent:
         self.spans = []
         self.attempt = attempt_of(self.server, self.spans)
         self.sequences = []  # of each segment: its tokens
-        self.points = []  # (tools, messages, segment, length, whether after a reply, its tool call's id)
+        self.points = []  # of each reply: (tools, messages, segment, length, its tool call's id)
         self.conversations = []
 
     async def call(self, conversation):
@@ -112,20 +109,12 @@ class Agent:
 
     def check(self, tools, messages, span, before):
         keys = [same_message(message) for message in messages]
-        replies = [
-            point for point in self.points if point[0] == tools and point[4] and point[1] == keys[: len(point[1])]
-        ]
-        repeated = [point for point in self.points if point[0] == tools and not point[4] and point[1] == keys]
+        replies = [point for point in self.points if point[0] == tools and point[1] == keys[: len(point[1])]]
         longest = max((len(point[1]) for point in replies), default=0)
         starts = [point for point in replies if len(point[1]) == longest]
-        last = max((n + 1 for n, message in enumerate(messages) if message["role"] == "assistant"), default=0)
         echoed = messages[longest - 1].get("tool_calls", [{}])[0].get("id") if longest else None
-        starts = [point for point in starts if point[5] == echoed] or starts
+        starts = [point for point in starts if point[4] == echoed] or starts
         ends = {point[2] for point in starts if point[3] == len(before[point[2]])}
-        if repeated and longest < last:
-            ends = set()
-        if repeated and not ends:
-            starts = repeated
         if ends:  # goes on with a sequence, from its end
             assert span.segment in ends
             assert span.context_tokens == len(before[span.segment])
@@ -142,8 +131,7 @@ class Agent:
         sequence[:] = [*prompt, *span.response_ids]
         reply = self.server.reply
         call_id = reply.get("tool_calls", [{}])[0].get("id")
-        self.points.append((tools, keys, span.segment, len(prompt), False, None))
-        self.points.append((tools, [*keys, same_message(reply)], span.segment, len(sequence), True, call_id))
+        self.points.append((tools, [*keys, same_message(reply)], span.segment, len(sequence), call_id))
 
     def whole(self, tools, messages):
         return [TOOLS, *encode(json.dumps(list(tools))), END, *self.server.rendered(messages)]
@@ -235,21 +223,6 @@ def joined(spans):
     return sequences
 
 
-async def test_unrewritten_conversations_make_one_sequence_each_also_all_at_once():
-    agent = Agent(1)
-    conversations = [Conversation([{"role": "system", "content": f"agent {n}"}]) for n in range(6)]
-
-    async def converse(conversation):
-        for _ in range(5):
-            agent.answer(conversation)
-            reply = await agent.attempt.call(request_of(conversation.messages, model="policy"))
-            conversation.messages = [*conversation.messages, agent.echoed(reply.message)]
-            await asyncio.sleep(0)
-
-    await asyncio.gather(*map(converse, conversations))
-    assert len(joined(agent.spans)) == 6
-
-
 async def test_two_calls_at_once_from_one_point_make_two_sequences():
     agent = Agent(2)
     conversation = agent.new()
@@ -294,25 +267,6 @@ async def test_what_cannot_be_appended_is_rendered_whole_and_begins_a_sequence()
     agent.server.unfit = True
     await agent.attempt.call(request_of(conversation.messages, tools=conversation.tools))
     assert [(span.segment, span.context_tokens) for span in agent.spans] == [(0, 0), (1, 0)]
-
-
-async def test_of_two_conversations_that_read_alike_the_ids_of_tool_calls_tell_which_goes_on():
-    agent = Agent(5)
-    messages = [{"role": "user", "content": "a"}]
-    for name in ("one", "other"):
-        call = {"id": name, "function": {"name": "f", "arguments": "{}"}}
-
-        async def parse(*_, call=call):
-            return {"role": "assistant", "content": None, "tool_calls": [call]}
-
-        agent.server.parse = parse
-        agent.attempt_reply = await agent.attempt.call(request_of(messages))
-    for name, segment in (("other", 1), ("one", 0)):
-        call = {"id": name, "function": {"name": "f", "arguments": "{}"}}
-        reply = {"role": "assistant", "content": "", "tool_calls": [call]}
-        await agent.attempt.call(request_of([*messages, reply, {"role": "tool", "content": "1"}]))
-        assert agent.spans[-1].segment == segment
-        assert agent.spans[-1].context_tokens > 0
 
 
 async def test_a_name_stands_for_one_policy_alone():

@@ -70,20 +70,6 @@ def tokenizer(family, tiny_tokenizer):
     return with_template(tiny_tokenizer, TEMPLATES[family])
 
 
-@pytest.mark.parametrize("thinking", [False, True])
-async def test_next_prompt_continues_the_sampled_ids(family, tokenizer, thinking):
-    tokens = chat_tokens(tokenizer, thinking)
-    first = await tokens.first_prompt([SYSTEM, user("请发言。")])
-    sampled = ids_of(tokenizer, "<think>我先想想</think>我是好人。")
-    end = tokens.end_of_turn
-    following = await tokens.next_prompt([*sampled, end], [user("请投票。")])
-    head = reply_head(family, thinking)
-    assert tokenizer.decode([*first, *sampled, end, *following]) == (
-        "<|im_start|>system\n你是3号，身份是预言家。<|im_end|>\n<|im_start|>user\n请发言。<|im_end|>\n"
-        f"<|im_start|>assistant\n{head}<think>我先想想</think>我是好人。" + BLOCK.format("请投票。", head)
-    )
-
-
 texts = st.text(st.sampled_from("我是好人3号投 \n。，！a<>|{}é😀"), max_size=30)
 
 
@@ -125,14 +111,6 @@ async def test_where_the_template_rewrites_nothing_the_ids_are_its_own(tokenizer
         conversation, add_generation_prompt=True, enable_thinking=False, return_dict=False
     )
     assert ids == rendered
-
-
-async def test_a_reply_cut_at_its_limit_gets_its_end_of_turn(tokenizer):
-    tokens = chat_tokens(tokenizer)
-    end = tokens.end_of_turn
-    assert end == tokenizer.eos_token_id
-    cut = ids_of(tokenizer, "我觉得")
-    assert await tokens.next_prompt(cut, [user("？")]) == [end, *await tokens.next_prompt([*cut, end], [user("？")])]
 
 
 async def test_the_end_of_a_turn_is_the_templates_not_the_models(tiny_tokenizer):

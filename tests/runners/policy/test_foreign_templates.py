@@ -59,10 +59,3 @@ async def test_thoughts_that_a_template_would_forget_stay(real_tokenizer, thinki
     for before, question in zip(["", *REPLIES], [*QUESTIONS, "天亮了。"], strict=True):
         expected += f"{before}<|im_end|>\n<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n{head}"
     assert tokenizer.decode(ids) == expected
-
-
-async def test_a_default_system_prompt_is_shown_to_nobody_who_has_one(real_tokenizer):
-    tokens = chat_tokens(real_tokenizer)
-    ids = await conversation(tokens, real_tokenizer, REPLIES)
-    assert "helpful AI assistant" not in real_tokenizer.decode(ids)
-    assert "helpful AI assistant" in real_tokenizer.decode(await tokens.first_prompt([user("?")]))

@@ -66,9 +66,6 @@ def test_rules_can_be_played_otherwise(capsys):
     ("arguments", "message"),
     [
         (("--rule", "win_role=parity"), r"unknown rule options \['win_role'\].*win_rule"),
-        (("--rule", "win_rule=most"), "most"),
-        (("--rule", "round_limit=yes"), "round_limit must be int"),
-        (("--rule", "round_limit=0"), "round_limit must be at least 1"),
         (("--view", "13"), "seats 1 to 12, not 13"),
         (("--human", "0"), "seats 1 to 12, not 0"),
         (("--output", "/nowhere/game.txt"), "/nowhere/game.txt"),
@@ -81,15 +78,7 @@ def test_what_cannot_be_played_is_named(capsys, arguments, message):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--players", "x"),
-        ("--players", "wolf=random"),
-        ("--preset", "8p"),
-        ("--rule", "a"),
-        ("--view", "x"),
-        ("--rule", "a=["),
-    ],
+    "arguments", [("--players", "x"), ("--players", "wolf=random"), ("--rule", "a"), ("--rule", "a=[")]
 )
 def test_a_mistyped_command_line_is_refused(capsys, arguments):
     with pytest.raises(SystemExit) as caught:

@@ -165,11 +165,6 @@ async def test_thoughts_are_recorded_and_never_shown(vllm):
         assert "绝密" not in vllm.tokenizer.decode(list(turn.prompt_ids))
 
 
-def whose_turn(prompt):
-    """The role of the seat that is asked, as its system prompt says."""
-    return re.search("身份是([^，]+)，", prompt)[1]
-
-
 def against_enemy(turn, result):
     sides = {seat.seat: seat.side for seat in result.seats}
     at_enemy = turn.target is not None and sides[turn.target] != turn.side
@@ -180,36 +175,40 @@ def against_enemy(turn, result):
     }
 
 
-async def test_facts_of_each_reply_and_their_means_are_recorded(vllm):
+async def test_facts_of_each_reply_their_means_and_claims_are_recorded(vllm):
+    answers = legal_answer(random.Random(4))
+    says = {"狼人": "我是狼人，我是狼人。ok", "村民": "我是狼人，" * 10 + "投3号。" * 10, "预言家": "我是猎人。"}
+
     def answer(prompt):
         if "可选" in prompt.rsplit("<|im_start|>user", 1)[1]:
             return "决定：弃票" if "弃票" in prompt else answers(prompt)
-        return "我是狼人，我是狼人。ok" if whose_turn(prompt) == "狼人" else "我是狼人，" * 10 + "投3号。" * 10
+        return says[re.search("身份是([^，]+)，", prompt)[1]]
 
-    answers = legal_answer(random.Random(4))
     vllm.answer = answer
     # Long enough a limit for tokens, short a one for what is heard.
     task = make_task(rules={"speech_chars": 60}, limits={"context_tokens": 4000, "reply_tokens": 200})
     result, turns = await play(vllm, task)
-    speeches = {True: [], False: []}
+    expected = {
+        "wolf": dict(identity_leak=1, overlong=0, speech_chars=12, chinese_share=8 / 10, repetition=1 / 7),
+        "villager": dict(identity_leak=0, overlong=1, chinese_share=1),
+        "seer": dict(identity_leak=0, overlong=0, speech_chars=5),
+    }
     for turn in turns:
         assert set(turn.facts) == set(TURN_FACTS) and turn.facts["invalid"] == (not turn.valid)
-        if turn.decision in ("speech", "last_words", "pk_speech"):
-            speeches[turn.side == "wolf"].append(turn.facts)
+        spoken = turn.decision in ("speech", "last_words", "pk_speech")
+        assert turn.claimed_role == ("hunter" if spoken and turn.role == "seer" else None)
+        if spoken:
+            facts = expected[turn.role]
+            assert {name: turn.facts[name] for name in facts} == pytest.approx(facts)
         elif turn.decision != "wolf_talk" and turn.valid and not turn.is_reask:
             assert turn.facts == NEUTRAL_FACTS | against_enemy(turn, result)
-    assert speeches[True] and speeches[False]
-    for facts in speeches[True]:
-        assert (facts["identity_leak"], facts["overlong"], facts["speech_chars"]) == (1, 0, 12)
-        assert (facts["chinese_share"], facts["repetition"]) == pytest.approx((8 / 10, 1 / 7))
-    for facts in speeches[False]:
-        assert (facts["identity_leak"], facts["overlong"], facts["chinese_share"]) == (0, 1, 1)
+    assert {turn.role for turn in turns if turn.decision == "speech"} == set(expected)
+    assert len({turn.day for turn in turns if turn.decision == "speech"}) > 1
     for seat in result.seats:
         own = [turn.facts for turn in turns if turn.seat == seat.seat]
         assert seat.facts == pytest.approx({name: sum(f[name] for f in own) / len(own) for name in TURN_FACTS})
         spoken = [turn.facts for turn in turns if turn.seat == seat.seat and turn.decision == "speech"]
         assert [facts["repeats_earlier"] for facts in spoken] == [0, 1, 1][: len(spoken)]
-    assert len({turn.day for turn in turns if turn.decision == "speech"}) > 1
     assert result.rewards()["seat.1.chinese_share"] == result.seats[0].facts["chinese_share"]
 
 
@@ -228,25 +227,6 @@ async def test_whom_a_valid_reply_chose_is_recorded(vllm):
     assert {turn.valid for turn in others} == {True, False}
     assert not any(turn.valid and re.search("决定：[0-9]+号", turn.reply) for turn in others)
     assert all(turn.claimed_role is None for turn in turns)
-
-
-async def test_what_a_public_speech_claims_to_be_is_recorded(vllm):
-    answers = legal_answer(random.Random(4))
-
-    def answer(prompt):
-        if answers(prompt).startswith("决定"):
-            return answers(prompt)
-        return {"狼人": "我是预言家，第1夜查验3号，是好人。", "村民": "我是好人。"}.get(
-            whose_turn(prompt), "我是猎人。"
-        )
-
-    vllm.answer = answer
-    _, turns = await play(vllm, make_task())
-    spoken = [turn for turn in turns if turn.facts["speech_chars"]]
-    claims = {"wolf": "seer", "villager": None, "seer": "hunter"}
-    assert {turn.role for turn in spoken} == set(claims)
-    assert all(turn.valid and turn.claimed_role == claims[turn.role] for turn in spoken)
-    assert all(turn.claimed_role is None for turn in turns if turn not in spoken)
 
 
 async def test_a_speech_that_prints_a_replaced_prompt_is_a_leak(vllm):
@@ -326,7 +306,7 @@ async def test_a_policy_that_does_not_answer_ends_the_game_at_once(vllm):
 
     def impatient(seat, role, name):
         player = seats(seat, role, name)
-        player._model._server._transport.patience_seconds = 0
+        player._model._server.patience_seconds = 0
         return player
 
     with pytest.raises(PolicyUnavailable):

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from runners.agents.examples.writing import distinct, lesson, tool_call, write_data
+from runners.agents.examples.writing import calculator, distinct, lesson, tool_call, write_data
 
 HERE = Path(__file__).parent
 TRAIN, VAL = 384, 192
@@ -26,19 +26,7 @@ WITH_CALCULATOR = 0.5
 
 INSTRUCTIONS = "Solve the math problem with the calculator. Output the answer after ###"
 # As Agent Framework sends what the MCP server offers.
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "calculate",
-        "description": "Calculates/evaluates the given expression.",
-        "parameters": {
-            "properties": {"expression": {"title": "Expression", "type": "string"}},
-            "required": ["expression"],
-            "title": "calculateArguments",
-            "type": "object",
-        },
-    },
-}
+TOOL = calculator("Calculates/evaluates the given expression.", "calculateArguments")
 
 # (question, expression, the expression that is not meant)
 _QUESTIONS = (
@@ -85,5 +73,5 @@ def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    files = {"train.jsonl": lambda seed: tasks(seed)[0], "val.jsonl": lambda seed: tasks(seed)[1]}
-    write_data("runners.agents.examples.math_agent.tasks", HERE, SEED, files, lessons)
+    train, val = tasks()
+    write_data({HERE / "train.jsonl": train, HERE / "val.jsonl": val}, lessons())

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from runners.agents.examples.writing import distinct, lesson, tool_call, write_data
+from runners.agents.examples.writing import calculator, distinct, lesson, tool_call, write_data
 
 HERE = Path(__file__).parent
 TRAIN, VAL = 512, 256
@@ -24,20 +24,7 @@ WITH_CALCULATOR = 0.5
 """Share of lessons that calculate; the others guess."""
 
 # As the service's SDK sends it.
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "calculate",
-        "description": "Calculate an arithmetic expression.",
-        "parameters": {
-            "properties": {"expression": {"title": "Expression", "type": "string"}},
-            "required": ["expression"],
-            "title": "calculate_args",
-            "type": "object",
-            "additionalProperties": False,
-        },
-    },
-}
+TOOL = calculator("Calculate an arithmetic expression.", "calculate_args", additionalProperties=False)
 INSTRUCTIONS = "Solve the math problem with the calculator. Output the answer after ###"
 
 NAMES = ("Ann", "Ben", "Eva", "Joe", "Kim", "Leo", "Mia", "Tom")
@@ -103,5 +90,5 @@ def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    files = {"train.jsonl": lambda seed: tasks(seed)[0], "val.jsonl": lambda seed: tasks(seed)[1]}
-    write_data("runners.agents.examples.service_agent.tasks", HERE, SEED, files, lessons)
+    train, val = tasks()
+    write_data({HERE / "train.jsonl": train, HERE / "val.jsonl": val}, lessons())

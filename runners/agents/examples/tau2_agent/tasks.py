@@ -166,8 +166,8 @@ def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
 
 if __name__ == "__main__":
     files = {
-        f"{prefix}{name}.jsonl": lambda seed, part=(domain, name == "val"): tasks(*part)
+        HERE / f"{prefix}{name}.jsonl": tasks(domain, held_out=name == "val")
         for domain, prefix in (("mock", ""), ("airline", "airline_"))
         for name in ("train", "val")
     }
-    write_data("runners.agents.examples.tau2_agent.tasks", HERE, SEED, files, lessons)
+    write_data(files, lessons())

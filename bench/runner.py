@@ -1,0 +1,95 @@
+"""A runner under measurement, as a process of its own: ``python -m bench.runner KIND HUB MODEL GAMES``.
+
+It says that it is ready, waits for a line, and plays so many games. It imports what such a runner imports. ``ours`` and
+``stock``, which is agentlightning's own, replay a recorded game, so that what is measured is everything but the play,
+and say so when they have done. ``ours-held`` and ``stock-held`` play until each game has come to its last counted call,
+where it stays; then they print the megabytes that the process alone holds.
+"""
+
+import asyncio
+import gc
+import itertools
+import os
+import sys
+from pathlib import Path
+
+import psutil
+from agentlightning import AttemptedRollout, LightningStoreClient, LitAgent, LitAgentRunner, OtelTracer
+
+from bench.recorded import play_scripted, record_game
+from runners.attempt_spans import AttemptSpans
+from runners.play import TurnSink
+from runners.werewolf.agent import read_task
+from runners.worker import Worker
+from store.client import connect
+from store.werewolf import ResultSpan
+
+PRESET, TURNS = "12p_sheriff", 60
+AT_ONCE = 8
+SAYS = b"bench: "
+
+
+def _say(what: object) -> None:
+    print(SAYS.decode(), what, flush=True)
+
+
+class _StockAgent(LitAgent[dict]):
+    """Plays as ours do, and stores the spans of a game at its end, a request each."""
+
+    def __init__(self, play):
+        super().__init__()
+        self._play = play
+
+    async def rollout_async(self, task: dict, resources: object, rollout: AttemptedRollout) -> None:
+        spans = []
+        attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
+        attempt.add_result(await self._play(rollout, attempt.add_turn), 1.7e9)
+        for span in spans:
+            await self.get_runner().get_store().add_span(span)
+
+
+async def run(kind: str, url: str, model_folder: Path, count: int) -> None:
+    held = kind.endswith("-held")
+    at_last_call = asyncio.Semaphore(0)
+    recorded = None if held else await record_game(PRESET, 0, model_folder)
+
+    async def play(rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
+        if recorded is not None:
+            result, turns = recorded
+            for turn in turns[:TURNS]:
+                on_turn(turn, 1.7e9, 1.7e9)
+                await asyncio.sleep(0)
+            return result
+        calls = itertools.count(1)
+
+        async def wait() -> None:
+            if next(calls) == TURNS:
+                at_last_call.release()
+                await asyncio.Event().wait()
+
+        return await play_scripted(read_task(rollout), model_folder, on_turn, wait)
+
+    _say("ready")
+    sys.stdin.readline()
+    if kind.startswith("ours"):
+        client, at_once = connect(url), count if held else AT_ONCE
+        running = asyncio.create_task(Worker(client, play, kind, games_at_once=at_once, max_games=count).run())
+    else:
+        client, runner = LightningStoreClient(url), LitAgentRunner(OtelTracer(), max_rollouts=count)
+        runner.init(_StockAgent(play))
+        runner.init_worker(os.getpid(), client)
+        running = asyncio.create_task(runner.iter())
+    if not held:
+        await running
+        await client.close()
+        return _say("done")
+    for _ in range(count):
+        await asyncio.wait([asyncio.create_task(at_last_call.acquire()), running], return_when=asyncio.FIRST_COMPLETED)
+        assert not running.done(), f"the runner has ended before its games were at their call {TURNS}"
+    gc.collect()
+    _say(psutil.Process().memory_full_info().uss / 1e6)
+    await running
+
+
+if __name__ == "__main__":
+    asyncio.run(run(sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])))

@@ -1,0 +1,169 @@
+"""Requests to a policy's server that is away, slow, inexact, or wants more than to be asked."""
+
+import asyncio
+import gzip
+
+import pytest
+from aiohttp import web
+
+from runners.errors import PolicyUnavailable, RouteRefused
+from runners.policy import server as policy_server
+from runners.policy.server import PolicyServer
+from tests.support.fakes import FakeVllm
+from tests.support.tasks import HERE
+from tests.support.waiting import until
+
+
+@pytest.fixture
+async def stranger():
+    """(base URL, what answers there: to be replaced, paths that were asked)."""
+    asked = []
+
+    async def answer(request):
+        asked.append(request.path)
+        return await box["answer"](request)
+
+    box = {}
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", box, asked
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def vllm(tiny_tokenizer):
+    fake = FakeVllm(tiny_tokenizer, lambda prompt: "好的", "/models/x")
+    fake.endpoint = await fake.start()
+    yield fake
+    await fake.stop()
+
+
+@pytest.fixture
+async def connect():
+    opened = []
+
+    def connect(endpoint, model="policy", patience=0.0, **options):
+        opened.append(PolicyServer(endpoint, model, 1.0, HERE, patience, **options))
+        return opened[-1]
+
+    yield connect
+    for server in opened:
+        await server.close()
+
+
+async def test_no_more_is_read_of_an_answer_than_one_can_need(stranger, connect, monkeypatch):
+    monkeypatch.setattr(policy_server, "MOST_BYTES", 2**20)
+    url, box, asked = stranger
+    written = 0
+
+    async def endless(request):
+        nonlocal written
+        response = web.StreamResponse()
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 2**16)
+            written += 2**16
+
+    box["answer"] = endless
+    async with asyncio.timeout(30):
+        with pytest.raises(RouteRefused) as refused:
+            await connect(url).ask("/v1/completions", {})
+    assert "longer than 1 MiB" in refused.value.detail
+    assert len(asked) == 1 and written < 2**26  # what the sockets hold
+
+
+async def test_a_small_answer_does_not_become_a_large_one(stranger, connect):
+    url, box, _ = stranger
+
+    async def bomb(request):
+        assert "gzip" not in request.headers.get("Accept-Encoding", "")
+        return web.Response(body=gzip.compress(b"[" + b" " * 2**26 + b"]"), headers={"Content-Encoding": "gzip"})
+
+    box["answer"] = bomb
+    with pytest.raises(RouteRefused, match="not JSON"):
+        await connect(url).ask("/v1/completions", {})
+
+
+async def test_a_redirect_is_refused(stranger, connect):
+    url, box, asked = stranger
+
+    async def redirect(request):
+        raise web.HTTPTemporaryRedirect("/v1/agl/queues/rollouts/dequeue")
+
+    box["answer"] = redirect
+    with pytest.raises(RouteRefused, match="307"):
+        await connect(url).ask("/v1/completions", {})
+    assert asked == ["/v1/completions"]
+
+
+async def test_a_server_that_is_away_for_a_moment_is_asked_again_and_one_that_stays_away_is_named(stranger, connect):
+    url, box, asked = stranger
+
+    async def failing_twice(request):
+        return web.json_response({"error": {"message": "starting"}}, status=503 if len(asked) < 3 else 200)
+
+    box["answer"] = failing_twice
+    assert await connect(url, patience=60).ask("/v1/x", {}) and len(asked) == 3
+    asked.clear()
+    with pytest.raises(PolicyUnavailable, match=r"no answer from .*503: starting.*Is vLLM running"):
+        await connect(url).ask("/v1/x", {})
+    assert len(asked) == 1
+
+
+async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm, connect):
+    server = connect(vllm.endpoint, silence_seconds=0.05)
+    vllm.gate.clear()
+    answering = asyncio.create_task(server.complete([5], 4, seed=1))
+    async with asyncio.timeout(60):
+        await until(lambda: vllm.signs_of_life >= 3)  # silent for longer than three times the silence
+    assert not answering.done()
+    vllm.gate.set()
+    assert (await answering).token_ids and len(vllm.exchanges) == 1  # and was asked once
+
+    vllm.gate.clear()
+    vllm.healthy = False
+    with pytest.raises(PolicyUnavailable, match="503"):
+        await server.complete([5], 4, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda choice, headers: choice.pop("token_ids"), "no token ids"),
+        (lambda choice, headers: choice["prompt_token_ids"].append(1), "changed the prompt"),
+        (lambda choice, headers: choice["token_ids"].append(1), "log-probs"),
+        (lambda choice, headers: choice.update(finish_reason="abort"), "broke off a reply"),
+        (lambda choice, headers: headers.update({"x-policy-version": "seven"}), "'seven', which is no number"),
+    ],
+)
+async def test_an_answer_that_is_not_token_exact_is_refused(stranger, connect, spoil, message):
+    url, box, _ = stranger
+    choice = {
+        "finish_reason": "stop",
+        "token_ids": [7, 8],
+        "prompt_token_ids": [5, 6],
+        "logprobs": {"token_logprobs": [-0.1, -0.2]},
+    }
+    headers = {}
+
+    async def answer(request):
+        return web.json_response({"choices": [choice]}, headers=headers)
+
+    box["answer"] = answer
+    server = connect(url)
+    assert (await server.complete([5, 6], 4, seed=1)).logprobs == (-0.1, -0.2)
+    spoil(choice, headers)
+    with pytest.raises(PolicyUnavailable, match=message):
+        await server.complete([5, 6], 4, seed=1)
+
+
+async def test_a_models_folder_and_limit_are_what_the_server_names_and_an_adapters_are_its_models(vllm, connect):
+    vllm.adapters = {"learned": "/runs/learned/policy/version-000003"}
+    for model in ("policy", "learned"):
+        server = connect(vllm.endpoint, model)
+        assert (await server.model_folder(), await server.context_tokens()) == ("/models/x", vllm.context_tokens)
+    with pytest.raises(PolicyUnavailable, match="serves policy, learned, not 'other'"):
+        await connect(vllm.endpoint, "other").model_folder()
