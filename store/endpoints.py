@@ -1,10 +1,7 @@
-"""Policies as the hub knows them: the rows of a run's table, as resources."""
+"""Policies as the hub knows them: the rows of a run's table."""
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-from agentlightning import LLM, NamedResources, ResourcesUpdate
 from pydantic import BaseModel, ConfigDict, Field
 
 
@@ -35,46 +32,3 @@ class ServedPolicy(BaseModel):
 
     def plays(self, role: str, side: str) -> bool:
         return self.side in (None, side) and (self.roles is None or role in self.roles)
-
-
-_RESOURCE = re.compile(r"served_([^.]+)(?:\.([1-9]\d*))?")
-
-
-def encode_policies(policies: Sequence[ServedPolicy], sampling: Mapping[str, Any]) -> NamedResources:
-    """As agentlightning resources: an ``LLM`` for each server, ``served_NAME``, ``served_NAME.2``, ….
-
-    sampling: parameters that all policies have in common.
-    """
-    resources: NamedResources = {}
-    for order, policy in enumerate(policies):
-        row = policy.model_dump(include={"player", "side", "roles", "share"}, exclude_defaults=True, mode="json")
-        for number, endpoint in enumerate(policy.endpoints, start=1):
-            resources[f"served_{policy.name}" + (f".{number}" if number > 1 else "")] = LLM(
-                endpoint=endpoint, model=policy.model, sampling_parameters={**sampling, "order": order, **row}
-            )
-    return resources
-
-
-def decode_policies(update: ResourcesUpdate, sampling: Mapping[str, Any]) -> tuple[ServedPolicy, ...]:
-    """Read them back, in their order. Raises ValueError where servers of one policy differ, or policies are missing.
-
-    sampling: as in ``encode_policies``.
-    """
-    servers: dict[str, dict[int, LLM]] = {}
-    for key, resource in update.resources.items():
-        if (found := _RESOURCE.fullmatch(key)) and isinstance(resource, LLM):
-            servers.setdefault(found[1], {})[int(found[2] or 1)] = resource
-    policies: dict[Any, ServedPolicy] = {}
-    for name, by_number in servers.items():
-        first, *others = (by_number[number] for number in sorted(by_number))
-        row = dict(first.sampling_parameters)
-        order = row.pop("order", None)
-        alike = all((one.model, one.sampling_parameters) == (first.model, first.sampling_parameters) for one in others)
-        same_sampling = {key: row.pop(key, None) for key in sampling} == sampling
-        if not alike or not same_sampling or not isinstance(order, int) or order in policies:
-            raise ValueError(f"resources {update.resources_id!r} contradict themselves about the policy {name!r}")
-        endpoints = tuple(one.endpoint for one in (first, *others))
-        policies[order] = ServedPolicy(name=name, endpoints=endpoints, model=first.model, **row)
-    if set(policies) != set(range(len(policies))):
-        raise ValueError(f"resources {update.resources_id!r} lack some of the policies: they have {sorted(servers)}")
-    return tuple(policies[order] for order in range(len(policies)))

@@ -4,13 +4,10 @@ Configurations use these types, too, so they import nothing heavy.
 """
 
 import math
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-
-if TYPE_CHECKING:
-    from agentlightning import LLM
 
 TRAINED_POLICY = "policy"
 """Name of the trained policy: the resource that serves it, and a player's name where players are seated."""
@@ -107,17 +104,3 @@ class ChatEndpoint(BaseModel):
     def patience_seconds(self) -> float:
         """How long one answer may take, all tries together, without the pauses between them."""
         return self.tries * self.timeout_seconds
-
-    def encode(self) -> "LLM":
-        from agentlightning import LLM
-
-        return LLM(
-            endpoint=self.endpoint,
-            model=self.model,
-            sampling_parameters=self.model_dump(exclude={"endpoint", "model"}, exclude_none=True),
-        )
-
-    @classmethod
-    def decode(cls, resource: "LLM") -> Self:
-        """Read it back. Raises pydantic's ValidationError, naming every wrong field."""
-        return cls(endpoint=resource.endpoint, model=resource.model, **resource.sampling_parameters)

@@ -4,14 +4,13 @@ A rollout's ``input`` is a task of its workload (``store.werewolf.GameTask``); i
 ``PolicyResources``, which is encoded and decoded here and nowhere else.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Protocol, Self
 
 from agentlightning import LLM, NamedResources, PromptTemplate, ResourcesUpdate
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from store.endpoints import ServedPolicy, decode_policies, encode_policies
+from store.endpoints import ServedPolicy
 from store.players import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
 
 IDEMPOTENCY_KEY = "idempotency_key"
@@ -19,12 +18,11 @@ IDEMPOTENCY_KEY = "idempotency_key"
 
 Any text that is different for every task ever sent to this hub. Enqueueing a task whose key the hub knows adds nothing
 and returns the rollout that is there, as it is now; with another ``input`` it is refused. Keys are forgotten
-together with their games, when those are archived.
+together with their games, when those are deleted.
 """
 
 PROMPT_RESOURCE_PREFIX = "prompt_"
-PLAYER_RESOURCE_PREFIX = "player_"
-JUDGE_RESOURCE = "judge"
+TABLE_RESOURCE = "table"
 VERSION_SEPARATOR = ".policy-"
 """Stands between the run's name and the policy's version in ``PolicyResources.resources_id``."""
 
@@ -181,25 +179,18 @@ class PolicyResources(BaseModel):
         return f"{self.run_name}{VERSION_SEPARATOR}{self.version:06d}"
 
     def encode(self) -> NamedResources:
-        """As agentlightning resources: an ``LLM`` for each server and player, a ``PromptTemplate`` for each prompt.
+        """As agentlightning resources: ``policy``, the ``LLM`` that stock programs use, a ``PromptTemplate`` for each
+        prompt, and the table of who else plays and where, for which there is no kind: a text of JSON.
 
-        The policy's servers are named ``policy``, ``policy_2``, ``policy_3``, …, in their order; a policy that is not
-        served has one ``policy`` without an address. The other policies are ``served_NAME`` (``encode_policies``).
+        A policy that is not served has no address.
         """
-        sampling = self.sampling.model_dump()
+        address = next(iter(self.endpoints), "")
         resources: NamedResources = {
-            TRAINED_POLICY if number == 1 else f"{TRAINED_POLICY}_{number}": LLM(
-                endpoint=endpoint, model=self.model, sampling_parameters=sampling
-            )
-            for number, endpoint in enumerate(self.endpoints or ("",), start=1)
+            TRAINED_POLICY: LLM(endpoint=address, model=self.model, sampling_parameters=self.sampling.model_dump()),
+            TABLE_RESOURCE: PromptTemplate(template=self.model_dump_json(include=_OF_THE_TABLE), engine="f-string"),
         }
-        resources |= encode_policies(self.policies, sampling)
         for name, template in self.prompt_templates.items():
             resources[PROMPT_RESOURCE_PREFIX + name] = PromptTemplate(template=template, engine="f-string")
-        for name, player in self.players.items():
-            resources[PLAYER_RESOURCE_PREFIX + name] = player.encode()
-        if self.judge is not None:
-            resources[JUDGE_RESOURCE] = self.judge.encode()
         return resources
 
     @classmethod
@@ -211,44 +202,25 @@ class PolicyResources(BaseModel):
                 f"resources {update.resources_id!r} were not published by algo.werewolf_verl or algo.agent_verl "
                 f"(expected an id like 'run{VERSION_SEPARATOR}000001')"
             )
-        servers = _servers_of_the_policy(update)
-        return cls(
-            run_name=run_name,
-            version=int(version),
-            endpoints=tuple(server.endpoint for server in servers if server.endpoint),
-            model=servers[0].model,
-            sampling=Sampling.model_validate(servers[0].sampling_parameters),
-            prompt_templates={
+        policy, table = update.resources.get(TRAINED_POLICY), update.resources.get(TABLE_RESOURCE)
+        if not isinstance(policy, LLM):
+            raise ValueError(f"resources {update.resources_id!r} hold no LLM named {TRAINED_POLICY!r}")
+        fields: dict[str, Any] = {"endpoints": [policy.endpoint] if policy.endpoint else []}
+        if isinstance(table, PromptTemplate):
+            fields = _TABLE.validate_json(table.template)
+        fields |= {
+            "run_name": run_name,
+            "version": int(version),
+            "model": policy.model,
+            "sampling": policy.sampling_parameters,
+            "prompt_templates": {
                 name.removeprefix(PROMPT_RESOURCE_PREFIX): resource.template
                 for name, resource in update.resources.items()
                 if name.startswith(PROMPT_RESOURCE_PREFIX) and isinstance(resource, PromptTemplate)
             },
-            players={
-                name.removeprefix(PLAYER_RESOURCE_PREFIX): ChatEndpoint.decode(resource)
-                for name, resource in update.resources.items()
-                if name.startswith(PLAYER_RESOURCE_PREFIX) and isinstance(resource, LLM)
-            },
-            policies=decode_policies(update, servers[0].sampling_parameters),
-            judge=ChatEndpoint.decode(judge)
-            if isinstance(judge := update.resources.get(JUDGE_RESOURCE), LLM)
-            else None,
-        )
+        }
+        return cls.model_validate(fields)
 
 
-_FURTHER_SERVER = re.compile(rf"{TRAINED_POLICY}_([1-9]\d*)")
-
-
-def _servers_of_the_policy(update: ResourcesUpdate) -> list[LLM]:
-    """The trained policy's servers in their order. ValueError for none, and for such as cannot be the same policy's."""
-    first = update.resources.get(TRAINED_POLICY)
-    if not isinstance(first, LLM):
-        raise ValueError(f"resources {update.resources_id!r} hold no LLM named {TRAINED_POLICY!r}")
-    further = {
-        int(found[1]): resource
-        for name, resource in update.resources.items()
-        if (found := _FURTHER_SERVER.fullmatch(name)) and isinstance(resource, LLM)
-    }
-    servers = [first, *(further[number] for number in sorted(further))]
-    if any((one.model, one.sampling_parameters) != (first.model, first.sampling_parameters) for one in servers):
-        raise ValueError(f"resources {update.resources_id!r} name servers of different policies as {TRAINED_POLICY!r}")
-    return servers
+_OF_THE_TABLE = {"endpoints", "players", "policies", "judge"}
+_TABLE = TypeAdapter(dict[str, Any])

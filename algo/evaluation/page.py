@@ -99,14 +99,13 @@ def wide_console() -> Console:
 
 def cells(*values: Estimate | float | str | None, digits: int = 0) -> tuple[str, ...]:
     """Of a row. Estimates are of shares; digits: of their per cents."""
-    return tuple(
-        share_text(value, digits)
-        if value is None or isinstance(value, Estimate)
-        else f"{value:.1f}"
-        if isinstance(value, float)
-        else str(value)
-        for value in values
-    )
+
+    def text(value: Estimate | float | str | None) -> str:
+        if value is None or isinstance(value, Estimate):
+            return share_text(value, digits)
+        return f"{value:.1f}" if isinstance(value, float) else str(value)
+
+    return tuple(map(text, values))
 
 
 def share_text(estimate: Estimate | None, digits: int = 0) -> str:

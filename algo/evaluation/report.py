@@ -62,11 +62,9 @@ def sample_text(row: GameRow, sample: Sample) -> str:
             lines = [f"{seat.seat}号 {seat.role} ({seat.player}), reward {seat.reward:+.2f}"]
             for turn in sample.turns:
                 if turn["seat"] == seat.seat:
-                    thought, error = (
-                        turn["thought"] and f"{turn['thought']} → ",
-                        turn["error"] and f" ({turn['error']})",
-                    )
-                    lines.append(f"  {turn['day']} {turn['decision']}: {thought}{turn['reply']!r}{error or ''}")
+                    thought = f"{turn['thought']} → " if turn["thought"] else ""
+                    error = f" ({turn['error']})" if turn["error"] else ""
+                    lines.append(f"  {turn['day']} {turn['decision']}: {thought}{turn['reply']!r}{error}")
             text.append("\n".join(lines))
     return "\n\n".join(text)
 
@@ -80,13 +78,14 @@ def tables_of(evaluation: GameEvaluation) -> Iterator[Table]:
         figures = figures_of(evaluation, among)
         if among == "all" or figures.games not in (0, len(evaluation.rows)):
             suffix = f"; {figures.games} games ({_AMONG_NAMES[among]})"
-            yield from (replace(table, caption=table.caption + suffix) for table in _tables(figures))
+            for table in (*_outcomes(figures), *_actions(figures), *_beliefs(figures)):
+                yield replace(table, caption=table.caption + suffix)
     reasons = dict.fromkeys([*evaluation.failures, *evaluation.retried])
     counts = [cells(each, evaluation.failures.get(each, 0), evaluation.retried.get(each, 0)) for each in reasons]
     yield Table("Failures", ("reason", "games failed", "attempts repeated"), counts)
 
 
-def _tables(figures: Figures) -> Iterator[Table]:
+def _outcomes(figures: Figures) -> Iterator[Table]:
     scores: list[tuple[str, Score, int | str]] = []
     for opponent, against in figures.opponents.items():
         scores += [(f"{side} against {opponent}", score, "") for side, score in against.by_side.items()]
@@ -115,6 +114,9 @@ def _tables(figures: Figures) -> Iterator[Table]:
     ]
     head = ("replies", "unusable", "decided by default", "games with an identity leak", "days", "replies a game")
     yield Table("Conduct of the policy", ("side", *head), rows)
+
+
+def _actions(figures: Figures) -> Iterator[Table]:
     votes, others = [], []
     for actions in figures.actions:
         name = f"{actions.player}, {actions.side}"
@@ -126,6 +128,9 @@ def _tables(figures: Figures) -> Iterator[Table]:
     caption = "Votes to exile; odds of a wolf are an expert's, of what was public"
     yield Table(caption, ("player and side", *OF_VOTES, "all votes"), votes)
     yield Table("What seats did", ("player and side", "", ""), others)
+
+
+def _beliefs(figures: Figures) -> Iterator[Table]:
     beliefs, bins = [], []
     for player, report in figures.beliefs.items():
         bounds = {"": report.own, ": exact odds": report.exact, ": deaf": report.deaf, ": the deck": report.deck}

@@ -160,7 +160,8 @@ def update(
     Raises WeightsNotServed when what vLLM played is not what the trainer computes.
     """
     selected = share.selected
-    trajectories, advantages = selected.of(share.trajectories), selected.of(share.advantages.per_token)
+    trajectories = [share.trajectories[row] for row in selected.rows]
+    advantages = [share.advantages.per_token[row] for row in selected.rows]
     returns, values = selected.of(share.advantages.returns), selected.of(share.values)
     engine.select(trajectories[0].learner)
     temperature = config.rollout.temperature

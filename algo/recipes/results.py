@@ -10,7 +10,7 @@ from typing import Any
 from algo.agents.evaluate import AttemptRow
 from algo.evaluation.games import GameEvaluation, GameRow
 from algo.evaluation.record import Evaluation, Record
-from algo.recipes.runner import Opened, read_opened, train_folder
+from algo.recipes.runner import Opened, read_opened
 from algo.run.metrics import read_steps
 from algo.werewolf.file_names import SUMMARY_FILE
 from algo.werewolf.matches import SIDES
@@ -87,7 +87,7 @@ def read_run(folder: Path) -> RecipeRun:
         own = [step for step in opened.steps() if step.seed == number]
         summaries = {step.stage.name: step.folder / SUMMARY_FILE for step in own if step.stage.do == "imitate"}
         placed = (Record(step.folder, GameRow).read() for step in own if step.stage.do == "evaluate")
-        trained = train_folder(opened.directory, number)
+        trained = next((step.folder for step in own if step.stage.do == "train"), opened.directory)
         seeds.append(
             SeedRun(
                 seed=number,

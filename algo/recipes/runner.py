@@ -11,7 +11,8 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,7 +83,25 @@ class Opened:
 
     def steps(self) -> list[Step]:
         """All stages of all seeds, in order."""
-        return list(_steps(self.directory, self.recipe))
+        directory, recipe = self.directory, self.recipe
+        first = recipe.model.absolute() if recipe.model else directory / "model"
+        builds = [stage for stage in recipe.stages if stage.do == "build"]
+        steps = [Step(stage, None, stage.name, first, first, (first / "config.json",)) for stage in builds]
+        for seed in recipe.seeds:
+            model = first
+            for stage in recipe.stages:
+                run = f"seed-{seed}" if stage.do == "train" else f"seed-{seed}-{stage.name}"
+                if stage.do == "imitate":
+                    folder = directory / f"{run}{WARM_START_SUFFIX}"
+                    learned = folder / MODEL_FOLDER
+                    steps.append(
+                        Step(stage, seed, run, folder, model, (folder / SUMMARY_FILE, learned / "config.json"))
+                    )
+                    model = learned
+                elif stage.do != "build":
+                    folder = directory / (f"{run}{EVALUATION_SUFFIX}" if stage.do == "evaluate" else run)
+                    steps.append(Step(stage, seed, run, folder, model))
+        return steps
 
     def done(self) -> set[str]:
         """Titles of the steps that came to their end, by their own report or by what they left."""
@@ -99,36 +118,9 @@ class Opened:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         found = []
         for line in lines:
-            try:
+            with suppress(ValueError):  # cut by a kill
                 found.append(json.loads(line))
-            except ValueError:
-                continue  # cut by a kill
         return found
-
-
-def train_folder(directory: Path, seed: int) -> Path:
-    """Of the run that trains a seed."""
-    return directory / f"seed-{seed}"
-
-
-def _steps(directory: Path, recipe: Recipe) -> Iterator[Step]:
-    first = recipe.model.absolute() if recipe.model else directory / "model"
-    for stage in recipe.stages:
-        if stage.do == "build":
-            yield Step(stage, None, stage.name, first, first, (first / "config.json",))
-    for seed in recipe.seeds:
-        model = first
-        for stage in recipe.stages:
-            run = f"seed-{seed}" if stage.do == "train" else f"seed-{seed}-{stage.name}"
-            if stage.do == "imitate":
-                folder = directory / f"{run}{WARM_START_SUFFIX}"
-                learned = folder / MODEL_FOLDER
-                yield Step(stage, seed, run, folder, model, (folder / SUMMARY_FILE, learned / "config.json"))
-                model = learned
-            elif stage.do == "evaluate":
-                yield Step(stage, seed, run, directory / f"{run}{EVALUATION_SUFFIX}", model)
-            elif stage.do == "train":
-                yield Step(stage, seed, run, directory / run, model)
 
 
 def begin(

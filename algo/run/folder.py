@@ -7,6 +7,7 @@ import asyncio
 import logging
 import secrets
 import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -93,9 +94,17 @@ def give_up_rollouts(run_dir: Path) -> None:
     write_run_file(run_dir, began)
 
 
+class _LogFile(logging.FileHandler):
+    """Without a traceback at each line that a full disk does not take: the run's own writing tells of it, once."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
 def log_to(level: str, file: Path) -> None:
     """Log to the terminal and, in full, to the run's folder."""
-    set_up_logging(level, logging.FileHandler(file, encoding="utf-8"))
+    set_up_logging(level, _LogFile(file, encoding="utf-8"))
 
 
 def cancel_on_signals() -> None:

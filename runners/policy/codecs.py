@@ -1,9 +1,10 @@
-"""From messages and texts to token ids and back: by a tokenizer's files here, or by a vLLM's routes.
+"""From messages and texts to token ids and back: by a tokenizer's files here, by a vLLM's routes, or by both.
 
 A template is a program: that of a policy's server runs there, and here only that of a folder on this machine.
 """
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -54,12 +55,13 @@ class LocalCodec:
             raise ValueError(f"the tokenizer in {folder} has no chat template; use an instruction-tuned model's folder")
         return cls(tokenizer, thinking)
 
-    async def render(self, messages: Sequence[Message], add_generation_prompt: bool = True) -> list[int]:
+    async def render(self, messages: Sequence[Message], **more: Any) -> list[int]:
         try:
             text = self.tokenizer.apply_chat_template(
-                list(map(dict, messages)),
+                list(map(_with_arguments_decoded, messages)),
+                tools=more.get("tools"),
                 tokenize=False,
-                add_generation_prompt=add_generation_prompt,
+                add_generation_prompt=more.get("add_generation_prompt", True),
                 **self._variables,
             )
         except (TemplateError, TypeError, ValueError) as error:  # what a template's own code raises
@@ -89,6 +91,48 @@ class ServedCodec:
 
     async def text(self, token_ids: Sequence[int]) -> str:
         return (await self._server.ask(DETOKENIZE_ROUTE, {"tokens": list(token_ids)}))["prompt"]
+
+
+class AgreedCodec(ServedCodec):
+    """Renders here what the server renders alike: a request less in a call.
+
+    The server decides how a conversation is rendered. So it renders the first conversation of each shape; where the
+    result equals ours, later ones of that shape are rendered here.
+    """
+
+    def __init__(self, server: PolicyServer, local: LocalCodec, thinking: bool):
+        super().__init__(server, thinking)
+        self._local = local
+        self._agreed: dict[str, bool] = {}
+
+    async def render(self, messages: Sequence[Message], **more: Any) -> list[int]:
+        # What a template looks at besides the words: tools, and what each message has.
+        said = [
+            [message["role"], len(message.get("tool_calls") or ()), *sorted(name for name in message if message[name])]
+            for message in messages
+        ]
+        shape, ours = json.dumps([said, more], sort_keys=True), None
+        if self._agreed.get(shape, True):
+            try:
+                ours = await self._local.render(messages, **more)
+            except Exception:  # a template's own code raises what it likes; the server says what is wrong
+                self._agreed[shape] = False
+        if ours is not None and shape in self._agreed:
+            return ours
+        theirs = await super().render(messages, **more)
+        self._agreed.setdefault(shape, ours == theirs)
+        return theirs
+
+
+def _with_arguments_decoded(message: Message) -> Message:
+    """A message as templates see it on servers: the arguments of tool calls are no text."""
+    if not message.get("tool_calls"):
+        return message
+    calls = [
+        {**call, "function": {**call["function"], "arguments": json.loads(call["function"]["arguments"])}}
+        for call in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
 
 
 def template_variables(thinking: bool) -> dict[str, bool]:

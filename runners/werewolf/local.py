@@ -9,13 +9,12 @@ import json
 import random
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from runners.werewolf.brains import BRAINS, Brain
+from runners.werewolf.brains import BRAINS, Brain, NewBrain
 from runners.werewolf.game import (
     OPTIONS,
     PRESETS,
@@ -38,34 +37,20 @@ from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.transcript import game_data, game_text
 
 
-@dataclass(frozen=True, slots=True)
-class LocalGame:
-    """A finished game. decisions: questions answered; rounds: how often questions were put, several at once."""
-
-    state: GameState
-    decisions: int
-    rounds: int
-
-
-def play_locally(preset: Preset, seed: int, brains: Mapping[int, Brain]) -> LocalGame:
+def play_locally(preset: Preset, seed: int, brains: Mapping[int, Brain]) -> GameState:
     """Play a game to its end. brains: seat -> who answers for it."""
     state = new_game(preset, seed)
-    decisions = rounds = 0
     while winner(state) is None:
-        requests = pending(state)
-        answers = {request.seat: brains[request.seat].act(observe(state, request.seat)) for request in requests}
-        state = apply(state, answers)
-        decisions += len(requests)
-        rounds += 1
-    return LocalGame(state, decisions, rounds)
+        state = apply(state, {one.seat: brains[one.seat].act(observe(state, one.seat)) for one in pending(state)})
+    return state
 
 
-def seeded_brains(preset: Preset, seed: int, players: Mapping[Side, str]) -> dict[int, Brain]:
-    """A brain for each seat of the game that ``seed`` deals. players: side -> name in ``BRAINS``."""
+def seeded_brains(preset: Preset, seed: int, players: Mapping[Side, str | NewBrain]) -> dict[int, Brain]:
+    """A brain for each seat of the game that ``seed`` deals. players: side -> name in ``BRAINS``, or what makes one."""
     roles = new_game(preset, seed).roles
+    makers = {side: BRAINS[player] if isinstance(player, str) else player for side, player in players.items()}
     return {
-        seat: BRAINS[players[role.side]](random.Random(f"{seed}/{seat}"))
-        for seat, role in zip(preset.seats, roles, strict=True)
+        seat: makers[role.side](random.Random(f"{seed}/{seat}")) for seat, role in zip(preset.seats, roles, strict=True)
     }
 
 
@@ -153,7 +138,7 @@ def play(options: argparse.Namespace) -> int:
         brains = seeded_brains(preset, options.seed, options.players)
         if options.human is not None:
             brains[options.human] = Person(preset)
-        game = play_locally(preset, options.seed, brains)
+        state = play_locally(preset, options.seed, brains)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -161,18 +146,14 @@ def play(options: argparse.Namespace) -> int:
         print("\nthe game was left", file=sys.stderr)
         return 130
     if options.format == "json":
-        written = json.dumps(game_data(game.state, options.view), ensure_ascii=False, indent=1) + "\n"
+        written = json.dumps(game_data(state, options.view), ensure_ascii=False, indent=1) + "\n"
     else:
-        written = game_text(game.state, options.view)
+        written = game_text(state, options.view)
     if options.output is None:
         sys.stdout.write(written)
     else:
         options.output.write_text(written, encoding="utf-8")
-    print(
-        f"{game.decisions} questions in {game.rounds} rounds, {game.state.day} days"
-        + ("" if options.output is None else f"; written to {options.output}"),
-        file=sys.stderr,
-    )
+        print(f"written to {options.output}", file=sys.stderr)
     return 0
 
 

@@ -1,9 +1,24 @@
 """What the tests of several rooms of algo are given."""
 
+from functools import partial
+
 import pytest
 
 from algo.serving import launch as vllm_launch
-from tests.support.algo.fake_vllm import StartedFakes
+from tests.support.algo.fake_vllm import FakeVllm, StartedFakes, serving_config
+
+
+@pytest.fixture
+def configure(tmp_path, tiny_model):
+    """Makes a configuration with settings of the section serving."""
+    return partial(serving_config, tmp_path, tiny_model)
+
+
+@pytest.fixture
+def watched_closely(monkeypatch):
+    """Has servers looked at, given up and taken back at once."""
+    for name, seconds in (("_UNHEALTHY_SECONDS", 0.0), ("_CHECK_SECONDS", 0.02), ("_TAKE_BACK_SECONDS", 0.02)):
+        monkeypatch.setattr(f"algo.serving.servers.{name}", seconds)
 
 
 @pytest.fixture
@@ -12,3 +27,14 @@ def fakes(tmp_path, monkeypatch):
     fakes = StartedFakes(tmp_path)
     monkeypatch.setattr(vllm_launch, "vllm_command", fakes.command)
     return fakes
+
+
+@pytest.fixture
+async def vllms():
+    """Two fakes that run already."""
+    servers = FakeVllm(), FakeVllm()
+    for server in servers:
+        server.url = await server.start()
+    yield servers
+    for server in servers:
+        await server.stop()

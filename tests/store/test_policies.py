@@ -1,7 +1,9 @@
 """A run's table of policies, through the hub and back."""
 
+import json
+
 import pytest
-from agentlightning import LLM, ResourcesUpdate
+from agentlightning import PromptTemplate, ResourcesUpdate
 from pydantic import ValidationError
 
 from store.endpoints import ServedPolicy
@@ -24,12 +26,10 @@ def make_resources(*others, **changes):
 
 
 def decoded(resources, **changes):
-    encoded = {**resources.encode(), **changes}
-    # A hub may give them back in any order.
-    shuffled = {name: encoded[name] for name in sorted(encoded, reverse=True) if encoded[name] is not None}
+    named = {name: one for name, one in {**resources.encode(), **changes}.items() if one is not None}
     return PolicyResources.decode(
         ResourcesUpdate(
-            resources_id=resources.resources_id, resources=shuffled, create_time=0.0, update_time=0.0, version=1
+            resources_id=resources.resources_id, resources=named, create_time=0.0, update_time=0.0, version=1
         )
     )
 
@@ -48,28 +48,32 @@ def test_the_table_comes_back_from_the_hub_as_it_was():
     assert resources.policy_of("initial", "witch", "good") == "initial"
     assert resources.frozen == ("past-1", "initial") and resources.past_selves == {"past-1": 0.25}
     # Runners that know a single policy find the first that learns.
-    assert resources.encode()["policy"].model == "seers" and resources.encode()["policy_2"].endpoint == SECOND
+    assert (resources.encode()["policy"].model, resources.encode()["policy"].endpoint) == ("seers", FIRST)
 
 
 def test_a_sole_policy_needs_no_table():
     alone = make_resources(policies=())
-    assert set(alone.encode()) == {"policy", "policy_2"} and decoded(alone) == alone
-    assert alone.policy_of("policy", "wolf", "wolf") is None
+    assert decoded(alone) == alone and alone.policy_of("policy", "wolf", "wolf") is None
+    assert decoded(alone, table=None) == alone.model_copy(update={"endpoints": (FIRST,)})
+
+
+def table(**changes):
+    return json.dumps(json.loads(make_resources().encode()["table"].template) | changes)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("text", "message"),
     [
-        ({"served_good_2": None}, "lack some of the policies"),
-        ({"served_seers": None}, "'policy' must be served where 'seers', the first that learns, is"),  # one of two
-        ({"served_seers.2": LLM(endpoint=SECOND, model="other")}, "contradict themselves about the policy 'seers'"),
-        ({"served_good_2": LLM(endpoint=OTHER, model="m")}, "contradict themselves about the policy 'good_2'"),
-        ({"served_a": LLM(endpoint=OTHER, model="m", sampling_parameters={"order": 0})}, "contradict themselves"),
+        (table()[:-9], "JSON"),
+        ("[]", "dict"),
+        (table(polices=[]), "polices"),
+        (table(endpoints=[""]), "endpoints"),
+        (table(endpoints=[OTHER]), "'policy' must be served where 'seers', the first that learns, is"),
     ],
 )
-def test_what_cannot_be_a_table_is_refused(changes, message):
+def test_what_cannot_be_a_table_is_refused(text, message):
     with pytest.raises(ValueError, match=message):
-        decoded(make_resources(), **changes)
+        decoded(make_resources(), table=PromptTemplate(template=text, engine="f-string"))
 
 
 @pytest.mark.parametrize("name", ["policy", "scripted", "old", "other", "seers"])

@@ -69,11 +69,6 @@ def as_update(resources, resources_id):
     [
         ("rs-1234", make_resources().encode(), "not published by"),
         ("run.policy-000001", {"other": LLM(endpoint="e", model="m")}, "no LLM named 'policy'"),
-        (
-            "run.policy-000001",
-            {"policy": LLM(endpoint="e", model="m"), "policy_2": LLM(endpoint="f", model="another")},
-            "servers of different policies",
-        ),
     ],
 )
 def test_foreign_resources_are_refused(resources_id, resources, message):
@@ -81,26 +76,18 @@ def test_foreign_resources_are_refused(resources_id, resources, message):
         PolicyResources.decode(as_update(resources, resources_id))
 
 
-def test_resources_come_back_as_published_in_any_order_and_without_keys():
+def test_resources_come_back_as_published_and_those_of_a_stock_trainer_are_taken():
     frozen = (ServedPolicy(name="initial", endpoints=("http://h:9000/v1",), model="base"),)
     opponent = ChatEndpoint(endpoint="http://h/v1", model="qwen-max", api_key_env="DASHSCOPE_API_KEY", tries=2)
     judge = ChatEndpoint(provider="dashscope", model="qwen-plus", requests_per_minute=30)
     endpoints = tuple(f"http://127.0.0.1:{8000 + number}/v1" for number in range(11))
     others = {"policies": frozen, "players": {"strong": opponent}, "judge": judge}
-    resources = make_resources().model_copy(update={"endpoints": endpoints, **others})
-    encoded = resources.encode()
-    assert {name for name, resource in encoded.items() if isinstance(resource, LLM)} >= {
-        "policy", *(f"policy_{number}" for number in range(2, 12)), "served_initial", "player_strong",
-    }  # fmt: skip
-    assert encoded["served_initial"].sampling_parameters == encoded["policy"].sampling_parameters | {"order": 0}
-    assert encoded["player_strong"].api_key is None
-    # A hub may give them back in any order, and policy_10 comes before policy_2 by name.
-    assert PolicyResources.decode(as_update(dict(sorted(encoded.items())), resources.resources_id)) == resources
-
-
-def test_a_server_has_a_name():
-    with pytest.raises(ValidationError, match="endpoints"):
-        PolicyResources.model_validate({**make_resources().model_dump(), "endpoints": ("",)})
+    for resources in (make_resources().model_copy(update={"endpoints": endpoints, **others}), make_resources()):
+        assert PolicyResources.decode(as_update(resources.encode(), resources.resources_id)) == resources
+    unserved = PolicyResources(run_name="run", version=0, endpoints=(), model="folder")
+    assert PolicyResources.decode(as_update(unserved.encode(), unserved.resources_id)) == unserved
+    stock = PolicyResources.decode(as_update({"policy": LLM(endpoint="e", model="m")}, "run.policy-000001"))
+    assert stock == PolicyResources(run_name="run", version=1, endpoints=("e",), model="m")
 
 
 @pytest.mark.parametrize("share", [0, -1, float("nan"), float("inf")])

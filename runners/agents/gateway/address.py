@@ -7,8 +7,9 @@ An attempt's calls go to ``/rollout/{rollout}/attempt/{attempt}/v1``, as agentli
 import re
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from aiohttp import web
 
@@ -21,6 +22,7 @@ TRACE_HEADER, ACTOR_HEADER = "x-trace-id", "x-actor"
 
 _LONGEST_REQUEST_BYTES = 64 * 2**20
 _ENDED_KEPT = 10_000
+_APIS = {"POST /v1/chat/completions": chat_api, "POST /v1/responses": responses_api}
 _ROUTE = "/rollout/{rollout}/attempt/{attempt}"
 
 
@@ -35,12 +37,8 @@ class Gateway:
 
     async def start(self) -> None:
         app = web.Application(client_max_size=_LONGEST_REQUEST_BYTES)
-        for prefix in ("", _ROUTE):
-            for path in ("chat/completions", "responses"):
-                app.router.add_post(f"{prefix}/v1/{path}", self._answered(self._call))
-            app.router.add_get(f"{prefix}/v1/models", self._answered(self._models))
         for prefix in (_ROUTE, ""):
-            app.router.add_route("*", f"{prefix}/{{path:.*}}", self._answered(_unknown_path))
+            app.router.add_route("*", f"{prefix}/{{path:.*}}", self._answer)
         # An agent that does not wait for its answer any more never sees it, so it is not to be trained on either.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
@@ -66,53 +64,35 @@ class Gateway:
             del self._attempts[attempt.key]
             self._ended.append(attempt.key)
 
-    async def _call(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
-        api = responses_api if request.path.endswith("/responses") else chat_api
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer a request; what is refused is counted, logged, and answered in OpenAI's form."""
+        attempt, what = None, f"{request.method} /{request.match_info['path']}"
         try:
-            body = await request.json()
-        except ValueError as error:
-            raise RequestRefused(f"the request is not JSON: {error}") from error
-        if not isinstance(body, dict):
-            raise RequestRefused("the request is no JSON object")
-        asked = api.read_request(body, request.headers.get(ACTOR_HEADER), attempt.sampling, attempt.responses)
-        reply = await attempt.call(asked)
-        reply_id = secrets.token_hex(12)
-        if api is responses_api:
-            attempt.responses[f"resp_{reply_id}"] = responses_api.conversation(asked, reply)
-        if not body.get("stream"):
-            return web.json_response(api.answer(reply, reply_id, body))
-        headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-        return web.Response(text="".join(api.stream(reply, reply_id, body)), headers=headers)
-
-    async def _models(self, request: web.Request, attempt: Attempt) -> web.StreamResponse:
-        cards = [{"id": name, "object": "model", "created": 0, "owned_by": "gateway"} for name in attempt.models]
-        return web.json_response({"object": "list", "data": cards})
-
-    def _answered(
-        self, handler: Callable[[web.Request, Attempt], Awaitable[web.StreamResponse]]
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """A handler of an attempt's requests: what is refused is counted, logged, and answered in OpenAI's form."""
-
-        async def answer(request: web.Request) -> web.StreamResponse:
-            attempt = None
-            try:
-                attempt = self._attempt_of(request)
-                return await handler(request, attempt)
-            except web.HTTPException as error:  # aiohttp's own: a request that is too large
-                refused = RequestRefused(error.text or error.reason, error.status)
-            except RequestRefused as error:
-                refused = error
-            if refused.status < 500:  # else it is no doing of the agent's
-                if attempt is not None:
-                    attempt.refused += 1
-                what = f"{request.method} {request.path.removeprefix(_prefix_of(request))}"
-                kind = f"{what} {refused.status} {refused.code or re.sub('[0-9]+', '0', str(refused))}"
-                warn_once(kind, "an agent's %s is refused (%d; logged once): %s", what, refused.status, refused)
-            # Asking again is no use; the openai package would, for some statuses.
-            headers = {"x-should-retry": "false"}
-            return web.json_response(refused.body(), status=refused.status, headers=headers)
-
-        return answer
+            attempt = self._attempt_of(request)
+            if what in _APIS:
+                return await _call(request, attempt, _APIS[what])
+            if what == "GET /v1/models":
+                cards = [
+                    {"id": name, "object": "model", "created": 0, "owned_by": "gateway"} for name in attempt.models
+                ]
+                return web.json_response({"object": "list", "data": cards})
+            raise RequestRefused(
+                f"there is no {what} here; there are {', '.join(_APIS)} and GET /v1/models, below the base URL that "
+                f"ends in /v1",
+                status=404,
+                code="unknown_url",
+            )
+        except web.HTTPException as error:  # aiohttp's own: a request that is too large
+            refused = RequestRefused(error.text or error.reason, error.status)
+        except RequestRefused as error:
+            refused = error
+        if refused.status < 500:  # else it is no doing of the agent's
+            if attempt is not None:
+                attempt.refused += 1
+            kind = f"{what} {refused.status} {refused.code or re.sub('[0-9]+', '0', str(refused))}"
+            warn_once(kind, "an agent's %s is refused (%d; logged once): %s", what, refused.status, refused)
+        # Asking again is no use; the openai package would, for some statuses.
+        return web.json_response(refused.body(), status=refused.status, headers={"x-should-retry": "false"})
 
     def _attempt_of(self, request: web.Request) -> Attempt:
         if "rollout" in request.match_info:
@@ -131,15 +111,20 @@ class Gateway:
         )
 
 
-async def _unknown_path(request: web.Request, attempt: Attempt) -> web.StreamResponse:
-    path = request.path.removeprefix(_prefix_of(request))
-    raise RequestRefused(
-        f"there is no {request.method} {path} here; there are POST /v1/chat/completions, POST /v1/responses and GET "
-        f"/v1/models, below the base URL that ends in /v1",
-        status=404,
-        code="unknown_url",
-    )
-
-
-def _prefix_of(request: web.Request) -> str:
-    return _ROUTE.format(**request.match_info) if "rollout" in request.match_info else ""
+async def _call(request: web.Request, attempt: Attempt, api: Any) -> web.StreamResponse:
+    """api: the module that reads requests and writes answers."""
+    try:
+        body = await request.json()
+    except ValueError as error:
+        raise RequestRefused(f"the request is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise RequestRefused("the request is no JSON object")
+    asked = api.read_request(body, request.headers.get(ACTOR_HEADER), attempt.sampling, attempt.responses)
+    reply = await attempt.call(asked)
+    reply_id = secrets.token_hex(12)
+    if api is responses_api:
+        attempt.responses[f"resp_{reply_id}"] = responses_api.conversation(asked, reply)
+    if not body.get("stream"):
+        return web.json_response(api.answer(reply, reply_id, body))
+    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+    return web.Response(text="".join(api.stream(reply, reply_id, body)), headers=headers)

@@ -1,19 +1,31 @@
 """One vLLM as the gateway uses it: renders messages to token ids, samples, and parses what it sampled.
 
+Messages are rendered here where that gives what the server makes of them (``runners.policy.codecs.AgreedCodec``).
 Everything below ``/v1/``, but for the tokenizer's routes that runners use anyway, and through ``PolicyServer``, so that
 versions, patience and restarts are those of every other call of a policy.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from runners.agents.gateway.requests import Message, ModelRequest, RequestRefused
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.chat_template import ChatTemplate
-from runners.policy.codecs import DETOKENIZE_ROUTE, ServedCodec, UnfitTemplate, template_variables
+from runners.policy.codecs import (
+    DETOKENIZE_ROUTE,
+    AgreedCodec,
+    LocalCodec,
+    ServedCodec,
+    UnfitTemplate,
+    template_variables,
+)
 from runners.policy.server import Completion, PolicyServer
 from store.schema import Sampling
+
+logger = logging.getLogger(__name__)
 
 PARSE_ROUTE = "/v1/chat/completions/derender"
 
@@ -30,7 +42,12 @@ class ChatServer:
     @classmethod
     async def of(cls, server: PolicyServer, run_name: str, policy: str, sampling: Sampling) -> "ChatServer":
         """Learn what ends a reply, before the first one is sampled. Raises PolicyUnavailable."""
-        codec = ServedCodec(server, sampling.thinking)
+        folder, codec = Path(await server.model_folder()), ServedCodec(server, sampling.thinking)
+        if folder.is_dir():
+            try:
+                codec = AgreedCodec(server, await LocalCodec.load(folder, sampling.thinking), sampling.thinking)
+            except (ImportError, OSError, ValueError) as error:
+                logger.info("conversations are rendered by the policy's server: %s", error)
         try:
             with _refusals(server):
                 template = await ChatTemplate.of(codec)

@@ -22,7 +22,7 @@ from runners.werewolf.brains.random_brain import RandomBrain
 from runners.werewolf.brains.scripted import ScriptedBrain, TimidBrain
 from runners.werewolf.game import Action, Observation
 
-__all__ = ["BRAINS", "Brain", "ExpertBrain", "PatientBrain", "RandomBrain", "ScriptedBrain", "TimidBrain"]
+__all__ = ["BRAINS", "Brain", "ExpertBrain", "NewBrain", "PatientBrain", "RandomBrain", "ScriptedBrain", "TimidBrain"]
 
 
 class Brain(Protocol):
@@ -32,7 +32,9 @@ class Brain(Protocol):
         """Choose a legal action for ``observation.request``; ValueError when nothing is asked."""
 
 
-BRAINS: Mapping[str, Callable[[Random], Brain]] = {
+NewBrain = Callable[[Random], Brain]
+
+BRAINS: Mapping[str, NewBrain] = {
     "expert": ExpertBrain,
     "patient": PatientBrain,
     "scripted": ScriptedBrain,

@@ -22,7 +22,7 @@ from algo.training.thread import TrainerThread
 from algo.training.weight_sender import PolicySource, ServersClient, WeightSender
 from configs.loading import load_config
 from configs.section import ConfigError
-from tests.support.algo.fake_vllm import PUSH, SERVE, FakeVllm, serving_config
+from tests.support.algo.fake_vllm import PUSH, SERVE, serving_config
 from tests.support.waiting import until
 
 
@@ -46,27 +46,11 @@ class FakeEngine:
         self._send(servers)
 
 
-@pytest.fixture
-async def vllms():
-    servers = FakeVllm(), FakeVllm()
-    for server in servers:
-        server.url = await server.start()
-    yield servers
-    for server in servers:
-        await server.stop()
-
-
 def attached(tmp_path, tiny_model, vllms, lag=0, **serving):
     urls = tuple(server.url for server in vllms)
     training = {"device": "cuda"} if "weight_transfer" in serving else {}
     config = serving_config(tmp_path, tiny_model, training=training, mode="attach", urls=urls, **serving)
     return config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_policy_lag": lag})})
-
-
-@pytest.fixture
-def watched_closely(monkeypatch):
-    for name, seconds in (("_UNHEALTHY_SECONDS", 0.0), ("_CHECK_SECONDS", 0.02), ("_TAKE_BACK_SECONDS", 0.02)):
-        monkeypatch.setattr(f"algo.serving.servers.{name}", seconds)
 
 
 @pytest.mark.parametrize("pushed", [True, False])

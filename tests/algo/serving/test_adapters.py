@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from functools import partial
 from itertools import pairwise
 
 import aiohttp
@@ -15,7 +14,7 @@ from algo.run.plan import further_servers
 from algo.serving.launch import policy_launches, vllm_command
 from algo.serving.policies import PolicyServers
 from algo.serving.servers import Servers, ServingError
-from tests.support.algo.fake_vllm import SERVE, FakeVllm, serving_config
+from tests.support.algo.fake_vllm import SERVE
 from tests.support.small_models import random_adapters
 from tests.support.waiting import until
 
@@ -23,13 +22,21 @@ LORA = {"lora_rank": 6, "lora_alpha": 12}
 
 
 @pytest.fixture
-def configure(tmp_path, tiny_model):
+def configure(configure):
+    whole = configure
+
     def configure(frozen=(), **serving):
-        config = partial(serving_config, tmp_path, tiny_model)(**serving)
+        config = whole(**serving)
         settings = config.model_dump() | {"frozen": {name: {"path": path} for name, path in dict(frozen).items()}}
         return type(config).model_validate(settings | {"model": settings["model"] | LORA})
 
     return configure
+
+
+@pytest.fixture
+def fake(vllms):
+    vllms[0].models = [{"id": "policy-base"}]
+    return vllms[0]
 
 
 def log_probs(model, adapters, ids):
@@ -67,10 +74,8 @@ def test_vllm_has_room_for_every_policy_that_learns_and_its_past_selves(configur
     assert further_servers(config, []) == []
 
 
-async def test_all_policies_that_learn_get_their_adapters_within_one_pause(configure, tmp_path):
-    fake = FakeVllm()
-    fake.models = [{"id": "policy-base"}]
-    settings = configure(mode="attach", urls=(await fake.start(),)).model_dump() | {"policies": TEAM}
+async def test_all_policies_that_learn_get_their_adapters_within_one_pause(configure, fake, tmp_path):
+    settings = configure(mode="attach", urls=(fake.url,)).model_dump() | {"policies": TEAM}
     # Not even where games go on meanwhile do replies go on with other adapters than they began with.
     config = type(configure()).model_validate(settings | {"rollout": {"max_policy_lag": 1}})
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
@@ -103,13 +108,10 @@ async def test_all_policies_that_learn_get_their_adapters_within_one_pause(confi
     assert await serving.score([7, 8, 9]) == [-8.0, -9.0] * 2
     assert fake.bodies["/v1/completions"]["model"] == "villagers"
     await serving.stop()
-    await fake.stop()
 
 
-async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(configure, tmp_path):
-    fake = FakeVllm()
-    fake.models = [{"id": "policy-base"}]
-    config = configure(mode="attach", urls=(await fake.start(),))
+async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(configure, fake, tmp_path):
+    config = configure(mode="attach", urls=(fake.url,))
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
     async with await Servers.open(config) as serving:
         await serving.push_weights(tmp_path, 0)
@@ -127,16 +129,12 @@ async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(conf
         fake.calls.clear()
         await serving.serve_adapters({"past-000001": second})
         assert fake.calls == [unload] and fake.bodies[unload] == {"lora_name": "past-000000"}
-    await fake.stop()
 
 
-async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_service(configure, tmp_path, monkeypatch):
-    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.02)
-    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
-    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.02)
-    fake = FakeVllm()
-    fake.models = [{"id": "policy-base"}]
-    config = configure(mode="attach", urls=(await fake.start(),))
+async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_service(
+    configure, fake, tmp_path, watched_closely
+):
+    config = configure(mode="attach", urls=(fake.url,))
     async with await Servers.open(config) as serving:
         await serving.push_weights(tmp_path, 0)
         await serving.serve_adapters({"past-000000": tmp_path / "past-000000"})
@@ -148,7 +146,6 @@ async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_serv
         await until(lambda: serving.servers)
         loads = [call for call in fake.calls if call in ("/v1/load_lora_adapter", "/update_weight_version")]
         assert loads == ["/v1/load_lora_adapter", "/v1/load_lora_adapter", "/update_weight_version"]
-    await fake.stop()
 
 
 @pytest.mark.vllm

@@ -25,8 +25,9 @@ def reloads(fakes, policy):
     return [int(note[1]) for note in notes if note[0] == "/update_weight_version"], port
 
 
-async def test_only_servers_whose_past_self_changes_are_given_weights(config, fakes, tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.02)
+async def test_only_servers_whose_past_self_changes_are_given_weights(
+    config, fakes, tiny_model, tmp_path, watched_closely
+):
     folders = {0: tiny_model}
     for version in (1, 2):
         folders[version] = shutil.copytree(tiny_model, tmp_path / f"past-{version}")

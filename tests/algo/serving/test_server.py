@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -22,7 +21,7 @@ from algo.serving.server import VllmServer
 from algo.serving.servers import Servers, ServingDied, ServingError
 from algo.serving.weight_files import check_same_tensors
 from algo.tiny_model import build_tiny_model
-from tests.support.algo.fake_vllm import FakeVllm, serving_config
+from tests.support.algo.fake_vllm import serving_config
 from tests.support.waiting import until
 
 
@@ -32,16 +31,9 @@ def other_model(tmp_path_factory):
 
 
 @pytest.fixture
-def configure(tmp_path, tiny_model):
-    return partial(serving_config, tmp_path, tiny_model)
-
-
-@pytest.fixture
-async def fake(configure):
-    fake = FakeVllm()
-    fake.config = configure(mode="attach", urls=(await fake.start(),))
-    yield fake
-    await fake.stop()
+def fake(configure, vllms):
+    vllms[0].config = configure(mode="attach", urls=(vllms[0].url,))
+    return vllms[0]
 
 
 # Attaching

@@ -3,30 +3,21 @@
 import asyncio
 import os
 import signal
-from functools import partial
 
 import pytest
 
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policies import open_frozen
 from algo.serving.servers import Servers, ServingDied, ServingError
-from tests.support.algo.fake_vllm import PUSH, FakeVllm, serving_config
+from tests.support.algo.fake_vllm import PUSH, FakeVllm
 from tests.support.waiting import until
 
 STARTED_PUSH = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version 7", "/resume"]
 
 
 @pytest.fixture
-def configure(tmp_path, tiny_model):
-    return partial(serving_config, tmp_path, tiny_model)
-
-
-@pytest.fixture
-def fakes(fakes, monkeypatch):
+def fakes(fakes, watched_closely, monkeypatch):
     """Besides, has servers watched closely."""
-    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.02)
-    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
-    monkeypatch.setattr("algo.serving.servers._TAKE_BACK_SECONDS", 0.02)
     monkeypatch.setattr("algo.serving.server._HEALTH_TIMEOUT_SECONDS", 1.0)
     return fakes
 
@@ -170,13 +161,9 @@ async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(configur
 
 
 @pytest.fixture
-async def attached(configure, fakes):
+def attached(configure, fakes, vllms):
     """Two fake servers that run already, and the configuration to attach to them."""
-    servers = FakeVllm(), FakeVllm()
-    urls = tuple([await server.start() for server in servers])
-    yield servers, configure(mode="attach", urls=urls)
-    for server in servers:
-        await server.stop()
+    return vllms, configure(mode="attach", urls=tuple(vllm.url for vllm in vllms))
 
 
 async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newest_weights(attached, tiny_model):
@@ -217,11 +204,8 @@ async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(a
 
 
 @pytest.fixture
-async def sharing(configure):
-    fake = FakeVllm()
-    shared = {"mode": "attach", "urls": (await fake.start(),), "share_gpus": True}
-    yield fake, configure(training={"device": "cuda"}, **shared)
-    await fake.stop()
+def sharing(configure, vllms):
+    return vllms[0], configure(training={"device": "cuda"}, mode="attach", urls=(vllms[0].url,), share_gpus=True)
 
 
 async def test_a_push_wakes_the_weights_before_it_and_the_cache_after_it(sharing, tiny_model):

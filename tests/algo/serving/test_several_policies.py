@@ -31,8 +31,9 @@ def ended(fakes, port):
     return False
 
 
-async def test_each_policy_has_its_servers_and_is_given_its_weights(config, fakes, tiny_model, tmp_path, monkeypatch):
-    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.02)
+async def test_each_policy_has_its_servers_and_is_given_its_weights(
+    config, fakes, tiny_model, tmp_path, watched_closely
+):
     folders = {name: shutil.copytree(tiny_model, tmp_path / name) for name in config.learners}
     serving = await PolicyServers.open(config)
     try:

@@ -1,6 +1,7 @@
 """What is noted of a game beside it: votes against the odds, claims, deaths, beliefs; and that the game is the same."""
 
 import random
+import re
 
 import pytest
 
@@ -9,7 +10,6 @@ from runners.errors import PolicyUnavailable
 from runners.policy.word_log_probs import word_log_probs
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import EventKind, Role, get_preset
-from runners.werewolf.local import play_locally
 from runners.werewolf.players import BrainPlayer
 from runners.werewolf.study.notes import public_wolf_odds, study_of
 from runners.werewolf.table import play_game
@@ -17,6 +17,7 @@ from store.werewolf import GAME, GameTask
 from store.werewolf_study import Study, StudySpan
 from tests.runners.werewolf.test_table import legal_answer, make_task, policy_seats, scripted_seat
 from tests.support.fakes import FakeVllm
+from tests.support.game.game_playing import play_brains
 
 ALL = Study(probes=frozenset({"speech", "vote"}), with_tokens=True)
 
@@ -39,12 +40,6 @@ async def spans_of(task, seat_player):
     result = await play_game(task, 4, seat_player, lambda turn, *times: attempt.add_turn(turn, 2.0, 3.0))
     attempt.add_result(result, 4.0)
     return spans
-
-
-def local_game(preset, seed, brain="scripted"):
-    rules = get_preset(preset)
-    brains = {seat: BRAINS[brain](random.Random(f"{seed}/{seat}")) for seat in rules.seats}
-    return play_locally(rules, seed, brains).state
 
 
 async def test_a_studied_game_is_stored_alike_but_for_one_span_more(vllm):
@@ -102,8 +97,35 @@ async def test_who_keeps_the_experts_odds_believes_what_the_ceiling_says_and_oth
             assert belief.beliefs == (belief.ceiling if told else None)
 
 
+@pytest.mark.parametrize("preset", ["5p_tiny", "12p_sheriff"])
+def test_deaths_claims_and_choices_are_the_records(preset):
+    exploded = 0
+    for seed in range(30):
+        state = play_brains(get_preset(preset), seed)
+        study = study_of("g", state, (), {})
+        of = {kind: [event for event in state.events if event.kind is kind] for kind in EventKind}
+        dead = [(seat, event.day) for event in of[EventKind.DEATHS_ANNOUNCED] for seat in event.seats]
+        dead += [(event.target, event.day) for kind in (EventKind.EXILED, EventKind.SHOT) for event in of[kind]]
+        # A wolf that was hit and explodes before it is announced dies by its explosion.
+        dead += [(event.seat, event.day) for event in of[EventKind.EXPLODED]]
+        exploded += len(of[EventKind.EXPLODED])
+        assert sorted(study.deaths.items()) == sorted(set(dead))
+        assert [(kill.day, kill.target) for kill in study.kills] == [
+            (event.day, event.target) for event in of[EventKind.WOLF_TARGET]
+        ]
+        assert [(check.seat, check.target) for check in study.checks] == [
+            (event.seat, event.target) for event in of[EventKind.SEER_RESULT]
+        ]
+        for speech in study.speeches:
+            event = state.events[speech.at]
+            assert (event.seat, event.audience) == (speech.seat, None) and event.text
+            assert not speech.reports or re.search("验|查|摸|金水", event.text)
+        assert any(speech.claimed == "seer" for speech in study.speeches) or not of[EventKind.SEER_RESULT]
+    assert exploded or preset == "5p_tiny"
+
+
 def test_votes_are_noted_with_the_odds_of_the_public_record_before_the_ballot():
-    state = local_game("9p", 3)
+    state = play_brains(get_preset("9p"), 3)
     study = study_of("g", state, (), {})
     cast = [(number, event) for number, event in enumerate(state.events) if event.kind is EventKind.VOTE]
     assert [(vote.seat, vote.target) for vote in study.votes] == [(event.seat, event.target) for _, event in cast]
@@ -118,7 +140,7 @@ def test_votes_are_noted_with_the_odds_of_the_public_record_before_the_ballot():
 def test_a_vote_is_pivotal_where_the_ballot_would_have_ended_otherwise_without_it():
     seen = set()
     for seed in range(12):  # by chance, and without a sheriff: every vote weighs the same
-        votes = study_of("g", local_game("5p_tiny", seed, "random"), (), {}).votes
+        votes = study_of("g", play_brains(get_preset("5p_tiny"), seed, "random"), (), {}).votes
         for vote in votes:
             ballot = [one for one in votes if one.at == vote.at]
             ends = []

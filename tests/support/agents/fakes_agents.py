@@ -65,15 +65,17 @@ def request_of(messages, model="policy", actor=None, tools=(), **changes):
 class FakeChatVllm(FakeVllm):
     """A fake of vLLM with the routes that render messages and parse replies, of a model with tools.
 
-    refuse_render: what a render is refused with.
+    refuse_render: what a render is refused with. renders: how many there were.
     """
 
     def __init__(self, tokenizer: Any, answer):
         super().__init__(tokenizer, answer)
         self.refuse_render: str | None = None
+        self.renders = 0
 
     async def _render(self, request: web.Request) -> web.Response:
         body = await request.json()
+        self.renders += 1
         if self.refuse_render is not None:
             return web.json_response({"error": {"message": self.refuse_render, "code": 400}}, status=400)
         for message in body["messages"]:

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Iterator, Mapping
 
-from runners.werewolf.brains import RandomBrain, ScriptedBrain
+from runners.werewolf.brains import NewBrain
 from runners.werewolf.game import (
     PRESETS,
     Action,
@@ -12,6 +12,7 @@ from runners.werewolf.game import (
     Preset,
     Request,
     Role,
+    Side,
     WinRule,
     apply,
     choices,
@@ -20,6 +21,7 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
+from runners.werewolf.local import play_locally, seeded_brains
 
 TINY = PRESETS["5p_tiny"]
 NINE = PRESETS["9p"]
@@ -158,7 +160,7 @@ def herd_steps(preset: Preset, seed: int, play_seed: int) -> Iterator[Step]:
     return steps(new_game(preset, seed), lambda request: herd_action(request, rng, play_seed))
 
 
-def brain_steps(preset: Preset, seed: int, brain: type[RandomBrain] | type[ScriptedBrain]) -> Iterator[Step]:
+def brain_steps(preset: Preset, seed: int, brain: NewBrain) -> Iterator[Step]:
     """A game in which every seat is played by ``brain`` from what it sees."""
     brains = {seat: brain(random.Random(f"{seed}/{seat}")) for seat in preset.seats}
     state = new_game(preset, seed)
@@ -175,7 +177,6 @@ def play_random(preset: Preset, seed: int, play_seed: int) -> GameState:
     return state
 
 
-def play_brains(preset: Preset, seed: int, brain: type[RandomBrain] | type[ScriptedBrain]) -> GameState:
+def play_brains(preset: Preset, seed: int, brain: str | NewBrain = "scripted") -> GameState:
     """The end of a game in which every seat is played by ``brain``."""
-    *_, (_, _, state) = brain_steps(preset, seed, brain)
-    return state
+    return play_locally(preset, seed, seeded_brains(preset, seed, dict.fromkeys(Side, brain)))

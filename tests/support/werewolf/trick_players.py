@@ -3,22 +3,10 @@
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Mapping
 
-from runners.werewolf.brains import Brain, ScriptedBrain
-from runners.werewolf.game import (
-    SPEECHES,
-    Action,
-    Decision,
-    Observation,
-    Preset,
-    Result,
-    Role,
-    Side,
-    new_game,
-)
+from runners.werewolf.brains import ScriptedBrain
+from runners.werewolf.game import SPEECHES, Action, Decision, Observation, Role, Side
 from runners.werewolf.language.speech import understand
-from runners.werewolf.local import play_locally
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from tests.support.werewolf.speech_classifier import SpeechClassifier
 
@@ -86,16 +74,3 @@ class BelievesPlans(ScriptedBrain):
                 if event.kind in SPEECHES and understand(event.text).claimed is Role.SEER:
                     self._memory.hunches[event.seat] = -2.0 if understand(event.text).next_checks else 3.0
         return super().act(observation)
-
-
-def good_wins(preset: Preset, games: int, players: Mapping[Side, Callable[[random.Random], Brain]]) -> float:
-    """Share of seeded games that the good side wins. players: side -> who plays it."""
-    wins = 0
-    for seed in range(games):
-        roles = new_game(preset, seed).roles
-        brains = {
-            seat: players[role.side](random.Random(f"{seed}/{seat}"))
-            for seat, role in zip(preset.seats, roles, strict=True)
-        }
-        wins += play_locally(preset, seed, brains).state.result is Result.GOOD
-    return wins / games

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.werewolf.game import PRESETS, Side
-from runners.werewolf.local import play_locally, seeded_brains
+from runners.werewolf.game import PRESETS
+from tests.support.game.game_playing import play_brains
 
 FILE = Path(__file__).with_name("panel.txt")
 GAMES = 25
@@ -27,8 +27,7 @@ def test_the_panel_plays_as_it_did(player):
     for preset in PRESETS.values():
         played = hashlib.sha256()
         for seed in range(GAMES):
-            state = play_locally(preset, seed, seeded_brains(preset, seed, dict.fromkeys(Side, player))).state
-            for event in state.events:
+            for event in play_brains(preset, seed, player).events:
                 told = asdict(event) | {"audience": sorted(event.audience or ())}
                 played.update(repr(sorted(told.items(), key=lambda item: item[0])).encode())
         lines.append(f"{player} {preset.name} {played.hexdigest()[:16]}")

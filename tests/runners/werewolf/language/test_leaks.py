@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from runners.werewolf.game import PRESETS, EventKind, Side, get_preset
 from runners.werewolf.language.leaks import PROMPT_RUN_CHARS, gives_wolves_away, prints_prompt, prompt_runs
-from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.prompts_zh.system import system_prompt
+from tests.support.game.game_playing import play_brains
 
 MATES = {3, 4}
 TABLE = Path(__file__).with_name("leaks.txt").read_text(encoding="utf-8").splitlines()
@@ -32,9 +32,7 @@ def test_wolves_that_play_by_rule_never_leak_and_their_nights_nearly_always_woul
     speeches = proposals = 0
     for seed in range(40):
         for brain in ("scripted", "random"):
-            state = play_locally(
-                get_preset(preset), seed, seeded_brains(get_preset(preset), seed, dict.fromkeys(Side, brain))
-            ).state
+            state = play_brains(PRESETS[preset], seed, brain)
             wolves = {seat for seat in state.preset.seats if state.role_of(seat).side is Side.WOLF}
             for event in state.events:
                 if not event.text or event.seat not in wolves:

@@ -5,16 +5,15 @@ from pathlib import Path
 
 from selenium.webdriver.common.keys import Keys
 
-from runners.werewolf.game import EventKind, Role, Side, get_preset
-from runners.werewolf.local import play_locally, seeded_brains
+from runners.werewolf.game import EventKind, Role, get_preset
 from runners.werewolf.transcript import game_data
+from tests.support.game.game_playing import play_brains
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
 
 def written(folder: Path, name: str, preset="12p_sheriff", seed=7, who="scripted"):
-    rules = get_preset(preset)
-    state = play_locally(rules, seed, seeded_brains(rules, seed, dict.fromkeys(Side, who))).state
+    state = play_brains(get_preset(preset), seed, who)
     path = folder / f"{name}.json"
     path.write_text(json.dumps(game_data(state)))
     return path, state

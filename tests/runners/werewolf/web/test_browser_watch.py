@@ -13,10 +13,12 @@ from algo.evaluation.figures import Score
 from algo.evaluation.people import PeopleAgainst, PeopleScores
 from algo.evaluation.statistics import Estimate
 from runners.werewolf.agent import WerewolfPlay
+from runners.werewolf.transcript import game_data
 from runners.worker import Worker
 from store.schema import PolicyResources
 from store.werewolf import GameTask
 from tests.support.fakes import FakeVllm, make_turn
+from tests.support.game.game_playing import TINY, play_brains
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.seat_players import reply_to
 from tests.support.werewolf.web_server import WebServer
@@ -106,11 +108,8 @@ def log(run, step, win_rate):
 async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training_made_of_them(
     tmp_path, person, tiny_model, tiny_tokenizer
 ):
-    from runners.werewolf.transcript import game_data
-    from tests.runners.werewolf.web.test_web_files import played
-
     run = make_run(tmp_path)
-    state = played("5p_tiny", 2)
+    state = play_brains(TINY, 2)
     prompt, reply = (tiny_tokenizer.encode(text, add_special_tokens=False) for text in ("轮到你发言。", "我是好人。"))
     before, speaker = next((n, event.seat) for n, event in enumerate(state.events) if event.kind == "speech")
     turn = make_turn(seat=speaker, turn=0, prompt_ids=prompt, response_ids=reply, logprobs=[-0.5] * len(reply))

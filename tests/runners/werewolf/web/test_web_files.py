@@ -4,16 +4,11 @@ import json
 
 import pytest
 
-from runners.werewolf.game import PRESETS, Side, get_preset
-from runners.werewolf.local import play_locally, seeded_brains
+from runners.werewolf.game import PRESETS, get_preset
 from runners.werewolf.transcript import game_data
 from runners.werewolf.web.folders import read_file
 from runners.werewolf.web.views import GOD, UnreadableGame, read_game, shown
-
-
-def played(preset, seed, who="scripted"):
-    rules = get_preset(preset)
-    return play_locally(rules, seed, seeded_brains(rules, seed, dict.fromkeys(Side, who))).state
+from tests.support.game.game_playing import play_brains
 
 
 def shown_file(tmp_path, text, viewer=GOD):
@@ -24,7 +19,7 @@ def shown_file(tmp_path, text, viewer=GOD):
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_written_game_is_shown_with_every_event(tmp_path, preset):
-    state = played(preset, 3, "random")
+    state = play_brains(get_preset(preset), 3, "random")
     data = shown_file(tmp_path, json.dumps(game_data(state)))
     assert [(event["kind"], event["day"]) for event in data["events"]] == [(e.kind.value, e.day) for e in state.events]
     assert data["roles"] == {str(seat): state.role_of(seat).value for seat in state.preset.seats}
@@ -32,7 +27,7 @@ def test_a_written_game_is_shown_with_every_event(tmp_path, preset):
 
 
 def test_one_seats_game_holds_what_it_knew(tmp_path):
-    state = played("12p_sheriff", 7)
+    state = play_brains(get_preset("12p_sheriff"), 7)
     for seat in state.preset.seats:
         data = shown_file(tmp_path, json.dumps(game_data(state, seat)), seat)
         assert data["onlyView"] == seat
