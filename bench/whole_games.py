@@ -10,37 +10,29 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.tables import table_of
-from runners.werewolf.brains import Brain
-from runners.werewolf.game import PRESETS, Action, Observation, Option, Preset, Side
-from runners.werewolf.local import play_locally, seeded_brains
+from runners.werewolf.game import PRESETS, Option, Preset, Side, apply, new_game, observe, pending
+from runners.werewolf.local import seeded_brains
 
 SECONDS_OF_PLAY = 3.0
 
 
-class _Counting:
-    """Counts what rides along on the questions to a player."""
-
-    offers = 0
-
-    def __init__(self, brain: Brain):
-        self._brain = brain
-
-    def act(self, observation: Observation) -> Action:
-        _Counting.offers += len({Option.EXPLODE, Option.WITHDRAW} & set(observation.request.options))
-        return self._brain.act(observation)
-
-
 def _row(preset: Preset, players: str) -> list[str]:
     """Games to their end, one after another, on one core."""
-    _Counting.offers = games = decisions = rounds = 0
+    games = decisions = rounds = offers = 0
     started = time.perf_counter()
     while (seconds := time.perf_counter() - started) < SECONDS_OF_PLAY:
-        brains = seeded_brains(preset, games, dict.fromkeys(Side, players))
-        game = play_locally(preset, games, {seat: _Counting(brain) for seat, brain in brains.items()})
-        games, decisions, rounds = games + 1, decisions + game.decisions, rounds + game.rounds
+        brains, state = seeded_brains(preset, games, dict.fromkeys(Side, players)), new_game(preset, games)
+        while requests := pending(state):
+            state = apply(state, {one.seat: brains[one.seat].act(observe(state, one.seat)) for one in requests})
+            decisions, rounds = decisions + len(requests), rounds + 1
+            offers += sum(len({Option.EXPLODE, Option.WITHDRAW} & set(one.options)) for one in requests)
+        games += 1
     figures = (games / seconds, decisions / games, rounds / games, decisions / rounds)
-    saved = decisions / (decisions + _Counting.offers)
-    return [f"{preset.name}, {players}", *(f"{figure:.1f}" for figure in figures), f"{saved:.3f}"]
+    return [
+        f"{preset.name}, {players}",
+        *(f"{figure:.1f}" for figure in figures),
+        f"{decisions / (decisions + offers):.3f}",
+    ]
 
 
 def measure(model_folder: Path) -> Table:

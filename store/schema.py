@@ -18,7 +18,7 @@ IDEMPOTENCY_KEY = "idempotency_key"
 
 Any text that is different for every task ever sent to this hub. Enqueueing a task whose key the hub knows adds nothing
 and returns the rollout that is there, as it is now; with another ``input`` it is refused. Keys are forgotten
-together with their games, when those are archived.
+together with their games, when those are deleted.
 """
 
 PROMPT_RESOURCE_PREFIX = "prompt_"

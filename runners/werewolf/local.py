@@ -9,7 +9,6 @@ import json
 import random
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,26 +37,12 @@ from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.transcript import game_data, game_text
 
 
-@dataclass(frozen=True, slots=True)
-class LocalGame:
-    """A finished game. decisions: questions answered; rounds: how often questions were put, several at once."""
-
-    state: GameState
-    decisions: int
-    rounds: int
-
-
-def play_locally(preset: Preset, seed: int, brains: Mapping[int, Brain]) -> LocalGame:
+def play_locally(preset: Preset, seed: int, brains: Mapping[int, Brain]) -> GameState:
     """Play a game to its end. brains: seat -> who answers for it."""
     state = new_game(preset, seed)
-    decisions = rounds = 0
     while winner(state) is None:
-        requests = pending(state)
-        answers = {request.seat: brains[request.seat].act(observe(state, request.seat)) for request in requests}
-        state = apply(state, answers)
-        decisions += len(requests)
-        rounds += 1
-    return LocalGame(state, decisions, rounds)
+        state = apply(state, {one.seat: brains[one.seat].act(observe(state, one.seat)) for one in pending(state)})
+    return state
 
 
 def seeded_brains(preset: Preset, seed: int, players: Mapping[Side, str | NewBrain]) -> dict[int, Brain]:
@@ -153,7 +138,7 @@ def play(options: argparse.Namespace) -> int:
         brains = seeded_brains(preset, options.seed, options.players)
         if options.human is not None:
             brains[options.human] = Person(preset)
-        game = play_locally(preset, options.seed, brains)
+        state = play_locally(preset, options.seed, brains)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -161,18 +146,14 @@ def play(options: argparse.Namespace) -> int:
         print("\nthe game was left", file=sys.stderr)
         return 130
     if options.format == "json":
-        written = json.dumps(game_data(game.state, options.view), ensure_ascii=False, indent=1) + "\n"
+        written = json.dumps(game_data(state, options.view), ensure_ascii=False, indent=1) + "\n"
     else:
-        written = game_text(game.state, options.view)
+        written = game_text(state, options.view)
     if options.output is None:
         sys.stdout.write(written)
     else:
         options.output.write_text(written, encoding="utf-8")
-    print(
-        f"{game.decisions} questions in {game.rounds} rounds, {game.state.day} days"
-        + ("" if options.output is None else f"; written to {options.output}"),
-        file=sys.stderr,
-    )
+        print(f"written to {options.output}", file=sys.stderr)
     return 0
 
 

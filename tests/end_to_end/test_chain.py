@@ -67,6 +67,7 @@ def run(tmp_path_factory, tiny_model, serve_vllm):
         "store.url": hub_url,
         "rollout.groups_per_step": DEALS,
         "rollout.rollouts_per_group": GAMES_PER_DEAL,
+        "game.rules": "{round_limit: 1}",
         "checkpoint.every_steps": 1,
         "model.path": tiny_model,
         "serving.mode": "attach",

@@ -11,6 +11,7 @@ from agentlightning import LLM
 
 from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.dry_run import dry_run
+from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
@@ -90,11 +91,18 @@ def resources_at(endpoint, run_name):
 
 
 async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, client, vllm):
-    for resources in (resources_at("http://127.0.0.1:1/v1", "older"), resources_at(vllm.endpoint, "newer")):
+    frozen = (ServedPolicy(name="old", endpoints=(vllm.endpoint,), model="policy"),)
+    newer = resources_at(vllm.endpoint, "newer").model_copy(update={"policies": frozen})
+    for resources in (resources_at("http://127.0.0.1:1/v1", "older"), newer):
         await client.update_resources(resources.resources_id, resources.encode())
     before = list(await client.query_resources())
     status, shown = await shown_by("--store", hub.url, "--reply-tokens", 30)
     assert status == 0 and '"run_name": "newer"' in shown[0] and len(vllm.exchanges) > 10
+    vllm.exchanges.clear()
+    players = ("--players", "wolf=scripted,good=old")
+    status, (_, *calls, end) = await shown_by("--store", hub.url, "--reply-tokens", 30, *players)
+    assert status == 0 and sum("[reply]" in call for call in calls) == len(vllm.exchanges) > 5
+    assert "(old): " in end and "(scripted): 0 model calls" in end
     assert list(await client.query_resources()) == before
     assert not list(await client.query_rollouts()) and not list(await client.query_workers())
 

@@ -36,7 +36,6 @@ def test_the_documented_command_prints_a_whole_game_without_heavy_imports():
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.startswith("# 12p_sheriff，种子7，上帝视角") and "## 结果：" in finished.stdout
-    assert "questions in" in finished.stderr
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -114,12 +113,12 @@ def test_a_person_plays_a_seat_with_the_prompts_of_a_model():
     )
     brains = seeded_brains(preset, seed, SCRIPTED)
     brains[seat] = person
-    game = play_locally(preset, seed, brains)
-    assert winner(game.state) is not None
+    state = play_locally(preset, seed, brains)
+    assert winner(state) is not None
     assert f"你是{seat}号" in terminal.shown[0]
     assert any("无效" in shown for shown in terminal.shown)  # it is told what was wrong and asked again
-    own = [event.text for event in game.state.events if event.seat == seat and event.text]
-    assert all(text in game_text(game.state) for text in own)
+    own = [event.text for event in state.events if event.seat == seat and event.text]
+    assert all(text in game_text(state) for text in own)
 
 
 def test_a_persons_choice_may_ride_with_a_speech():

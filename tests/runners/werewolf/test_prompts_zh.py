@@ -164,6 +164,21 @@ def test_every_role_of_every_preset_has_guidance_and_knows_itself(preset):
     assert named == set(preset.deck) - {Role.WOLF}
 
 
+def test_guidance_speaks_of_what_a_preset_has():
+    told = {
+        "警": lambda preset, role: preset.sheriff and Role.SEER in preset.deck,
+        "自爆": lambda preset, role: preset.may_explode(role),
+        "自刀": lambda preset, role: role.side is Side.WOLF or role is Role.WITCH,
+        "同守同救": lambda preset, role: role is Role.GUARD and Role.WITCH in preset.deck,
+    }
+    for preset in (PRESETS["12p_sheriff"], NINE, PRESETS["7p"]):
+        for role in set(preset.deck):
+            text = guidance(preset, role)
+            assert {word: word in text for word in told} == {word: has(preset, role) for word, has in told.items()}
+    # One wolf and no witch: nobody to agree with and nobody to trick.
+    assert not any(word in guidance(TINY, role) for role in set(TINY.deck) for word in told)
+
+
 SYSTEM = "{rules}|{reply_format}|{seat}|{role}|{guidance}"
 
 

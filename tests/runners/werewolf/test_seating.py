@@ -56,6 +56,17 @@ def test_the_same_seed_seats_the_same_players_whatever_the_order_of_a_mapping(se
     assert lineup(seating, seed) == lineup(turned, seed)
 
 
+def test_where_else_a_rule_stands_among_others_changes_no_lineup():
+    mix = {"policy": 1, "strong": 1}
+    seer, wolves, rest = (
+        {"role": "seer", "players": mix},
+        {"side": "wolf", "players": mix, "together": True},
+        {"players": mix},
+    )
+    for seed in range(50):
+        assert lineup([seer, wolves, rest], seed) == lineup([wolves, seer, rest], seed)
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_shares_hold_over_many_deals(together):
     mix = {"policy": 8, "strong": 2}
@@ -63,12 +74,13 @@ def test_shares_hold_over_many_deals(together):
         {"side": "wolf", "players": mix, "together": together},
         {"side": "good", "players": {"scripted": 1, "random": 3}, "together": together},
     ]
-    counted, side_by_side, deals = Counter(), Counter(), 3000
+    counted, side_by_side, mixed, deals = Counter(), Counter(), 0, 3000
     for seed in range(deals):
         roles, seated = deal(seed), lineup(seating, seed)
         wolves = {seated[seat] for seat, role in roles.items() if role.side is Side.WOLF}
         good = {seated[seat] for seat, role in roles.items() if role.side is Side.GOOD}
         assert not together or len(wolves) == len(good) == 1
+        mixed += len(wolves) > 1
         counted.update(seated.values())
         side_by_side.update([("strong" in wolves, "random" in good)])
     wolf_seats, good_seats = 4 * deals, 8 * deals
@@ -77,6 +89,8 @@ def test_shares_hold_over_many_deals(together):
     assert counted["strong"] / wolf_seats == pytest.approx(0.2, abs=tolerance)
     assert counted["random"] / good_seats == pytest.approx(0.75, abs=tolerance)
     assert counted["policy"] + counted["strong"] == wolf_seats
+    # Of four wolves drawn apart not all are of one name.
+    assert mixed / deals == pytest.approx(0 if together else 1 - 0.8**4 - 0.2**4, abs=0.04)
     if together:  # two rules are drawn independently of each other
         assert side_by_side[True, True] / deals == pytest.approx(0.2 * 0.75, abs=tolerance)
 

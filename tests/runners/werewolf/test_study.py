@@ -1,6 +1,7 @@
 """What is noted of a game beside it: votes against the odds, claims, deaths, beliefs; and that the game is the same."""
 
 import random
+import re
 
 import pytest
 
@@ -94,6 +95,33 @@ async def test_who_keeps_the_experts_odds_believes_what_the_ceiling_says_and_oth
         assert {belief.moment for belief in study.beliefs} == {"speech", "vote"}
         for belief in study.beliefs:
             assert belief.beliefs == (belief.ceiling if told else None)
+
+
+@pytest.mark.parametrize("preset", ["5p_tiny", "12p_sheriff"])
+def test_deaths_claims_and_choices_are_the_records(preset):
+    exploded = 0
+    for seed in range(30):
+        state = play_brains(get_preset(preset), seed)
+        study = study_of("g", state, (), {})
+        of = {kind: [event for event in state.events if event.kind is kind] for kind in EventKind}
+        dead = [(seat, event.day) for event in of[EventKind.DEATHS_ANNOUNCED] for seat in event.seats]
+        dead += [(event.target, event.day) for kind in (EventKind.EXILED, EventKind.SHOT) for event in of[kind]]
+        # A wolf that was hit and explodes before it is announced dies by its explosion.
+        dead += [(event.seat, event.day) for event in of[EventKind.EXPLODED]]
+        exploded += len(of[EventKind.EXPLODED])
+        assert sorted(study.deaths.items()) == sorted(set(dead))
+        assert [(kill.day, kill.target) for kill in study.kills] == [
+            (event.day, event.target) for event in of[EventKind.WOLF_TARGET]
+        ]
+        assert [(check.seat, check.target) for check in study.checks] == [
+            (event.seat, event.target) for event in of[EventKind.SEER_RESULT]
+        ]
+        for speech in study.speeches:
+            event = state.events[speech.at]
+            assert (event.seat, event.audience) == (speech.seat, None) and event.text
+            assert not speech.reports or re.search("验|查|摸|金水", event.text)
+        assert any(speech.claimed == "seer" for speech in study.speeches) or not of[EventKind.SEER_RESULT]
+    assert exploded or preset == "5p_tiny"
 
 
 def test_votes_are_noted_with_the_odds_of_the_public_record_before_the_ballot():

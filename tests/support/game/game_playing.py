@@ -179,4 +179,4 @@ def play_random(preset: Preset, seed: int, play_seed: int) -> GameState:
 
 def play_brains(preset: Preset, seed: int, brain: str | NewBrain = "scripted") -> GameState:
     """The end of a game in which every seat is played by ``brain``."""
-    return play_locally(preset, seed, seeded_brains(preset, seed, dict.fromkeys(Side, brain))).state
+    return play_locally(preset, seed, seeded_brains(preset, seed, dict.fromkeys(Side, brain)))

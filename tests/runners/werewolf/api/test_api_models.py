@@ -281,6 +281,14 @@ async def test_calls_begin_no_faster_than_said_and_in_order():
     assert begun == [(0, 0), (1, 5), (2, 10), (3, 15)]
 
 
+async def test_requests_per_minute_count_every_try(api):
+    waited, clock = Pauses(), iter(range(100))
+    throttle = Throttle(clock=lambda: 60.0 + next(clock) if waited else 0.0, sleep=waited)
+    api.faults = [error(500)]
+    await ask(api.endpoint(requests_per_minute=2), throttle=throttle)
+    assert waited == [30]
+
+
 async def test_a_call_that_is_cancelled_gives_its_place_back(api):
     api.hold.clear()
     model = ApiModel(api.endpoint(max_concurrent=1))

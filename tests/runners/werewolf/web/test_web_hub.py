@@ -79,7 +79,7 @@ async def test_the_spans_of_a_game_carry_each_event_once_and_turns_stand_with_th
         seat: BRAINS[name](random.Random(seed_of(f"{task.sampling_seed}/{seat}")))
         for seat, name in who_plays(task, roles).items()
     }
-    game = play_locally(get_preset(preset), seed, brains).state
+    game = play_locally(get_preset(preset), seed, brains)
     assert events == [event_data(event) for event in game.events]
     data = shown(read_game(result.as_data(turns)), GOD)
     assert len(data["turns"]) == len(turns)

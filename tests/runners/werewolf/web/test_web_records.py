@@ -222,6 +222,13 @@ async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, clie
         assert (await server.get("/api/config"))[0] == 200  # the games are there all the same
 
 
+async def test_what_cannot_be_kept_is_said_before_the_game(tmp_path, hub):
+    for record, given, remedy in (("evaluation", {}, "--store"), ("demonstration", {"hub": hub.url}, "--tokenizer")):
+        async with WebServer(tmp_path, **given) as server:
+            with pytest.raises(UnusableTable, match=remedy):
+                await server.tables.open({"record": record})
+
+
 async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
     async with (
         WebServer(tmp_path, hub=hub.url, patience_seconds=0.1) as server,
