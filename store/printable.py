@@ -32,11 +32,11 @@ class LogFormatter(logging.Formatter):
 _NOISY = ("httpx", "httpx2", "openai", "agentlightning", "ray", "verl", "LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
 
 
-def set_up_logging(level: str, *others: logging.Handler, speaker: str = "") -> None:
-    """Log to the terminal, and to other handlers. speaker: see ``LogFormatter``."""
+def set_up_logging(level: str, *others: logging.Handler, speaker: str = "", force: bool = False) -> None:
+    """Log to the terminal, and to other handlers. speaker: see ``LogFormatter``. force: replace handlers set before."""
     handlers = [logging.StreamHandler(), *others]
     for handler in handlers:
         handler.setFormatter(LogFormatter(speaker))
-    logging.basicConfig(level=level, handlers=handlers, force=True)
+    logging.basicConfig(level=level, handlers=handlers, force=force)
     for name in _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -104,7 +104,7 @@ class _LogFile(logging.FileHandler):
 
 def log_to(level: str, file: Path) -> None:
     """Log to the terminal and, in full, to the run's folder."""
-    set_up_logging(level, _LogFile(file, encoding="utf-8"))
+    set_up_logging(level, _LogFile(file, encoding="utf-8"), force=True)
 
 
 def cancel_on_signals() -> None:
