@@ -171,12 +171,12 @@ def _algorithm(
                     perhaps_die("enqueued")
 
             resources = PolicyResources(run_name=RUN, version=batch, endpoints=(endpoint,), model="policy")
-            played = await RolloutQueue(client, kind, config.rollout).play(
-                tasks, resources, alive, on_progress, resumed=resumed
-            )
+            games = RolloutQueue(client, kind, config.rollout)
+            await games.enqueue(tasks, resources, resumed)
+            played = await games.collect(tasks, alive, on_progress)
             perhaps_die("read")
-            games = [(game.outcome.task, game.rollout_id, game.attempt_id) for game in played.finished]
-            entry = {"batch": batch, "games": games, "failures": played.failures}
+            finished = [(game.outcome.task, game.rollout_id, game.attempt_id) for game in played.finished]
+            entry = {"batch": batch, "games": finished, "failures": played.failures}
             os.write(file, (json.dumps(entry) + "\n").encode())
             os.fsync(file)
             perhaps_die("written")
