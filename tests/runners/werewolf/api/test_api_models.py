@@ -213,7 +213,7 @@ async def test_keys_come_from_the_environment_and_show_nowhere(api, monkeypatch,
         assert shown.__cause__ is None and shown.__context__ is None
         assert SECRET not in f"{shown!r} {shown}"
     assert "401" in str(caught.value) and "***" in str(caught.value)
-    assert SECRET not in f"{model!r} {endpoint!r} {endpoint.encode()!r}"
+    assert SECRET not in f"{model!r} {endpoint!r} {endpoint.model_dump_json()}"
     # The openai package's debug log leaves the Authorization header out by itself.
     assert SECRET not in caplog.text and caplog.text
 
