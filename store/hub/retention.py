@@ -99,6 +99,8 @@ async def _lines(collections: SqlCollections) -> AsyncIterator[bytes]:
 @contextmanager
 def _new_file(output: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """Takes the place of what is there once it is complete. For its owner only: a game has prompts and names."""
+    if output.exists() and not (output.is_file() or output.is_dir()):
+        raise FileExistsError(f"{output} is a device or a pipe, which a file would replace: name a file")
     part = output.with_name(f"{output.name}.{secrets.token_hex(6)}.part")
     try:
         with (

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 
+from store.errors import OneLineError
 from store.hub.server import HubSettings, allow_many_connections, check_admission, listen, open_store, serve
 
 logger = logging.getLogger(__name__)
@@ -75,8 +76,10 @@ class _Workers:
                     signal.signal(number, signal.SIG_DFL)
                 asyncio.run(self._serve(watcher))
                 status = 0
-            except Exception as error:  # what it was is told here, since nobody else can
+            except OneLineError as error:
                 logger.error("hub process %d: %s", os.getpid(), error)
+            except Exception:  # logged here, since the process ends without a traceback
+                logger.exception("hub process %d fails", os.getpid())
             finally:
                 sys.stdout.flush()
                 os._exit(status)

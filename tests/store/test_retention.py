@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import os
 import time
 from pathlib import Path
 
@@ -141,12 +142,15 @@ async def test_an_export_follows_no_link_that_waits_for_it(file_store, tmp_path)
 async def test_what_cannot_be_exported_is_one_line(file_store, tmp_path, capsys):
     await play(file_store, 1, 1)
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     for name, output, said in (
         ("hub.sqlite3", "no/out", "No such file or directory"),
         ("hub.sqlite3", "folder", "Is a directory"),
+        ("hub.sqlite3", "pipe", "which a file would replace"),
         ("none.sqlite3", "out", "there is no database"),
     ):
         assert await asyncio.to_thread(main, ["export", "--db", str(tmp_path / name), str(tmp_path / output)]) == 1
         refusal = capsys.readouterr().err
         assert said in refusal and refusal.count("\n") == 1
-    assert not [file.name for file in tmp_path.iterdir() if not file.name.startswith(("hub.sqlite3", "folder"))]
+    assert not [file.name for file in tmp_path.iterdir() if not file.name.startswith(("hub.sqlite3", "folder", "pipe"))]
+    assert (tmp_path / "pipe").is_fifo()
