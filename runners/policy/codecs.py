@@ -4,6 +4,7 @@ A template is a program: that of a policy's server runs there, and here only tha
 """
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -103,7 +104,7 @@ class AgreedCodec(ServedCodec):
     def __init__(self, server: PolicyServer, local: LocalCodec, thinking: bool):
         super().__init__(server, thinking)
         self._local = local
-        self._agreed: dict[str, bool] = {}
+        self._agreed: dict[bytes, bool] = {}
 
     async def render(self, messages: Sequence[Message], **more: Any) -> list[int]:
         # What a template looks at besides the words: tools, and what each message has.
@@ -111,7 +112,8 @@ class AgreedCodec(ServedCodec):
             [message["role"], len(message.get("tool_calls") or ()), *sorted(name for name in message if message[name])]
             for message in messages
         ]
-        shape, ours = json.dumps([said, more], sort_keys=True), None
+        shape = hashlib.blake2b(json.dumps([said, more], sort_keys=True).encode(), digest_size=16).digest()
+        ours = None
         if self._agreed.get(shape, True):
             try:
                 ours = await self._local.render(messages, **more)

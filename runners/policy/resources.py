@@ -3,7 +3,7 @@
 import logging
 
 from agentlightning import AttemptedRollout
-from tenacity import AsyncRetrying, RetryError, retry_if_result, wait_fixed
+from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_result, wait_fixed
 
 from runners.addresses import Addresses
 from runners.errors import MissingResources
@@ -47,20 +47,25 @@ class PublishedResources:
         await self._fetched.close()
 
     async def _fetch(self, resources_id: str) -> PolicyResources:
+        def warn_once(state: RetryCallState) -> None:
+            if state.attempt_number == 1:
+                logger.warning("waiting for resources %r, which the hub does not have yet", resources_id)
+
         retrying = AsyncRetrying(
             retry=retry_if_result(lambda found: not found),
             wait=wait_fixed(_POLL_SECONDS),
             stop=lambda state: state.idle_for >= self._patience,
-            before_sleep=lambda state: logger.warning("waiting for resources %r, not in the hub yet", resources_id),
+            before_sleep=warn_once,
         )
         try:
             found = await retrying(self._client.query_resources, resources_id=resources_id)
-            resources = PolicyResources.decode(found[0])
         except RetryError as error:
             raise MissingResources(
                 f"the hub has no resources {resources_id!r} after {self._patience:.0f} s; "
                 f"the algorithm publishes them before it enqueues rollouts"
             ) from error
+        try:
+            resources = PolicyResources.decode(found[0])
         except ValueError as error:
             raise MissingResources(str(error)) from error
         await self._addresses.check(resources)

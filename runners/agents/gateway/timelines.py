@@ -3,7 +3,8 @@
 Agents send a whole conversation with every call. One that repeats an earlier call's messages, its reply and the tools
 gets that call's tokens as they were, and only what is new is encoded: the calls make one sequence. Whatever else an
 agent does is no continuation and begins a new one: a rewritten or trimmed history, a sub-agent with a system prompt of
-its X
+its own, other tools. A branch off an earlier point, or a call that is made again, gets the tokens up to the last reply
+as they were, as a prompt of its own, so that nothing is trained on twice.
 """
 
 import hashlib
@@ -89,9 +90,8 @@ class Timelines:
         for held in range(len(messages), 0, -1):
             if points := self._replies.get(digests[held - 1]):
                 echoed = _call_ids(messages[held - 1])
-                best = max(enumerate(points), key=lambda item: (item[1].call_ids == echoed, item[1].is_open, item[0]))[
-                    1
-                ]
+                newest_first = reversed(points)  # of equal ones ``max`` takes the first
+                best = max(newest_first, key=lambda point: (point.call_ids == echoed, point.is_open))
                 known = tuple(best.timeline.ids[: best.length])
                 return Place(known, held, digests[-1], best.timeline if best.is_open else None)
         return Place((), 0, digests[-1])
