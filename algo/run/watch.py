@@ -27,10 +27,9 @@ def watch(steps: Sequence[Mapping[str, float]], watched: Mapping[str, BoundConfi
         if name not in steps[-1] or len(values) < bound.steps or any(map(bound.holds, values)):
             continue
         shown = ", ".join(f"{value:.4g}" for value in values)
-        limits = ", ".join(
-            f"{word} {limit:g}" for word, limit in bound if word in ("below", "above") and limit is not None
-        )
-        told = f"watch.{name}: {shown} in the last {bound.steps} steps, unsound {limits}"
+        limits = {"below": bound.below, "above": bound.above}
+        beyond = " or ".join(f"{word} {limit:g}" for word, limit in limits.items() if limit is not None)
+        told = f"watch.{name}: {shown} in the last {bound.steps} steps, {beyond}"
         if bound.stop:
             raise Collapsed(told)
         logger.warning("%s: does the policy collapse?", told)
