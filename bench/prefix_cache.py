@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 from rich.table import Table
 
+from algo.serving.control import control_headers
 from bench.recorded import play_served, task_of
 from bench.tables import table_of
 from runners.addresses import Addresses
@@ -39,7 +40,8 @@ async def _measure(url: str, model_folder: Path) -> tuple[list[TurnSpan], float,
     turns = await play_served(task, await ChatTokens.load(model_folder), servers)
     await server.close()
     async with httpx.AsyncClient(trust_env=False) as client:
-        metrics = (await client.get(f"{url}/metrics")).text
+        answer = await client.get(f"{url}/metrics", headers=control_headers(started_here=True))
+    metrics = answer.raise_for_status().text
     return turns, _counter(metrics, "prefix_cache_queries"), _counter(metrics, "prefix_cache_hits")
 
 
