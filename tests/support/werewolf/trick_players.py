@@ -128,6 +128,8 @@ TRICKS: Mapping[str, tuple[Side, Trick]] = {
     "decoy": (Side.GOOD, _decoy),
     "hidden seer": (Side.GOOD, _hidden_seer),
 }
+SMALLEST = 7
+"""Presets of so many seats or more: at a smaller table a lone wolf has few tricks, and posing always pays."""
 CELLS: tuple[tuple[str, ...], ...] = tuple(
     names for count in (1, 2) for names in combinations(TRICKS, count) if len({TRICKS[name][0] for name in names}) == 1
 )
