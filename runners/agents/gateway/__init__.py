@@ -1,1 +1,1 @@
-"""The OpenAI-compatible address of an attempt: from messages to exactly the tokens that are sampled and trained on."""
+"""The address that OpenAI's and Anthropic's clients know of an attempt: from messages to exactly the tokens that are sampled and trained on."""
