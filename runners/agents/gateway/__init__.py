@@ -1,1 +1,1 @@
-"""The address that OpenAI's and Anthropic's clients know of an attempt: from messages to exactly the tokens that are sampled and trained on."""
+"""An attempt's address for OpenAI's and Anthropic's clients: from messages to exactly the tokens sampled and trained on."""
