@@ -1,1 +1,1 @@
-"""An attempt's address for OpenAI's and Anthropic's clients: from messages to exactly the tokens sampled and trained on."""
+"""The address at which agents call models: from messages to exactly the tokens that are sampled and trained on."""
