@@ -1,14 +1,11 @@
 """How the good side plays: the seer reports, the others follow the seer that they believe, potions and shots wait."""
 
-from collections.abc import Mapping
-
 from runners.werewolf.brains.beliefs import BEYOND_CHANCE, CONFIDENT, TRUSTED, Beliefs, form_beliefs
 from runners.werewolf.brains.speech import candidates, plan_checks, reveals, speak, speak_as_candidate
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Role, Side
+from runners.werewolf.game.roles import CARDS
 
-RUN_RATES: Mapping[Role, float] = {Role.SEER: 1.0, Role.VILLAGER: 0.1, Role.HUNTER: 0.15, Role.WITCH: 0.05}
-"""How likely each role runs for sheriff; roles without an entry never do."""
 WITHDRAWAL_RATE = 0.9
 """How likely a candidate steps down for somebody who claimed to be the seer."""
 ABSTENTION_RATE = 0.03
@@ -99,7 +96,7 @@ def _precious(turn: Turn, beliefs: Beliefs) -> list[int]:
 
 def runs(turn: Turn, role: Role) -> bool:
     """Whether a seat with ``role`` runs for sheriff."""
-    return turn.resolves("run", RUN_RATES.get(role, 0.0))
+    return turn.resolves("run", CARDS[role].runs)
 
 
 def withdraws(turn: Turn) -> bool:

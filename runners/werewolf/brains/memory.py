@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from runners.werewolf.game import SPEECHES, Event, EventKind, Role, Side
 from runners.werewolf.language.speech import understand, understand_wolf
 
-HIDDEN_GODS = (Role.WITCH, Role.HUNTER, Role.GUARD)
+HIDDEN_GODS = tuple(role for role in Role if role.is_god and role is not Role.SEER)
 """神职 that seldom reveal themselves; the seer is looked at apart from them, through its claims."""
 
 
