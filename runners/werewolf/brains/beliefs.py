@@ -15,7 +15,7 @@ CERTAIN = 100.0
 # own and have it pose, saved or in its last words. Later they seldom do, but the witch may have poisoned it.
 KILLED_ALONE, KILLED_WITH_ANOTHER = 3.0, 1.0
 PROVEN = 3.0  # it named a seat that exploded
-CLEARED_A_VICTIM, HUNCH_ABOUT_CLAIMS = 0.7, 0.6
+CLEARED_A_VICTIM, HOLDS_BADGE, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.7, 0.3, 0.1, 0.6
 # What speaks against it: that it came late, or to answer whoever named it; that it called anybody a wolf, above all one
 # whom nobody else disputes to be one of the 神职.
 CLAIMED_LATE, ONLY_ANSWERED, NAMED_A_WOLF, NAMED_A_GOD = -2.0, -2.0, -0.5, -1.7
@@ -156,6 +156,8 @@ def _credibility(turn: Turn, seat: int, unrivalled: set[int]) -> float:
         killed
         + PROVEN * (not named_wolves.isdisjoint(memory.exploded))
         + CLEARED_A_VICTIM * (not victims.isdisjoint(_of_side(reports, Side.GOOD)))
+        + HOLDS_BADGE * (turn.observation.sheriff == seat)
+        + FOLLOWER * sum(seer == seat and speaker != seat for speaker, seer in memory.followed.items())
         + CLAIMED_LATE * (memory.claimed_on[seat] > first_day)
         + ONLY_ANSWERED * (answers and seat != next(iter(memory.claims)))
         + NAMED_A_WOLF * bool(named_wolves)
