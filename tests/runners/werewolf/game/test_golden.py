@@ -26,7 +26,16 @@ from tests.support.game.game_scripts import play
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 
-SEEDED = {"5p_tiny": (20,), "7p": (66,), "9p": (33,), "12p_sheriff": (29, 325)}
+SEEDED = {
+    "5p_tiny": (20,),
+    "7p": (66,),
+    "9p": (33,),
+    "10p": (120,),
+    "12p_sheriff": (29, 325),
+    "12p_idiot": (96,),
+    "12p_white_wolf_king": (107,),
+    "12p_guard": (35,),
+}
 """preset -> seeds, chosen for much that happens: potions, PKs, explosions, an election put off, shots, the badge."""
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from runners.werewolf.game import Action, Option, choices, legal
+from runners.werewolf.game import Action, Decision, Option, choices, legal
 from runners.werewolf.language.replies import ReplyError, clean_speech, parse_reply, render_reply, split_thought
 from runners.werewolf.prompts_zh.names import OPTION_WORDS, PASS_WORDS, REPLY_ERRORS, choice_name
 from tests.support.werewolf.reply_tables import QUESTIONS, REASK, rows
@@ -58,7 +58,9 @@ def test_what_is_offered_is_understood_by_its_word_and_nothing_else_is(request_)
     for word, choice in offered.items():
         assert parse_reply(f"决定：{word}", request_) == Action(choice)
     assert not request_.targets or code_of(f"决定：{choice_name(99, request_.decision)}", request_) == "illegal_target"
-    for word in {*OPTION_WORDS.values(), *PASS_WORDS.values()}:
+    alike = {PASS_WORDS[Decision.SHOT], PASS_WORDS[Decision.TAKE]}  # to shoot nobody is to take nobody
+    unused = alike - offered.keys() if alike & offered.keys() else set()
+    for word in {*OPTION_WORDS.values(), *PASS_WORDS.values()} - unused:
         for text in (word, f"决定：{word}"):
             if word in offered:
                 assert parse_reply(text, request_) == Action(offered[word])
