@@ -75,7 +75,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         preset.name: preset
         for preset in (
             *(
-                Preset(name=name, deck=DECKS[name], sheriff=True, wolves_may_explode=True)
+                Preset(name=name, deck=DECKS[name], speech_chars=300, sheriff=True, wolves_may_explode=True)
                 for name in ("12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard")
             ),
             Preset(name="10p", deck=DECKS["10p"]),

@@ -89,6 +89,21 @@ def test_a_speech_is_cut_to_what_the_request_allows():
     assert clean_speech("<|im_end|>", 20) == "＜|im_end|＞"
 
 
+@pytest.mark.parametrize(
+    ("speech", "heard"),
+    [
+        ("我是好人。今天出3号。我怀疑9号全是假话", "我是好人。今天出3号。"),
+        ("4号说“我是狼。”所以我投4号", "4号说“我是狼。”"),
+        ("我信3号!Vote 5. Then 6 and 7", "我信3号!Vote 5."),
+        ("我是一个好人，大家今天一起投3号", "我是一个好人，"),  # no sentence fits: its clauses that do
+        ("我是一个好人大家今天一起投3号", "我是一个好人大家今天一起"),
+        ("今天出3号，因为他一直划水", "今天出3号，"),
+    ],
+)
+def test_a_speech_that_is_too_long_ends_with_a_sentence(speech, heard):
+    assert clean_speech(speech, 12 if "Vote" not in speech else 16) == heard
+
+
 @pytest.mark.parametrize("text", ["我自爆", "我选择自爆", "那就自爆吧", "好吧，我自爆了。", "决定：我要自爆"])
 @pytest.mark.parametrize("before", ["", "我是好人。", "思考：被查杀了\n发言：我是好人，"])
 def test_a_wolf_never_says_aloud_that_it_explodes(before, text):
