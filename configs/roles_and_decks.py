@@ -34,18 +34,15 @@ class Role(StrEnum):
     @property
     def side(self) -> Side:
         """The side this role wins with."""
-        return Side.WOLF if self in (Role.WOLF, Role.WOLF_KING) else Side.GOOD
+        return Side.WOLF if self in _WOLVES else Side.GOOD
 
     @property
     def is_god(self) -> bool:
         """Whether the role counts as 神职 under 屠边."""
         return self.side is Side.GOOD and self is not Role.VILLAGER
 
-    @property
-    def shoots(self) -> bool:
-        """Whether the role may take a seat with it when it dies (开枪)."""
-        return self in (Role.HUNTER, Role.WOLF_KING)
 
+_WOLVES = frozenset({Role.WOLF, Role.WOLF_KING})
 
 DECKS: Mapping[str, tuple[Role, ...]] = MappingProxyType(
     {

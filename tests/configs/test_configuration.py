@@ -1,15 +1,14 @@
 """The configuration: what is shipped can be read, what is wrong is named."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from configs.agents import AgentConfig
 from configs.loading import CONFIG_DIR, load_config
-from configs.roles_and_decks import DECKS
+from configs.roles_and_decks import DECKS, Role
 from configs.section import ConfigError
-from configs.sections.game import PromptName, RulesConfig
+from configs.sections.game import FRAME, RulesConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import OPTIONS, PRESETS, get_preset
 from runners.werewolf.prompts_zh.system import REPLACEABLE
@@ -28,7 +27,7 @@ def test_presets_rules_and_prompts_are_those_of_the_game():
     for preset in PRESETS.values():
         rules = RulesConfig.model_validate({name: getattr(preset, name) for name in OPTIONS})
         assert get_preset(preset.name, rules.chosen()) == preset
-    assert set(get_args(PromptName)) == set(REPLACEABLE)
+    assert {FRAME, *Role} == set(REPLACEABLE)
 
 
 @pytest.mark.parametrize(

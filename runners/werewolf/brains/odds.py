@@ -204,7 +204,7 @@ def _sum_over_gods(
     backward = others[::-1]
     total = pair_weight * forward[-1][number_of[full]]
     whole = total.sum()
-    wolves, kings = sum(memory.deck[role] for role in (Role.WOLF, Role.WOLF_KING)), memory.deck[Role.WOLF_KING]
+    wolves, kings = int(sets[0].sum()), memory.deck[Role.WOLF_KING]
     shot = _shooters(memory, wolves_of)
     hidden_king = np.maximum(kings - shot, 0) / np.maximum(wolves - shot, 1)
     odds: dict[int, dict[Role, float]] = {}
@@ -227,4 +227,4 @@ def _sum_over_gods(
 
 def wolf_odds(odds: Odds) -> dict[int, float]:
     """Seat -> how likely it is a wolf."""
-    return {seat: of_role.get(Role.WOLF, 0.0) + of_role.get(Role.WOLF_KING, 0.0) for seat, of_role in odds.items()}
+    return {seat: sum(p for role, p in of_role.items() if role.side is Side.WOLF) for seat, of_role in odds.items()}

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 
 from runners.werewolf.brains.beliefs import Beliefs, form_beliefs
 from runners.werewolf.brains.good import runs, withdraws
-from runners.werewolf.brains.speech import plan_checks, reveals, speak, speak_as_candidate
+from runners.werewolf.brains.speech import candidates, plan_checks, reveals, speak, speak_as_candidate
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
 from runners.werewolf.language import saying
@@ -77,9 +77,9 @@ def _talk_by_night(turn: Turn) -> Action:
     mates = [seat for seat in turn.request.targets if seat in memory.team]
     if opens_the_first_talk and mates and memory.deck[Role.WITCH] and turn.resolves("self-knife", SELF_KNIFE_RATE):
         prey, sentences = poser or turn.chance.choice(mates), saying.SELF_PROPOSALS
-    words = [] if prey is None else [turn.say(sentences, prey)]
+    words = [] if prey is None else [turn.say(sentences, prey=prey)]
     if poser is not None:
-        words.append(turn.say(saying.POSING_PLANS, poser))
+        words.append(turn.say(saying.POSING_PLANS, poser=poser))
     return turn.speech(words, prey)
 
 
@@ -95,7 +95,7 @@ def _elect(turn: Turn) -> Action:
 
 def _vote(turn: Turn) -> Action:
     mates, _ = _split(turn, turn.request.targets)
-    wanted = _suspect(turn, turn.request.targets, _pretend(turn))
+    wanted = turn.own_rally or _suspect(turn, turn.request.targets, _pretend(turn))
     return Action(turn.pick(mates) if wanted is None and not turn.request.may_pass else wanted)
 
 
@@ -224,7 +224,7 @@ def _invent_checks(turn: Turn) -> None:
             continue
         mates, others = _split(turn, turn.others)
         fresh = [seat for seat in others if seat not in memory.found]
-        planned = [seat for seat in memory.plan[:1] if seat in turn.others and seat not in memory.found]
+        planned = [seat for seat in memory.plan if seat in turn.others and seat not in memory.found]
         rivals = [seat for seat in fresh if seat in memory.claims]
         if rivals and turn.me in _named_by_seers(turn):
             target, side = turn.pick(rivals), Side.WOLF
@@ -245,16 +245,13 @@ def _speech(turn: Turn) -> Action:
     if poses:
         _invent_checks(turn)
     beliefs = _pretend(turn)
+    suspect = _suspect(turn, candidates(turn), beliefs)
     if poses:
-        plan_checks(turn, beliefs)
-    rallies = turn.request.decision is Decision.CLOSING_SPEECH
-    suspect = _suspect(turn, turn.request.targets if rallies else turn.others, beliefs)
+        plan_checks(turn, beliefs, suspect)
     role = Role.SEER if poses else _cover(turn)
     shown = role if reveals(turn, role) else None
     posing, _ = _split(turn, memory.claims)
-    followed = None if beliefs.seer == suspect else beliefs.seer
-    if posing and _backs(turn):
-        followed = posing[0]
+    followed = posing[0] if posing and _backs(turn) else beliefs.seer
     # As the witch it would have saved a mate, unless the first night had a victim.
     mates, _ = _split(turn, turn.others)
     first_dead = any(day == 1 for day, _ in memory.night_deaths.values())

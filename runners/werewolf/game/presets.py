@@ -11,6 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from configs.roles_and_decks import DECKS, Role, Side
+from runners.werewolf.game.roles import CARDS
 
 
 class WinRule(StrEnum):
@@ -42,7 +43,7 @@ class Preset:
 
     def __post_init__(self) -> None:
         sides = {role.side for role in self.deck}
-        doubled = [role.value for role in (Role.SEER, Role.WITCH, Role.GUARD) if Counter(self.deck)[role] > 1]
+        doubled = [role.value for role, card in CARDS.items() if card.unique and Counter(self.deck)[role] > 1]
         problems = [
             problem
             for problem, holds in (
@@ -65,7 +66,7 @@ class Preset:
     def may_explode(self, role: Role) -> bool:
         """Whether a seat of this role may explode (自爆)."""
         return self.wolves_may_explode and (
-            role is Role.WOLF or (role is Role.WOLF_KING and self.wolf_king_may_explode)
+            CARDS[role].explodes or (role is Role.WOLF_KING and self.wolf_king_may_explode)
         )
 
 

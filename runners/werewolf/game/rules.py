@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from runners.werewolf.game import aftermath, day, election, night
 from runners.werewolf.game.decisions import check, make_request
 from runners.werewolf.game.presets import Preset
+from runners.werewolf.game.roles import CARDS
 from runners.werewolf.game.state import (
     Election,
     GameState,
@@ -51,7 +52,7 @@ class PhaseRule:
     # None for the next of ``waiting`` to be asked.
     resolve: Callable[[GameState, Mapping[int, Action]], Phase | None] | None = None
     # What is asked: of all, or of a seat.
-    decision: Decision | Callable[[GameState, int], Decision] | None = None
+    decision: Decision | Callable[[GameState, int], Decision | None] | None = None
     together: bool = False  # whether all waiting seats are asked at once; otherwise one after the other
     by_night: bool = False  # whether others see of it that it is night, and no more
     hidden: bool = False  # whether others see nothing of it: that anybody is asked would tell of a role
@@ -101,7 +102,7 @@ PHASES: Mapping[Phase, PhaseRule] = {
     Phase.NIGHT_ACTIONS: PhaseRule(
         night.start_night_actions,
         night.take_night_actions,
-        lambda state, seat: night.NIGHT_DECISIONS[state.role_of(seat)],
+        lambda state, seat: CARDS[state.role_of(seat)].by_night,
         together=True,
         by_night=True,
     ),
@@ -179,8 +180,10 @@ def new_game(preset: Preset, seed: int, roles: tuple[Role, ...] | None = None) -
     log(state, EventKind.GAME_START, seats=str(len(roles)))
     for seat, role in zip(preset.seats, roles, strict=True):
         log(state, EventKind.ROLE_DEALT, audience=(seat,), seat=seat, role=role.value)
-    wolves, kings = state.living_wolves, state.living_with(Role.WOLF_KING)
-    log(state, EventKind.WOLF_TEAM, audience=wolves, seats=join(wolves), kings=join(kings))
+    wolves = state.living_wolves
+    special = sorted({state.role_of(seat) for seat in wolves} - {Role.WOLF})
+    named = {role.value: join(state.living_with(role)) for role in special}
+    log(state, EventKind.WOLF_TEAM, audience=wolves, seats=join(wolves), **named)
     _enter(state, Phase.NIGHTFALL)
     return state
 
@@ -239,9 +242,9 @@ def _asked(state: GameState) -> tuple[int, ...]:
 
 def _question(state: GameState, seat: int) -> Request:
     decision = PHASES[state.phase].decision
-    assert decision is not None
-    if not isinstance(decision, Decision):
+    if callable(decision):
         decision = decision(state, seat)
+    assert decision is not None
     return make_request(state, seat, decision)
 
 

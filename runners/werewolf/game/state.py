@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from runners.werewolf.game.presets import Preset
+from runners.werewolf.game.roles import CARDS
 from runners.werewolf.game.types import Action, BadgeLost, Event, EventKind, Phase, Result, Role, Side
 
 Chosen = TypeVar("Chosen", int, int | None)
@@ -204,4 +205,4 @@ def bury(state: GameState, deaths: Iterable[int], *, unable_to_shoot: Iterable[i
     dead = [seat for seat in deaths if seat in state.living]
     state.living = state.living.difference(dead)
     unable = set(unable_to_shoot)
-    state.shooters += tuple(seat for seat in dead if state.role_of(seat).shoots and seat not in unable)
+    state.shooters += tuple(seat for seat in dead if CARDS[state.role_of(seat)].shoots and seat not in unable)

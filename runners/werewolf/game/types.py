@@ -1,9 +1,9 @@
 """The vocabulary of the game: what crosses the wall between the rules and the table.
 
 Everything here is immutable and built from the standard library only. Seats are numbered from 1,
-days from 1 (night N comes before day N). No text that a player reads is written here: events and
-requests are data, and ``runners.werewolf.prompts_zh`` turns them into Chinese. Roles and decks stand in
-``configs.roles_and_decks``, since configurations name them, too.
+days from 1 (night N comes before day N). Events and requests are data, which
+``runners.werewolf.prompts_zh`` turns into Chinese; only what is written of a single role stands in ``roles``. Roles
+and decks stand in ``configs.roles_and_decks``, since configurations name them, too.
 """
 
 from collections.abc import Mapping
@@ -145,7 +145,7 @@ class EventKind(StrEnum):
 
     GAME_START = "game_start"  # data: seats (number of seats)
     ROLE_DEALT = "role_dealt"  # seat; data: role; only that seat
-    WOLF_TEAM = "wolf_team"  # data: seats, kings (list of wolf kings); only the wolves
+    WOLF_TEAM = "wolf_team"  # data: seats, and by role who is no plain wolf; only the wolves
     NIGHT_FALLS = "night_falls"
     WOLF_SAYS = "wolf_says"  # seat, text, target (proposed victim) or None; only the living wolves
     WOLF_VOTE = "wolf_vote"  # seat, target or None (空刀); only the living wolves, once all have voted

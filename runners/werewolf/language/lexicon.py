@@ -9,7 +9,8 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from runners.werewolf.game import Decision, Option, Role
+from runners.werewolf.game import Decision, Option, Role, Side
+from runners.werewolf.game.roles import CARDS
 
 _SIMPLIFIED = str.maketrans(
     "號決棄選擇殺驗開槍帶給發毀藥銷護襲擊獵預職單雙隊進過個為這來對說邊讓誰麼嗎輪徽競衛巫長狀態爆標項結論動",
@@ -24,9 +25,8 @@ _GAP_BEFORE_SUFFIX = re.compile(r"(?<=[0-9])[^\S\n]+(?=号)")
 _APOSTROPHE = re.compile(r"(?<=[a-z])[’'](?=[a-z])")
 
 ROLES: Mapping[str, Role] = {
-    "预言家": Role.SEER, "先知": Role.SEER, "女巫": Role.WITCH, "猎人": Role.HUNTER, "守卫": Role.GUARD,
-    "村民": Role.VILLAGER, "平民": Role.VILLAGER, "民": Role.VILLAGER, "闭眼玩家": Role.VILLAGER, "白板": Role.VILLAGER,
-}  # fmt: skip
+    word: role for role, card in CARDS.items() if role.side is Side.GOOD for word in (card.name, *card.called)
+}
 """Names of good roles in speeches."""
 SEATS = "(?:[0-9]{1,2}号)+"
 """One seat or several in a row."""

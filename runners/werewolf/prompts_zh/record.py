@@ -89,9 +89,12 @@ def _prey(event: Event) -> str:
 
 
 def _wolf_team(event: Event) -> str:
-    kings = [int(seat) for seat in event.data["kings"].split(",") if seat]
-    named = f"，其中{seat_names(kings)}是{ROLE_NAMES[Role.WOLF_KING]}" if kings else ""
-    return f"狼人是{seat_names(event.seats)}{named}。"
+    named = [
+        f"{seat_names(map(int, event.data[role].split(',')))}是{name}"
+        for role, name in ROLE_NAMES.items()
+        if role in event.data
+    ]
+    return f"狼人是{seat_names(event.seats)}{'，其中' if named else ''}{'，'.join(named)}。"
 
 
 def _guarded(event: Event) -> str:

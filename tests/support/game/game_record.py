@@ -152,7 +152,9 @@ class _Replay:
 
     def on_wolf_team(self, event: Event) -> None:
         assert set(event.seats) == self.wolves
-        assert event.data["kings"] == ",".join(map(str, sorted(self.living_with(Role.WOLF_KING))))
+        special = {self.roles[seat] for seat in self.wolves} - {Role.WOLF}
+        named = {role: ",".join(map(str, sorted(self.living_with(role)))) for role in special}
+        assert event.data == {"seats": event.data["seats"], **named}
 
     def on_night_falls(self, event: Event) -> None:
         assert self.day == 0 or (self.announced and self.day_over and self.settled()), "the day is not over"

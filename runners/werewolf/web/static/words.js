@@ -1,10 +1,12 @@
 // Every word of the pages in both languages, and what happened in English (the server says it in Chinese).
 
 import { tidy } from "./dom.js";
+import { ROLES } from "./roles.js"; // the server writes it, from each role's own file
 
-export const ROLE_MARK = { wolf: "狼", wolf_king: "王", villager: "民", seer: "预", witch: "女", hunter: "猎", guard: "守" };
-export const isWolf = (role) => role === "wolf" || role === "wolf_king";
-export const kindOfRole = (role) => (isWolf(role) ? "wolf" : role === "villager" ? "villager" : role ? "god" : "unknown");
+export const markOf = (role) => ROLES[role]?.mark;
+export const isWolf = (role) => kindOfRole(role) === "wolf";
+export const kindOfRole = (role) => ROLES[role]?.kind ?? "unknown";
+const roleNames = (language) => Object.fromEntries(Object.entries(ROLES).map(([role, card]) => [role, card[language]]));
 
 const zh = {
   title: "狼人杀", games: "对局", runs: "训练", play: "入座", language: "English", theme: "明暗",
@@ -12,7 +14,7 @@ const zh = {
   first: "开头", last: "结尾", back: "上一步", next: "下一步", start: "播放", pause: "暂停", copyLink: "复制此刻链接", copied: "已复制",
   night: (d) => `第${d}夜`, day: (d) => `第${d}天`, more: "显示全部", live: "直播", waitingFor: "正在等",
   decided: (s) => `${s}号`, event: (i, n) => `第 ${i} 步，共 ${n} 步`, help: "按键：← → 单步，空格播放，Home/End 首尾，V 换视角，T 想法，[ ] 速度",
-  roles: { wolf: "狼人", wolf_king: "狼王", villager: "村民", seer: "预言家", witch: "女巫", hunter: "猎人", guard: "守卫", unknown: "未知" },
+  roles: { ...roleNames("zh"), unknown: "未知" },
   sides: { wolf: "狼人阵营", good: "好人阵营", draw: "平局" },
   results: { wolf: "狼人阵营胜利", good: "好人阵营胜利", draw: "平局", none: "未结束" },
   deaths: { night: "夜死", poison: "毒杀", exile: "放逐", shot: "枪杀", explode: "自爆" },
@@ -35,7 +37,7 @@ const en = {
   first: "Start", last: "End", back: "Back", next: "Next", start: "Play", pause: "Pause", copyLink: "Copy link to this moment", copied: "Copied",
   night: (d) => `Night ${d}`, day: (d) => `Day ${d}`, more: "show all", live: "live", waitingFor: "Waiting for",
   decided: (s) => `${s}`, event: (i, n) => `step ${i} of ${n}`, help: "Keys: ← → step, space plays, Home/End, V view, T thoughts, [ ] speed",
-  roles: { wolf: "Wolf", wolf_king: "Wolf king", villager: "Villager", seer: "Seer", witch: "Witch", hunter: "Hunter", guard: "Guard", unknown: "Unknown" },
+  roles: { ...roleNames("en"), unknown: "Unknown" },
   sides: { wolf: "Wolves", good: "Good side", draw: "Draw" },
   results: { wolf: "The wolves won", good: "The good side won", draw: "A draw", none: "Not finished" },
   deaths: { night: "died at night", poison: "poisoned", exile: "exiled", shot: "shot", explode: "exploded" },
@@ -80,7 +82,7 @@ const LOST = { nobody_runs: "nobody runs", no_voters: "nobody may vote", no_vote
 const ENGLISH = {
   game_start: (e) => `The game begins with ${e.data?.seats ?? "?"} seats.`,
   role_dealt: (e) => `Seat ${e.seat} is dealt: ${en.roles[e.data?.role] ?? e.data?.role}.`,
-  wolf_team: (e) => `The wolves are ${list(e.data?.seats)}${e.data?.kings ? `, the wolf king is ${list(e.data.kings)}` : ""}.`,
+  wolf_team: (e) => `The wolves are ${list(e.data?.seats)}${Object.entries(e.data ?? {}).map(([role, seats]) => (ROLES[role] ? `, ${list(seats)} being ${en.roles[role]}` : "")).join("")}.`,
   night_falls: (e) => `Night ${e.day} falls.`,
   wolf_vote: (e) => (e.target ? `Wolf ${e.seat} votes to kill ${e.target}.` : `Wolf ${e.seat} votes to kill nobody.`),
   wolf_target: (e) => (e.target ? `The wolves attack ${e.target}.` : "The wolves attack nobody."),
