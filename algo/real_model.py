@@ -2,8 +2,8 @@
 
 ``python -m algo.real_model runs/gemma`` makes a Hugging Face model folder, in float32, of the weights that the packages
 of the extra ``real`` carry (Q4_K_M, 238 MB). Of the 262,144 tokens those remain that Chinese, digits, Latin letters and
-bytes need: 121 million parameters in place of 436. Untied by default: vLLM on CPU keeps the old output weights of a tied
-model after a push. ``--tied`` keeps the tensors as they were trained, for GPUs (111 million).
+bytes need. Untied by default (121 million parameters): vLLM on CPU keeps the old output weights of a tied model after a
+push. ``--tied`` keeps the tensors as they were trained, for GPUs (111 million).
 """
 
 import re
@@ -95,7 +95,7 @@ def choose_tokens(tokens: Sequence[str]) -> list[int]:
 
 
 def make_tokenizer(tokens: Sequence[str], scores: Sequence[float]) -> "PreTrainedTokenizerFast":
-    """A tokenizer of these tokens, whose merges are in the order of their scores, highest first, as SentencePiece has it.
+    """A tokenizer of these tokens that merges by their scores, highest first, as SentencePiece does.
 
     tokens, scores: [vocabulary] by id. transformers' own conversion of the file has other merges and no ``<bos>``.
     """

@@ -1,4 +1,4 @@
-"""The pretrained model out of packages: its folder, its tokenizer, and that vLLM and plain PyTorch give the same log-probs.
+"""The pretrained model out of packages: its folder, its tokenizer, and equal log-probs of vLLM and plain PyTorch.
 
 Where the extra real is not installed, these tests are skipped, and vLLM serves a random model of the same architecture.
 """
@@ -8,6 +8,7 @@ import math
 import random
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,7 @@ def test_for_gpus_it_stays_tied(real_model, tmp_path):
 
 def test_it_knows_chinese(real_model):
     """At most 6.5 bits a character; a model that draws one of its tokens blindly takes 11."""
-    text = "昨天夜里三号玩家被狼人杀害了，大家请依次发言。我是村民，没有什么信息，只能听大家的发言来判断谁是好人，谁是狼人。"
+    text = "昨天夜里三号玩家被狼人杀害了，大家请依次发言。我是村民，没有什么信息，只能听大家的发言来判断谁是狼人。"
     ids = torch.tensor([AutoTokenizer.from_pretrained(real_model).encode(f"<bos>{text}")])
     with torch.no_grad():
         loss = load_model(real_model)(ids, labels=ids).loss.item()
@@ -75,13 +76,13 @@ def vocabulary(real_tokenizer, tmp_path_factory):
 
 
 def test_its_ids_are_those_of_the_files_own_merges(real_tokenizer, vocabulary):
-    """SentencePiece's rule, written down plainly: join the neighbours whose token has the highest score, the leftmost first."""
+    """SentencePiece's rule, plainly: join the neighbours whose token has the highest score, the leftmost first."""
     scores, ids = vocabulary
     scores = scores | {"\n\n": 0.5}  # user-defined tokens are taken before any merge
 
     def encode(text):
         pieces = list(text.replace(" ", "▁"))
-        while pairs := [(-scores[a + b], at) for at, (a, b) in enumerate(zip(pieces, pieces[1:])) if a + b in scores]:
+        while pairs := [(-scores[a + b], at) for at, (a, b) in enumerate(pairwise(pieces)) if a + b in scores]:
             at = min(pairs)[1]
             pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
         return [
@@ -145,7 +146,7 @@ def served_model(request, tiny_model, tmp_path):
 @pytest.mark.vllm
 @pytest.mark.timeout(900)
 async def test_vllms_log_probs_are_those_of_a_plain_forward_pass_under_every_template(served_model, tmp_path):
-    """Three turns under each template, sampled by vLLM at its temperature, from ids that only grow beyond the window."""
+    """Three turns under each template, sampled by vLLM at its temperature, from ids that grow beyond the window."""
     temperature, question = 0.7, {"role": "user", "content": "【法官】3号，请投票放逐一人，可选：1号、2号、弃票。"}
     system = {"role": "system", "content": "你在玩狼人杀。你是3号。" * (WINDOW // 8)}
     tokenizer, model = AutoTokenizer.from_pretrained(served_model), load_model(served_model)
