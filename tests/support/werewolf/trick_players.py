@@ -154,7 +154,7 @@ class TrickPlayer(ScriptedBrain):
         return action
 
 
-@lru_cache
+@lru_cache(maxsize=None)
 def _usual(preset: Preset, side: Side, other: str, seed: int) -> bool:
     return _good_wins(preset, side, "scripted", other, seed)
 
