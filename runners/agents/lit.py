@@ -15,7 +15,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from agentlightning import LitAgent, rollout
+from agentlightning import AttemptedRollout, LitAgent, NamedResources, rollout
+from pydantic import TypeAdapter
 
 from runners.agents.play import AgentFailed, Session
 from runners.agents.rewards import dimensions_of, emitted_rewards
@@ -44,7 +45,9 @@ class LitPlayer:
     async def __call__(self, session: Session) -> Mapping[str, float]:
         """Let the agent act. Raises AgentFailed for what it raises, AgentUnavailable where a connection broke."""
         agent, training = self._agent, session.rollout.mode in (None, "train")
-        given = (session.rollout.input, session.named_resources(), session.rollout)
+        resources = TypeAdapter(NamedResources).validate_python(session.named_resources(), from_attributes=True)
+        own = AttemptedRollout.model_validate(session.rollout, from_attributes=True)
+        given = (own.input, resources, own)
         with emitted_rewards() as emitted:
             try:
                 if agent.is_async():

@@ -6,8 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentlightning import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
-
 from runners.addresses import Addresses
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.attempt import Attempt
@@ -19,6 +17,7 @@ from runners.policy.server import POLICY_PATIENCE_SECONDS
 from runners.policy.servers import Connections
 from store.agents import AGENT, AgentOutcome, AgentTask
 from store.client import PatientStoreClient
+from store.protocol import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
 from store.schema import TRAINED_POLICY, PolicyResources, check_kind
 
 MAIN_LLM = "main_llm"

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from agentlightning import AttemptedRollout, Rollout
-
 from runners.addresses import Addresses
 from runners.errors import PolicyUnavailable, RouteRefused, UnknownPlayer, UnusableTask
 from runners.keys import ApiKeys
@@ -27,6 +25,7 @@ from runners.werewolf.seating import who_plays
 from runners.werewolf.table import play_game
 from store.client import PatientStoreClient
 from store.printable import printable
+from store.protocol import AttemptedRollout, Rollout
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.werewolf import GameTask, ResultSpan
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from agentlightning import Rollout, Span
 from aiohttp import web
 
 from algo.rollouts.queue import RolloutQueue
@@ -20,6 +19,7 @@ from algo.werewolf.tasks import step_tasks
 from configs.schema import Config
 from runners.processes import EXIT_INTERRUPTED
 from store.client import connect
+from store.protocol import Rollout, Span
 from store.schema import PolicyResources, Task
 from store.token_spans import TaskKind
 from store.werewolf import GAME

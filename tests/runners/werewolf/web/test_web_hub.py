@@ -7,7 +7,6 @@ from itertools import pairwise
 
 import aiohttp
 import pytest
-from agentlightning import EnqueueRolloutRequest
 
 from runners.policy.server import seed_of
 from runners.werewolf.agent import WerewolfGames, WerewolfPlay
@@ -20,6 +19,7 @@ from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.views import GOD, read_game, shown
 from runners.worker import Worker
 from store.client import PatientStoreClient
+from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
 from store.werewolf import encode_events, read_events
@@ -191,9 +191,9 @@ class CountingClient(PatientStoreClient):
         super().__init__(url, patience_seconds=5)
         self.asked = []
 
-    async def _request_json(self, method, path, *, json=None, params=None):
+    async def request(self, method, path, *more, **named):
         self.asked.append((path, json))
-        return await super()._request_json(method, path, json=json, params=params)
+        return await super().request(method, path, *more, **named)
 
 
 async def test_a_page_asks_the_hub_as_little_of_many_games_as_of_few(hub, client, unserved):
