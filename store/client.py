@@ -196,7 +196,7 @@ class PatientStoreClient:
 
     async def request(self, method: str, path: str, json: Any = None, params: Any = None) -> Any:
         """The JSON that the hub answers. Asked again through an outage, and some times where it fails."""
-        return await self._ride_out(lambda: self._ask(method, path, json, params))
+        return await self._ride_out(self._ask, method, path, json, params)
 
     async def _ask(self, method: str, path: str, json: Any, params: Any = None, expected: Any = object) -> Any:
         session = await self._get_session()
@@ -211,7 +211,7 @@ class PatientStoreClient:
             self._session = aiohttp.ClientSession(timeout=self._timeout, headers=headers)
         return self._session
 
-    async def _ride_out(self, send: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _ride_out(self, send: Callable[..., Awaitable[Answer]], *arguments: Any) -> Answer:
         """What a request brings, sent again until it comes through: for the patience, which an outage has to itself.
 
         What the hub itself answers is an error once it has answered so some times.
@@ -231,7 +231,7 @@ class PatientStoreClient:
             await self.wait_until_reachable()
             deadline += time.monotonic() - interrupted
 
-        return await _retrying(_may_pass, is_enough, wait_for_hub)(send)
+        return await _retrying(_may_pass, is_enough, wait_for_hub)(send, *arguments)
 
     async def take_back(self, rollout_id: str) -> bool:
         """Cancel a game that is open; False if our hub says that it has been closed in the meantime."""
@@ -361,7 +361,7 @@ class PatientStoreClient:
         """One bulk request; False when the hub does not know an attempt or fails. Outages are waited out."""
         body = gzip.compress(encode_otlp(by_attempt).SerializeToString())
         try:
-            return await self._ride_out(lambda: self._post_body(body))
+            return await self._ride_out(self._post_body, body)
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
             raise StoreUnreachable(
                 f"the hub at {self.server_address_root} answers its health check, but no upload of spans "
