@@ -72,8 +72,8 @@ class Recording(PatientStoreClient):
         super().__init__(url, 20)
         self.asked, self.asked_again = [], asyncio.Condition()
 
-    async def request(self, method, path, *more, **named):
-        answer = await super().request(method, path, *more, **named)
+    async def request(self, method, path, *body, **query):
+        answer = await super().request(method, path, *body, **query)
         async with self.asked_again:
             self.asked.append(path)
             self.asked_again.notify_all()

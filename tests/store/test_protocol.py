@@ -35,7 +35,7 @@ RESOURCES = {
 async def clients(request, tmp_path):
     """(our client, agentlightning's) of one hub."""
     hub = await request.param(tmp_path).start()
-    ours, theirs = connect(hub.url, 20), LightningStoreClient(hub.url)
+    ours, theirs = connect(hub.url, 20), LightningStoreClient(hub.url, retry_delays=(0.1,))
     yield ours, theirs
     await ours.close()
     await theirs.close()
@@ -43,9 +43,20 @@ async def clients(request, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["RolloutConfig", "EnqueueRolloutRequest", "Rollout", "Attempt", "AttemptedRollout", "Worker"]
-    + ["LLM", "PromptTemplate", "ResourcesUpdate", "Span"],
-)  # fmt: skip
+    "name",
+    [
+        "RolloutConfig",
+        "EnqueueRolloutRequest",
+        "Rollout",
+        "Attempt",
+        "AttemptedRollout",
+        "Worker",
+        "LLM",
+        "PromptTemplate",
+        "ResourcesUpdate",
+        "Span",
+    ],
+)
 def test_types_have_the_fields_and_defaults_of_agentlightnings(name):
     ours, theirs = getattr(protocol, name), Worker if name == "Worker" else getattr(agentlightning, name)
     of_ours, of_theirs = ours.model_fields, theirs.model_fields
@@ -64,10 +75,9 @@ def test_names_are_those_of_agentlightnings_conventions():
     names = semconv.LightningResourceAttributes
     assert protocol.AGL_ANNOTATION == semconv.AGL_ANNOTATION
     assert semconv.LightningSpanAttributes.REWARD.value == protocol.REWARD_ATTRIBUTE
-    assert [names.ROLLOUT_ID, names.ATTEMPT_ID, names.SPAN_SEQUENCE_ID] == [
-        protocol.ROLLOUT_ID, protocol.ATTEMPT_ID, protocol.SPAN_SEQUENCE_ID
-    ]  # fmt: skip
-    assert (semconv.RewardAttributes.REWARD_NAME, semconv.RewardAttributes.REWARD_VALUE) == ("name", "value")
+    for name in ("ROLLOUT_ID", "ATTEMPT_ID", "SPAN_SEQUENCE_ID"):
+        assert getattr(protocol, name) == names[name].value
+    assert [one.value for one in semconv.RewardAttributes] == ["name", "value"]
 
 
 @pytest.mark.parametrize("value", [*ATTRIBUTES.values(), [1, True], [1, "a"], [1, 0.5], None, {"a": 1}, [[1]], [None]])

@@ -191,9 +191,9 @@ class CountingClient(PatientStoreClient):
         super().__init__(url, patience_seconds=5)
         self.asked = []
 
-    async def request(self, method, path, *more, **named):
+    async def request(self, method, path, json=None, params=None):
         self.asked.append((path, json))
-        return await super().request(method, path, *more, **named)
+        return await super().request(method, path, json, params)
 
 
 async def test_a_page_asks_the_hub_as_little_of_many_games_as_of_few(hub, client, unserved):
