@@ -18,7 +18,7 @@ import psutil
 from bench.recorded import play_scripted, record_game
 from runners.attempt_spans import AttemptSpans
 from runners.play import Play, TurnSink
-from runners.werewolf.agent import read_task
+from runners.werewolf.play import read_task
 from runners.worker import Worker
 from store.client import connect
 from store.protocol import AttemptedRollout

@@ -9,7 +9,7 @@ from agentlightning import find_final_reward
 
 from algo.machine.ports import free_port
 from runners.errors import CannotPlay
-from runners.werewolf.agent import WerewolfPlay
+from runners.werewolf.play import WerewolfPlay
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
 from store.protocol import EnqueueRolloutRequest, RolloutConfig

@@ -20,8 +20,8 @@ from agentlightning import (
 
 from runners.addresses import Addresses
 from runners.errors import AddressRefused
-from runners.werewolf.agent import WerewolfPlay
 from runners.werewolf.lit_agent import WerewolfLitAgent, lightning_resources
+from runners.werewolf.play import WerewolfPlay
 from runners.worker import Worker
 from store.players import ChatEndpoint
 from store.protocol import SPAN_SEQUENCE_ID

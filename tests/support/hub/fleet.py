@@ -26,10 +26,8 @@ from store.werewolf import GAME
 from tests.support.fakes import FakeVllm
 from tests.support.hub import hub_process
 
-# The real imports of a runner take ten seconds; a forked one has them.
-hub_process.preload(
-    "runners.werewolf.agent", "runners.worker", "transformers.models.auto.tokenization_auto", "algo.rollouts.queue"
-)
+# A forked runner has its imports.
+hub_process.preload("runners.werewolf.agent", "runners.worker", "algo.rollouts.queue")
 
 RUN = "fleet"
 _OWN_DEATH = "died:"

@@ -6,10 +6,10 @@ import re
 import pytest
 from agentscope.message import Msg
 
-from runners.werewolf.agent import WerewolfPlay
 from runners.werewolf.api.models import ApiModels
 from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.game import PRESETS, Action, Decision, Event, EventKind, Observation, Phase, Request, Role, Side
+from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.players import Decided
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT, said_lines
 from runners.werewolf.prompts_zh.names import REFEREE

@@ -10,7 +10,7 @@ from itertools import product
 from algo.evaluation.figures import Score
 from algo.evaluation.people import PeopleAgainst, PeopleScores
 from algo.evaluation.statistics import Estimate
-from runners.werewolf.agent import WerewolfPlay
+from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.transcript import game_data
 from runners.worker import Worker
 from store.protocol import EnqueueRolloutRequest

@@ -9,10 +9,11 @@ import aiohttp
 import pytest
 
 from runners.policy.server import seed_of
-from runners.werewolf.agent import WerewolfGames, WerewolfPlay
+from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import get_preset, new_game
 from runners.werewolf.local import play_locally
+from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.hub_games import HubGames
