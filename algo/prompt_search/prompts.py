@@ -6,16 +6,15 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import get_args
 
-from configs.roles_and_decks import DECKS
+from configs.roles_and_decks import DECKS, Role
 from configs.section import ConfigError
-from configs.sections.game import FRAME, PromptName, placeholders
+from configs.sections.game import FRAME, placeholders
 from configs.werewolf import WerewolfConfig
 
 TEMPLATE = "template"
 """The slot of an agent's prompt; agents find it as the resource ``prompt_template``, as agentlightning names it."""
-GAME_SLOTS: tuple[str, ...] = get_args(PromptName)
+GAME_SLOTS: tuple[str, ...] = (FRAME, *(role.value for role in Role))
 
 # What may be filled in repeats ``runners/werewolf/prompts_zh/system.py``; a test holds them together.
 _FRAME_REQUIRES = frozenset({"reply_format", "seat", "role"})

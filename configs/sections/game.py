@@ -9,8 +9,7 @@ from configs.roles_and_decks import DECKS, Role, SideName
 from configs.section import Section
 from configs.sections.opponents import SeatingRuleConfig
 
-PromptName = Literal["system", "wolf", "wolf_king", "villager", "seer", "witch", "hunter", "guard"]
-FRAME: PromptName = "system"
+FRAME: Literal["system"] = "system"
 
 _NAME = re.compile(r"\{\{[^\W\d]\w*\}\}|\{([^\W\d]\w*)\}")
 
@@ -50,7 +49,7 @@ class GameConfig(Section):
 
     preset: str = Field("5p_tiny", description=f"rule preset: {', '.join(DECKS)}")
     rules: RulesConfig = Field(RulesConfig(), description="rules to play otherwise, e.g. {win_rule: parity}")
-    prompts: dict[PromptName, FilePath] = Field(
+    prompts: dict[Literal["system"] | Role, FilePath] = Field(
         {},
         description="text files that replace the frame of the system prompt (system) or a role's guidance (wolf, …)",
     )

@@ -1,1 +1,1 @@
-"""``python -m runners.agents``: play any agent that speaks to an OpenAI-compatible address, behind a token gateway."""
+"""``python -m runners.agents``: play any agent that speaks OpenAI's or Anthropic's protocol, behind a token gateway."""

@@ -42,7 +42,7 @@ class Session:
     """What an agent is given for one attempt.
 
     rollout: with the agent's own ``input``, without what surrounds it in the hub.
-    base_url: the attempt's OpenAI-compatible address, ending in /v1. model: the trained policy's name there.
+    base_url: the attempt's address for clients, ending in /v1. model: the trained policy's name there.
     """
 
     task: AgentTask

@@ -1,15 +1,14 @@
 """The configuration: what is shipped can be read, what is wrong is named."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from configs.agents import AgentConfig
 from configs.loading import CONFIG_DIR, load_config
-from configs.roles_and_decks import DECKS
+from configs.roles_and_decks import DECKS, Role
 from configs.section import ConfigError
-from configs.sections.game import PromptName, RulesConfig
+from configs.sections.game import FRAME, RulesConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import OPTIONS, PRESETS, get_preset
 from runners.werewolf.prompts_zh.system import REPLACEABLE
@@ -28,7 +27,7 @@ def test_presets_rules_and_prompts_are_those_of_the_game():
     for preset in PRESETS.values():
         rules = RulesConfig.model_validate({name: getattr(preset, name) for name in OPTIONS})
         assert get_preset(preset.name, rules.chosen()) == preset
-    assert set(get_args(PromptName)) == set(REPLACEABLE)
+    assert {FRAME, *Role} == set(REPLACEABLE)
 
 
 @pytest.mark.parametrize(
@@ -76,10 +75,10 @@ def test_files_are_relative_to_the_configuration_and_those_of_overrides_to_the_w
     assert "{role}" in load_config(Path("../run/copy.yaml")).game.prompts["system"].read_text()
 
 
-@pytest.mark.parametrize("name", ["smollm2_cpu", "smollm2_cpu.yaml", "configs/smollm2_cpu.yaml", "configs/smollm2_cpu"])
+@pytest.mark.parametrize("name", ["gemma_cpu", "gemma_cpu.yaml", "configs/gemma_cpu.yaml", "configs/gemma_cpu"])
 def test_a_shipped_configuration_is_found_by_name_unless_the_working_folder_has_one(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    assert load_config(name).run.name == "smollm2"
+    assert load_config(name).run.name == "gemma"
     (tmp_path / "configs").mkdir()
     (tmp_path / name).write_text("run: {name: mine}")
     assert load_config(name).run.name == "mine"

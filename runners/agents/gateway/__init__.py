@@ -1,1 +1,1 @@
-"""The OpenAI-compatible address of an attempt: from messages to exactly the tokens that are sampled and trained on."""
+"""The address at which agents call models: from messages to exactly the tokens that are sampled and trained on."""

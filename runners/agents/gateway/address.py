@@ -1,28 +1,35 @@
-"""The OpenAI-compatible address of a runner: a path, or a trace id, for each attempt; on loopback only.
+"""The address of a runner for OpenAI's and Anthropic's clients: a path, or a trace id, for each attempt; loopback only.
 
 An attempt's calls go to ``/rollout/{rollout}/attempt/{attempt}/v1``, as agentlightning's ``ProxyLLM`` makes it, or to
 ``/v1`` with the header ``x-trace-id: {rollout}/{attempt}``. ``x-actor`` may name who calls.
 """
 
+import json
 import re
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
-from runners.agents.gateway import chat_api, responses_api
 from runners.agents.gateway.attempt import Attempt, AttemptEnded
-from runners.agents.gateway.requests import RequestRefused, warn_once
+from runners.agents.gateway.chat_api import ChatCompletions
+from runners.agents.gateway.messages_api import Messages
+from runners.agents.gateway.requests import Api, ModelReply, RequestRefused, warn_once
+from runners.agents.gateway.responses_api import Responses
 from store.client import AttemptKey
 
 TRACE_HEADER, ACTOR_HEADER = "x-trace-id", "x-actor"
 
 _LONGEST_REQUEST_BYTES = 64 * 2**20
 _ENDED_KEPT = 10_000
-_APIS = {"POST /v1/chat/completions": chat_api, "POST /v1/responses": responses_api}
+_APIS: dict[str, type[Api]] = {
+    "POST /v1/chat/completions": ChatCompletions,
+    "POST /v1/responses": Responses,
+    "POST /v1/messages": Messages,
+}
 _ROUTE = "/rollout/{rollout}/attempt/{attempt}"
 
 
@@ -65,8 +72,10 @@ class Gateway:
             self._ended.append(attempt.key)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request; what is refused is counted, logged, and answered in OpenAI's form."""
-        attempt, what = None, f"{request.method} /{request.match_info['path']}"
+        """Answer a request; what is refused is counted, logged, and answered as both OpenAI and Anthropic do."""
+        # Anthropic's clients add /v1 to their base URL, OpenAI's do not.
+        path = re.sub("^v1/v1/", "v1/", request.match_info["path"])
+        attempt, what = None, f"{request.method} /{path}"
         try:
             attempt = self._attempt_of(request)
             if what in _APIS:
@@ -91,7 +100,7 @@ class Gateway:
                 attempt.refused += 1
             kind = f"{what} {refused.status} {refused.code or re.sub('[0-9]+', '0', str(refused))}"
             warn_once(kind, "an agent's %s is refused (%d; logged once): %s", what, refused.status, refused)
-        # Asking again is no use; the openai package would, for some statuses.
+        # Asking again is no use; the clients' packages would, for some statuses.
         return web.json_response(refused.body(), status=refused.status, headers={"x-should-retry": "false"})
 
     def _attempt_of(self, request: web.Request) -> Attempt:
@@ -111,20 +120,33 @@ class Gateway:
         )
 
 
-async def _call(request: web.Request, attempt: Attempt, api: Any) -> web.StreamResponse:
-    """api: the module that reads requests and writes answers."""
+async def _call(request: web.Request, attempt: Attempt, kind: type[Api]) -> web.StreamResponse:
     try:
         body = await request.json()
     except ValueError as error:
         raise RequestRefused(f"the request is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise RequestRefused("the request is no JSON object")
-    asked = api.read_request(body, request.headers.get(ACTOR_HEADER), attempt.sampling, attempt.responses)
-    reply = await attempt.call(asked)
-    reply_id = secrets.token_hex(12)
-    if api is responses_api:
-        attempt.responses[f"resp_{reply_id}"] = responses_api.conversation(asked, reply)
+    api = kind(body, secrets.token_hex(12), attempt.responses)
+    reply = await attempt.call(api.read(request.headers.get(ACTOR_HEADER), attempt.sampling))
     if not body.get("stream"):
-        return web.json_response(api.answer(reply, reply_id, body))
+        return web.json_response(api.answer(reply))
     headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-    return web.Response(text="".join(api.stream(reply, reply_id, body)), headers=headers)
+    return web.Response(text="".join(map(_line, _events(api, reply))) + api.last_line, headers=headers)
+
+
+def _events(api: Api, reply: ModelReply) -> Iterator[dict[str, Any]]:
+    """Of a streamed answer. The reply is there whole by then: its parser reads it so."""
+    yield from api.begun()
+    for block in reply.blocks():
+        yield from api.opened(block)
+        if block.text:
+            yield from api.added(block, block.text)
+        yield from api.closed(block)
+    yield from api.ended(reply)
+
+
+def _line(event: dict[str, Any]) -> str:
+    """A server-sent event, with its name where the interface gives it one."""
+    name = f"event: {event['type']}\n" if "type" in event else ""
+    return f"{name}data: {json.dumps(event)}\n\n"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runners.agents.gateway.chat_server import ChatServer
-from runners.agents.gateway.requests import Message, ModelReply, ModelRequest, RequestRefused, is_json_object, warn_once
+from runners.agents.gateway.requests import Message, ModelReply, ModelRequest, RequestRefused, json_object, warn_once
 from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
 from runners.errors import CannotPlay
@@ -71,7 +71,7 @@ class Attempt:
         self._dropped: Counter[str] = Counter()
         self._under_way: set[asyncio.Timeout] = set()
         self.responses: dict[str, list[Message]] = {}
-        """Conversations by the id of the response that ended them, for the Responses API."""
+        """Conversations without instructions by the id of the response that ended them, for the Responses API."""
         self._transcript = Transcript()
         self._ended = False
         self._started = time.monotonic()
@@ -168,7 +168,7 @@ class Attempt:
             sampled = await server.sample(prompt, reply_tokens, seed, request.stop)
             ended = time.time()
             message = await server.parse(request, len(prompt), sampled)
-            _cut_at(message, request.stop)
+            stop_text = _cut_at(message, request.stop)
             timeline, known, new_ids = actor.timelines.extend(place, known, new_ids, sampled.token_ids, message)
         facts = _facts(request, message, sampled)
         span = AgentCallSpan(
@@ -199,11 +199,11 @@ class Attempt:
         self._on_turn(span, started, ended)
         calls_tools = sampled.finish_reason == "stop" and "tool_calls" in message
         return ModelReply(
-            model=request.model,
             message=message,
             finish_reason="tool_calls" if calls_tools else sampled.finish_reason,
             prompt_tokens=len(prompt),
             reply_tokens=len(sampled.token_ids),
+            stop_text=stop_text,
         )
 
     def _who(self, request: ModelRequest) -> tuple[str, str]:
@@ -256,13 +256,15 @@ class Attempt:
         return self.resources.version if policy == TRAINED_POLICY else 0
 
 
-def _cut_at(message: Message, stop: tuple[str, ...]) -> None:
-    """Leave out the text that ended the reply, and what the parser saw after it."""
-    content = message.get("content")
-    if content and stop:
-        places = [place for text in stop if (place := content.find(text)) >= 0]
-        if places:
-            message["content"] = content[: min(places)]
+def _cut_at(message: Message, stop: tuple[str, ...]) -> str | None:
+    """Leave out the text that ended the reply, which is returned, and what the parser saw after it."""
+    content = message.get("content") or ""
+    places = [(place, text) for text in stop if (place := content.find(text)) >= 0]
+    if not places:
+        return None
+    place, text = min(places)
+    message["content"] = content[:place]
+    return text
 
 
 def _facts(request: ModelRequest, message: Message, sampled: Completion) -> dict[str, float]:
@@ -270,7 +272,7 @@ def _facts(request: ModelRequest, message: Message, sampled: Completion) -> dict
     calls = message.get("tool_calls") or ()
     offered = {tool["function"]["name"] for tool in request.tools}
     wrong = any(
-        call["function"]["name"] not in offered or not is_json_object(call["function"]["arguments"]) for call in calls
+        call["function"]["name"] not in offered or json_object(call["function"]["arguments"]) is None for call in calls
     )
     facts = {
         "invalid": float(wrong),

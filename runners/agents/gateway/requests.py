@@ -1,4 +1,4 @@
-"""What agents ask of the gateway, whichever of OpenAI's two interfaces they speak, and what of it is heeded.
+"""One form for what agents ask and what they get, whichever interface they speak, and what of a request is heeded.
 
 Whatever would change the distribution that a reply is sampled from is left out and counted: sampling is the trainer's
 business, and log-probs under a grammar's mask, a forced tool call or a penalty are not the policy's own.
@@ -6,9 +6,9 @@ business, and log-probs under a grammar's mask, a forced tool call or a penalty 
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _logged: set[str] = set()
 
 
 class RequestRefused(Exception):
-    """The agent cannot be answered as it asks; what it gets is an error as OpenAI's servers give it.
+    """The agent cannot be answered as it asks; what it gets is an error as OpenAI's and Anthropic's servers give it.
 
     code: OpenAI's name for the error, where it has one.
     """
@@ -46,8 +46,10 @@ class RequestRefused(Exception):
         self.param = param
 
     def body(self) -> dict[str, Any]:
+        """In OpenAI's form and, by the outer ``type``, in Anthropic's."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+        error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
+        return {"type": "error", "error": error}
 
 
 @dataclass(frozen=True)
@@ -73,18 +75,79 @@ class ModelRequest:
     dropped: tuple[str, ...] = ()
 
 
+@dataclass
+class Block:
+    """A part of a reply: a thought, a text, or a tool call, whose ``text`` are its arguments."""
+
+    kind: Literal["thought", "text", "call"]
+    text: str = ""
+    call_id: str = ""
+    name: str = ""
+
+
 @dataclass(frozen=True)
 class ModelReply:
     """What a model answered.
 
     message: of role assistant, as the server's parsers read it. finish_reason: "stop", "length" or "tool_calls".
+    stop_text: which of the request's ``stop`` ended it.
     """
 
-    model: str
     message: Message
     finish_reason: str
     prompt_tokens: int
     reply_tokens: int
+    stop_text: str | None = None
+
+    def blocks(self) -> Iterator[Block]:
+        """Its parts, in the order in which they were sampled. At least one."""
+        message, calls = self.message, self.message.get("tool_calls") or ()
+        if message.get("reasoning"):
+            yield Block("thought", message["reasoning"])
+        if message.get("content") or not calls:
+            yield Block("text", message.get("content") or "")
+        for call in calls:
+            yield Block("call", call["function"]["arguments"], call["id"], call["function"]["name"])
+
+
+class Api:
+    """An interface that agents speak: reads its requests, and writes its answers, whole or as the events of a stream.
+
+    body: a request's JSON. reply_id: a name for the answer. earlier: conversations of the attempt that a request can
+    name, which an answer adds to.
+    """
+
+    last_line = ""
+    """Of a stream."""
+
+    def __init__(self, body: Mapping[str, Any], reply_id: str, earlier: dict[str, list[Message]]):
+        self.body = body
+        self.reply_id = reply_id
+        self.earlier = earlier
+
+    def read(self, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
+        """The request. Raises RequestRefused. actor: as a header names it. sampling: what is used whatever is asked."""
+        raise NotImplementedError
+
+    def answer(self, reply: ModelReply) -> dict[str, Any]:
+        """The JSON of a whole answer."""
+        raise NotImplementedError
+
+    # The events of a stream: blocks follow one another, each opened, added to and closed.
+    def begun(self) -> Iterator[dict[str, Any]]:
+        yield from ()
+
+    def opened(self, block: Block) -> Iterator[dict[str, Any]]:
+        yield from ()
+
+    def added(self, block: Block, text: str) -> Iterator[dict[str, Any]]:
+        yield from ()
+
+    def closed(self, block: Block) -> Iterator[dict[str, Any]]:
+        yield from ()
+
+    def ended(self, reply: ModelReply) -> Iterator[dict[str, Any]]:
+        yield from ()
 
 
 def text_of(content: Any, where: str) -> str:
@@ -163,9 +226,22 @@ def whole_number(body: Mapping[str, Any], *names: str) -> int | None:
     return None
 
 
-def is_json_object(text: str) -> bool:
-    """Whether a tool call's arguments are what they should be."""
+def stop_texts(given: Any) -> tuple[str, ...]:
+    """Of a text, a list of them, or nothing."""
+    return (given,) if isinstance(given, str) else tuple(map(str, given or ()))
+
+
+def function_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    """A tool call as messages have it. arguments: a text."""
+    function = {"name": str(name), "arguments": str(arguments)}
+    return {"id": str(call_id), "type": "function", "function": function}
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """A tool call's arguments; None where they are no JSON object, or none that survives being sent as JSON."""
     try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
+        value = json.loads(text)
+        json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

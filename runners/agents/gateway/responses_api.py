@@ -3,17 +3,19 @@
 What an earlier response of the attempt said can be named by its id (``previous_response_id``).
 """
 
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runners.agents.gateway.requests import (
+    Api,
+    Block,
     Message,
     ModelReply,
     ModelRequest,
     RequestRefused,
     dropped_names,
+    function_call,
     read_tools,
     text_of,
     whole_number,
@@ -25,36 +27,130 @@ _HEEDED = {
 }
 
 
-def read_request(
-    body: Mapping[str, Any], actor: str | None, sampling: Mapping[str, Any], earlier: Mapping[str, Sequence[Message]]
-) -> ModelRequest:
-    """A request as the gateway deals with it. Raises RequestRefused.
+class Responses(Api):
+    """``POST /v1/responses``."""
 
-    sampling: what is used whatever is asked for. earlier: conversations without instructions, by their response's id.
-    """
-    messages: list[Message] = []
-    if body.get("instructions"):  # not carried over from an earlier response, as OpenAI has it
-        messages.append({"role": "system", "content": text_of(body["instructions"], "instructions")})
-    previous = body.get("previous_response_id")
-    if previous is not None:
-        if previous not in earlier:
+    events = items = 0
+    """That a stream has told of."""
+
+    def read(self, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
+        body = self.body
+        previous = body.get("previous_response_id")
+        if previous is not None and previous not in self.earlier:
             raise RequestRefused(
                 f"there is no earlier response {previous!r} of this attempt",
                 status=404,
                 code="previous_response_not_found",
                 param="previous_response_id",
             )
-        messages += earlier[previous]
-    messages += _read_items(body.get("input"))
-    tools, tools_dropped = read_tools(body)
-    return ModelRequest(
-        model=str(body.get("model")),
-        messages=tuple(messages),
-        actor=actor,
-        **tools,
-        reply_tokens=whole_number(body, "max_output_tokens"),
-        dropped=(*dropped_names(body, _HEEDED, sampling), *tools_dropped),
-    )
+        self._conversation = [*self.earlier.get(previous, ()), *_read_items(body.get("input"))]
+        # Instructions are not carried over from an earlier response, as OpenAI has it.
+        told = body.get("instructions")
+        system = [{"role": "system", "content": text_of(told, "instructions")}] if told else []
+        tools, tools_dropped = read_tools(body)
+        return ModelRequest(
+            model=str(body.get("model")),
+            messages=(*system, *self._conversation),
+            actor=actor,
+            **tools,
+            reply_tokens=whole_number(body, "max_output_tokens"),
+            dropped=(*dropped_names(body, _HEEDED, sampling), *tools_dropped),
+        )
+
+    def answer(self, reply: ModelReply) -> dict[str, Any]:
+        """Its id stands for the conversation up to it from now on."""
+        cut = reply.finish_reason == "length"
+        self.earlier[f"resp_{self.reply_id}"] = [*self._conversation, {"content": "", **reply.message}]
+        return {
+            **self._head("incomplete" if cut else "completed"),
+            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "output": [self._item(number, block) for number, block in enumerate(reply.blocks())],
+            "usage": {
+                "input_tokens": reply.prompt_tokens,
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": reply.reply_tokens,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": reply.prompt_tokens + reply.reply_tokens,
+            },
+        }
+
+    def begun(self) -> Iterator[dict[str, Any]]:
+        response = {**self._head("in_progress"), "output": [], "usage": None}
+        yield self._event("created", response=response)
+        yield self._event("in_progress", response=response)
+
+    def opened(self, block: Block) -> Iterator[dict[str, Any]]:
+        item = self._item(self.items, Block(block.kind, "", block.call_id, block.name))
+        empty = {"thought": {"summary": []}, "text": {"content": [], "status": "in_progress"}}
+        item |= empty.get(block.kind, {"status": "in_progress"})
+        yield self._event("output_item.added", output_index=self.items, item=item)
+        if block.kind == "text":
+            yield self._part("content_part.added", part=_text(""))
+
+    def added(self, block: Block, text: str) -> Iterator[dict[str, Any]]:
+        if block.kind == "text":
+            yield self._part("output_text.delta", delta=text, logprobs=[])
+        elif block.kind == "call":
+            yield self._part("function_call_arguments.delta", delta=text)
+
+    def closed(self, block: Block) -> Iterator[dict[str, Any]]:
+        if block.kind == "text":
+            yield self._part("output_text.done", text=block.text, logprobs=[])
+            yield self._part("content_part.done", part=_text(block.text))
+        elif block.kind == "call":
+            yield self._part("function_call_arguments.done", name=block.name, arguments=block.text)
+        yield self._event("output_item.done", output_index=self.items, item=self._item(self.items, block))
+        self.items += 1
+
+    def ended(self, reply: ModelReply) -> Iterator[dict[str, Any]]:
+        whole = self.answer(reply)
+        yield self._event(whole["status"], response=whole)
+
+    def _event(self, kind: str, **told: Any) -> dict[str, Any]:
+        self.events += 1
+        return {"type": f"response.{kind}", **told, "sequence_number": self.events - 1}
+
+    def _part(self, kind: str, **told: Any) -> dict[str, Any]:
+        """An event of the item that is open."""
+        call = kind.startswith("function_call")
+        place = {} if call else {"content_index": 0}
+        name = f"{'fc' if call else 'msg'}_{self.reply_id}_{self.items}"
+        return self._event(kind, output_index=self.items, item_id=name, **place, **told)
+
+    def _item(self, number: int, block: Block) -> dict[str, Any]:
+        name = f"{self.reply_id}_{number}"
+        if block.kind == "thought":
+            summary = [{"type": "summary_text", "text": block.text}]
+            return {"id": f"rs_{name}", "type": "reasoning", "summary": summary}
+        if block.kind == "text":
+            said = {"type": "message", "role": "assistant", "status": "completed", "content": [_text(block.text)]}
+            return {"id": f"msg_{name}", **said}
+        call = {"call_id": block.call_id, "name": block.name, "arguments": block.text}
+        return {"id": f"fc_{name}", "type": "function_call", "status": "completed", **call}
+
+    def _head(self, status: str) -> dict[str, Any]:
+        body = self.body
+        return {
+            "id": f"resp_{self.reply_id}",
+            "object": "response",
+            "created_at": time.time(),
+            "status": status,
+            "model": body.get("model"),
+            "error": None,
+            "incomplete_details": None,
+            "instructions": body.get("instructions"),
+            "metadata": body.get("metadata") or {},
+            "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
+            "previous_response_id": body.get("previous_response_id"),
+            "temperature": body.get("temperature"),
+            "top_p": body.get("top_p"),
+            "tool_choice": body.get("tool_choice") or "auto",
+            "tools": body.get("tools") or [],
+        }
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def _read_items(given: Any) -> list[Message]:
@@ -70,8 +166,7 @@ def _read_items(given: Any) -> list[Message]:
             if kind == "message":
                 _add_message(messages, item["role"], text_of(item["content"], where))
             elif kind == "function_call":
-                function = {"name": str(item["name"]), "arguments": str(item.get("arguments") or "{}")}
-                call = {"id": str(item["call_id"]), "type": "function", "function": function}
+                call = function_call(item["call_id"], item["name"], item.get("arguments") or "{}")
                 _add_message(messages, "assistant", "", call)
             elif kind == "function_call_output":
                 text = text_of(item["output"], where)
@@ -93,113 +188,3 @@ def _add_message(messages: list[Message], role: str, content: str, call: dict[st
         messages[-1]["content"] = content
     if call is not None:
         messages[-1].setdefault("tool_calls", []).append(call)
-
-
-def conversation(request: ModelRequest, reply: ModelReply) -> list[Message]:
-    """What ``previous_response_id`` stands for: the conversation up to the reply, without a leading system prompt."""
-    messages = list(request.messages)
-    if messages[0]["role"] == "system":
-        messages = messages[1:]
-    return [*messages, {"content": "", **reply.message}]
-
-
-def answer(reply: ModelReply, reply_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of an answer to the request ``body``."""
-    cut = reply.finish_reason == "length"
-    return {
-        **_head(reply, reply_id, body),
-        "status": "incomplete" if cut else "completed",
-        "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-        "output": _items(reply, reply_id),
-        "usage": {
-            "input_tokens": reply.prompt_tokens,
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-            "output_tokens": reply.reply_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
-            "total_tokens": reply.prompt_tokens + reply.reply_tokens,
-        },
-    }
-
-
-def stream(reply: ModelReply, reply_id: str, body: Mapping[str, Any]) -> Iterator[str]:
-    """The events of a streamed answer. The reply is there whole by then: its parser reads it so."""
-    begun = {**_head(reply, reply_id, body), "status": "in_progress", "output": [], "usage": None}
-    whole = answer(reply, reply_id, body)
-
-    def events() -> Iterator[dict[str, Any]]:
-        yield {"type": "response.created", "response": begun}
-        yield {"type": "response.in_progress", "response": begun}
-        for index, item in enumerate(whole["output"]):
-            yield from _item_events(item, index)
-        yield {"type": f"response.{whole['status']}", "response": whole}
-
-    for number, event in enumerate(events()):
-        yield f"event: {event['type']}\ndata: {json.dumps({**event, 'sequence_number': number})}\n\n"
-
-
-def _item_events(item: dict[str, Any], index: int) -> Iterator[dict[str, Any]]:
-    at, begun, parts = {"output_index": index, "item_id": item["id"]}, item, []
-    if item["type"] == "function_call":
-        begun = {**item, "arguments": "", "status": "in_progress"}
-        done = {"name": item["name"], "arguments": item["arguments"]}
-        parts = [
-            ("function_call_arguments.delta", {"delta": item["arguments"]}),
-            ("function_call_arguments.done", done),
-        ]
-    elif item["type"] == "message":
-        begun = {**item, "content": [], "status": "in_progress"}
-        (part,) = item["content"]
-        at["content_index"] = 0
-        parts = [
-            ("content_part.added", {"part": {**part, "text": ""}}),
-            ("output_text.delta", {"delta": part["text"], "logprobs": []}),
-            ("output_text.done", {"text": part["text"], "logprobs": []}),
-            ("content_part.done", {"part": part}),
-        ]
-    yield {"type": "response.output_item.added", "output_index": index, "item": begun}
-    for kind, told in parts:
-        yield {"type": f"response.{kind}", **at, **told}
-    yield {"type": "response.output_item.done", "output_index": index, "item": item}
-
-
-def _items(reply: ModelReply, reply_id: str) -> list[dict[str, Any]]:
-    message, items = reply.message, []
-    if message.get("reasoning"):
-        thought = [{"type": "summary_text", "text": message["reasoning"]}]
-        items.append({"id": f"rs_{reply_id}", "type": "reasoning", "summary": thought})
-    calls = message.get("tool_calls") or ()
-    if message.get("content") or not calls:
-        text = {"type": "output_text", "text": message.get("content") or "", "annotations": [], "logprobs": []}
-        said = {"type": "message", "role": "assistant", "status": "completed", "content": [text]}
-        items.append({"id": f"msg_{reply_id}", **said})
-    items += [
-        {
-            "id": f"fc_{reply_id}_{number}",
-            "type": "function_call",
-            "status": "completed",
-            "call_id": call["id"],
-            "name": call["function"]["name"],
-            "arguments": call["function"]["arguments"],
-        }
-        for number, call in enumerate(calls)
-    ]
-    return items
-
-
-def _head(reply: ModelReply, reply_id: str, body: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "id": f"resp_{reply_id}",
-        "object": "response",
-        "created_at": time.time(),
-        "model": reply.model,
-        "error": None,
-        "incomplete_details": None,
-        "instructions": body.get("instructions"),
-        "metadata": body.get("metadata") or {},
-        "parallel_tool_calls": body.get("parallel_tool_calls") is not False,
-        "previous_response_id": body.get("previous_response_id"),
-        "temperature": body.get("temperature"),
-        "top_p": body.get("top_p"),
-        "tool_choice": body.get("tool_choice") or "auto",
-        "tools": body.get("tools") or [],
-    }

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from runners.agents.gateway.requests import Message
+from runners.agents.gateway.requests import Message, json_object
 
 
 @dataclass(eq=False)
@@ -129,10 +129,13 @@ def same_message(message: Message) -> list[Any]:
 
 def _arguments(call: Mapping[str, Any]) -> Any:
     text = call["function"].get("arguments") or "{}"
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+    return text if json_object(text) is None else json.loads(text, parse_float=_number)
+
+
+def _number(text: str) -> float | int:
+    """JavaScript writes 1.0 as 1."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
 
 
 def _call_ids(message: Message) -> tuple[str, ...]:

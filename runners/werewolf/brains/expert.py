@@ -13,6 +13,7 @@ from runners.werewolf.brains.odds import Odds, odds_of, wolf_odds
 from runners.werewolf.brains.scripted import ScriptedBrain
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Observation, Option, Role, Side
+from runners.werewolf.game.roles import CARDS
 
 SPREAD = 8.0
 """A suspicion of the scripted players' scale for the whole way from certainly good to certainly a wolf."""
@@ -25,8 +26,6 @@ SAVES_BELOW = 0.3
 
 ENOUGH_TO_POSE = 3
 """From so many wolves on, one that poses is worth its life."""
-
-_WORTH = {Role.SEER: 3.0, Role.WITCH: 2.2, Role.GUARD: 1.5, Role.HUNTER: 0.6, Role.VILLAGER: 0.8}
 
 
 class ExpertBrain(ScriptedBrain):
@@ -59,7 +58,7 @@ class ExpertBrain(ScriptedBrain):
             case Decision.SHOT if observation.side is Side.GOOD:
                 return Action(_likeliest(wolf_odds(self._odds(observation, observation.role)), targets, SHOOTS_AT))
             case Decision.WOLF_KILL | Decision.WOLF_TALK if (
-                not self._memory.proposals and usual.choice in request.targets
+                not self._memory.proposals and usual.choice in set(request.targets) - team
             ):
                 odds = self._odds(observation, observation.role)
                 prey = [seat for seat in targets if seat not in team]
@@ -99,7 +98,7 @@ class ExpertBrain(ScriptedBrain):
 
 def _worth(odds: Mapping[Role, float]) -> float:
     """What it is worth to the wolves to kill a seat by night."""
-    return sum(_WORTH.get(role, 0.0) * likely for role, likely in odds.items())
+    return sum(CARDS[role].worth * likely for role, likely in odds.items())
 
 
 def _likeliest(wolf: dict[int, float], seats: list[int], at_least: float) -> int | None:

@@ -4,16 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from runners.werewolf.game.roles import CARDS
 from runners.werewolf.game.state import GameState, Night, drawn_order, generator, leaders, log
 from runners.werewolf.game.types import Action, Decision, EventKind, Option, Phase, Role, Side
-
-NIGHT_DECISIONS: Mapping[Role, Decision] = {
-    Role.WOLF: Decision.WOLF_KILL,
-    Role.WOLF_KING: Decision.WOLF_KILL,
-    Role.SEER: Decision.SEER_CHECK,
-    Role.GUARD: Decision.GUARD,
-}
-"""What each role is asked in NIGHT_ACTIONS; the others sleep. The witch is asked after them."""
 
 
 def fall(state: GameState) -> Phase:
@@ -51,11 +44,11 @@ def hear_wolf(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
 
 
 def start_night_actions(state: GameState) -> Phase | None:
-    """Guard, wolves and seer need nothing from each other, so all are asked at once."""
+    """Guard, wolves and seer need nothing from each other, so all are asked at once; the witch after them."""
     state.waiting = tuple(
         seat
         for seat in sorted(state.living)
-        if (decision := NIGHT_DECISIONS.get(state.role_of(seat))) is not None
+        if (decision := CARDS[state.role_of(seat)].by_night) is not None
         and not (decision is Decision.WOLF_KILL and state.night.agreed)
     )
     return None if state.waiting else Phase.WITCH_ACTION
@@ -115,7 +108,7 @@ def take_witch_action(state: GameState, actions: Mapping[int, Action]) -> Phase:
 def break_day(state: GameState) -> Phase:
     """The night is over; its dead are not announced before the sheriff's election."""
     for seat in sorted(state.living):
-        if state.role_of(seat).shoots:
+        if CARDS[state.role_of(seat)].shoots:
             may_shoot = "no" if seat == state.night.poisoned else "yes"
             log(state, EventKind.SHOT_STATUS, audience=(seat,), seat=seat, may_shoot=may_shoot)
     log(state, EventKind.DAY_BREAKS)

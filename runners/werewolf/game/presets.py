@@ -11,6 +11,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from configs.roles_and_decks import DECKS, Role, Side
+from runners.werewolf.game.roles import CARDS
 
 
 class WinRule(StrEnum):
@@ -42,7 +43,7 @@ class Preset:
 
     def __post_init__(self) -> None:
         sides = {role.side for role in self.deck}
-        doubled = [role.value for role in (Role.SEER, Role.WITCH, Role.GUARD) if Counter(self.deck)[role] > 1]
+        doubled = [role.value for role, card in CARDS.items() if card.unique and Counter(self.deck)[role] > 1]
         problems = [
             problem
             for problem, holds in (
@@ -65,7 +66,7 @@ class Preset:
     def may_explode(self, role: Role) -> bool:
         """Whether a seat of this role may explode (自爆)."""
         return self.wolves_may_explode and (
-            role is Role.WOLF or (role is Role.WOLF_KING and self.wolf_king_may_explode)
+            CARDS[role].explodes or (role is Role.WOLF_KING and self.wolf_king_may_explode)
         )
 
 
@@ -73,12 +74,11 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         preset.name: preset
         for preset in (
-            Preset(
-                name="12p_sheriff",
-                deck=DECKS["12p_sheriff"],
-                sheriff=True,
-                wolves_may_explode=True,
+            *(
+                Preset(name=name, deck=DECKS[name], speech_chars=300, sheriff=True, wolves_may_explode=True)
+                for name in ("12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard")
             ),
+            Preset(name="10p", deck=DECKS["10p"]),
             Preset(name="9p", deck=DECKS["9p"]),
             Preset(name="7p", deck=DECKS["7p"], witch_self_save=True),
             # Chosen so that neither side wins nearly always under random or scripted play.

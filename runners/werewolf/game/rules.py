@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from runners.werewolf.game import aftermath, day, election, night
 from runners.werewolf.game.decisions import check, make_request
 from runners.werewolf.game.presets import Preset
+from runners.werewolf.game.roles import CARDS
 from runners.werewolf.game.state import (
     Election,
     GameState,
@@ -51,7 +52,7 @@ class PhaseRule:
     # None for the next of ``waiting`` to be asked.
     resolve: Callable[[GameState, Mapping[int, Action]], Phase | None] | None = None
     # What is asked: of all, or of a seat.
-    decision: Decision | Callable[[GameState, int], Decision] | None = None
+    decision: Decision | Callable[[GameState, int], Decision | None] | None = None
     together: bool = False  # whether all waiting seats are asked at once; otherwise one after the other
     by_night: bool = False  # whether others see of it that it is night, and no more
     hidden: bool = False  # whether others see nothing of it: that anybody is asked would tell of a role
@@ -65,7 +66,7 @@ def _of_those(
 
 
 def _not_tied(state: GameState) -> Collection[int]:
-    return state.living.difference(state.tied)
+    return state.voting.difference(state.tied)
 
 
 def _go_on(state: GameState) -> None:
@@ -101,7 +102,7 @@ PHASES: Mapping[Phase, PhaseRule] = {
     Phase.NIGHT_ACTIONS: PhaseRule(
         night.start_night_actions,
         night.take_night_actions,
-        lambda state, seat: night.NIGHT_DECISIONS[state.role_of(seat)],
+        lambda state, seat: CARDS[state.role_of(seat)].by_night,
         together=True,
         by_night=True,
     ),
@@ -135,7 +136,12 @@ PHASES: Mapping[Phase, PhaseRule] = {
     Phase.ANNOUNCEMENT: PhaseRule(aftermath.announce),
     Phase.AFTERMATH: PhaseRule(aftermath.settle),
     Phase.LAST_WORDS: PhaseRule(_go_on, _hear(EventKind.LAST_WORDS, Phase.AFTERMATH), Decision.LAST_WORDS),
-    Phase.SHOT: PhaseRule(_go_on, aftermath.take_shot, Decision.SHOT, hidden=True),
+    Phase.SHOT: PhaseRule(
+        _go_on,
+        aftermath.take_shot,
+        lambda state, seat: Decision.TAKE if state.role_of(seat) is Role.WHITE_WOLF_KING else Decision.SHOT,
+        hidden=True,
+    ),
     Phase.BADGE: PhaseRule(_go_on, aftermath.take_badge, Decision.BADGE),
     Phase.SPEAKING_ORDER: PhaseRule(day.start_speaking_order, day.take_speaking_order, Decision.SPEAKING_ORDER),
     Phase.DISCUSSION: PhaseRule(
@@ -143,7 +149,7 @@ PHASES: Mapping[Phase, PhaseRule] = {
         day.hear_speech,
         lambda state, seat: Decision.CLOSING_SPEECH if seat == state.sheriff else Decision.SPEECH,
     ),
-    Phase.EXILE_VOTE: PhaseRule(_ask_all_living, day.take_exile_vote, Decision.EXILE_VOTE, together=True),
+    Phase.EXILE_VOTE: PhaseRule(day.start_exile_vote, day.take_exile_vote, Decision.EXILE_VOTE, together=True),
     Phase.PK_SPEECH: PhaseRule(
         _ask_the_tied("pk_speech"), _hear(EventKind.PK_SPEECH, Phase.PK_VOTE), Decision.PK_SPEECH
     ),
@@ -179,8 +185,10 @@ def new_game(preset: Preset, seed: int, roles: tuple[Role, ...] | None = None) -
     log(state, EventKind.GAME_START, seats=str(len(roles)))
     for seat, role in zip(preset.seats, roles, strict=True):
         log(state, EventKind.ROLE_DEALT, audience=(seat,), seat=seat, role=role.value)
-    wolves, kings = state.living_wolves, state.living_with(Role.WOLF_KING)
-    log(state, EventKind.WOLF_TEAM, audience=wolves, seats=join(wolves), kings=join(kings))
+    wolves = state.living_wolves
+    special = sorted({state.role_of(seat) for seat in wolves} - {Role.WOLF})
+    named = {role.value: join(state.living_with(role)) for role in special}
+    log(state, EventKind.WOLF_TEAM, audience=wolves, seats=join(wolves), **named)
     _enter(state, Phase.NIGHTFALL)
     return state
 
@@ -239,9 +247,9 @@ def _asked(state: GameState) -> tuple[int, ...]:
 
 def _question(state: GameState, seat: int) -> Request:
     decision = PHASES[state.phase].decision
-    assert decision is not None
-    if not isinstance(decision, Decision):
+    if callable(decision):
         decision = decision(state, seat)
+    assert decision is not None
     return make_request(state, seat, decision)
 
 

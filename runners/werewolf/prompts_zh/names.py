@@ -6,6 +6,7 @@ Questions list these words and ``replies`` reads them, so what is offered is wha
 from collections.abc import Iterable, Mapping
 
 from runners.werewolf.game import Choice, Decision, Option, Result, Role, Side
+from runners.werewolf.game.roles import CARDS
 
 REFEREE = "【法官】"
 """How every line of the referee begins, and no other."""
@@ -14,15 +15,7 @@ SIDE_NAMES: Mapping[Side, str] = {Side.WOLF: "狼人阵营", Side.GOOD: "好人�
 CHECK_NAMES: Mapping[Side, str] = {Side.WOLF: "狼人", Side.GOOD: "好人"}
 """What a seer's check calls each side."""
 
-ROLE_NAMES: Mapping[Role, str] = {
-    Role.WOLF: "狼人",
-    Role.WOLF_KING: "狼王",
-    Role.VILLAGER: "村民",
-    Role.SEER: "预言家",
-    Role.WITCH: "女巫",
-    Role.HUNTER: "猎人",
-    Role.GUARD: "守卫",
-}
+ROLE_NAMES: Mapping[Role, str] = {role: card.name for role, card in CARDS.items()}
 RESULT_NAMES: Mapping[Result, str] = {
     Result.WOLF: "狼人阵营胜利",
     Result.GOOD: "好人阵营胜利",
@@ -48,11 +41,6 @@ OPTION_WORDS: Mapping[Option, str] = {
     Option.DEAD_RIGHT: "死右",
 }
 PASS_WORDS: Mapping[Decision, str] = {
-    Decision.WOLF_TALK: "不提议",
-    Decision.GUARD: "空守",
-    Decision.WOLF_KILL: "空刀",
-    Decision.SEER_CHECK: "不查验",
-    Decision.WITCH: "不用药",
     Decision.SIGN_UP: "不上警",
     Decision.CAMPAIGN_SPEECH: SILENCE,
     Decision.WITHDRAWAL: "不退水",
@@ -68,6 +56,7 @@ PASS_WORDS: Mapping[Decision, str] = {
     Decision.PK_SPEECH: SILENCE,
     Decision.PK_VOTE: "弃票",
     Decision.EXPLOSION: "不自爆",
+    **{decision: nobody for card in CARDS.values() for decision, (_, nobody) in card.questions.items()},
 }
 """The word for choosing nobody; SPEAKING_ORDER may not be passed."""
 

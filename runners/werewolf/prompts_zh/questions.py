@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from runners.werewolf.game import Decision, Observation, Option, Phase, Request, Role, choices
+from runners.werewolf.game.roles import CARDS
 from runners.werewolf.prompts_zh.names import (
     DECISION_MARKER,
     PASS_WORDS,
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
     from runners.werewolf.language.replies import ReplyError
 
 _QUESTIONS: Mapping[Decision, str] = {
-    Decision.WOLF_TALK: "请对同伴说一句今夜的打算，可以提议袭击谁",
-    Decision.GUARD: "请选择今夜守护谁",
-    Decision.WOLF_KILL: "请选择今夜袭击谁",
-    Decision.SEER_CHECK: "请选择今夜查验谁",
-    Decision.WITCH: "请选择今夜如何用药",
     Decision.SIGN_UP: "请决定是否上警竞选警长",
     Decision.CAMPAIGN_SPEECH: "轮到你警上发言",
     Decision.WITHDRAWAL: "警上发言结束，请决定是否退水",
@@ -41,6 +37,7 @@ _QUESTIONS: Mapping[Decision, str] = {
     Decision.PK_SPEECH: "你在PK台上，请为自己发言",
     Decision.PK_VOTE: "请在PK台上的人中投票放逐一人",
     Decision.EXPLOSION: "请决定是否自爆",
+    **{decision: question for card in CARDS.values() for decision, (question, _) in card.questions.items()},
 }
 _MEANINGS: Mapping[Option, str] = {
     Option.SHERIFF_LEFT: "从警长的下一号起递增",
@@ -106,7 +103,9 @@ def _choice_form(request: Request) -> str:
 
 
 def _speech_form(request: Request) -> str:
-    form = f"直接写要说的话，不超过{request.speech_chars}字；无话可说就写“{SILENCE}”。"
+    form = (
+        f"直接写要说的话，不超过{request.speech_chars}字，超出的部分没人听到，重要的话先说；无话可说就写“{SILENCE}”。"
+    )
     if request.targets:
         passing = PASS_WORDS[request.decision]
         form += f"如要{_NAMING[request.decision]}，最后一行写{_decision_line('X号')}，否则写{_decision_line(passing)}。"

@@ -7,7 +7,8 @@ from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from runners.werewolf.game import Preset, Role, Side
+from runners.werewolf.game import Decision, Preset, Role, Side
+from runners.werewolf.game.roles import CARDS
 from runners.werewolf.prompts_zh.names import DECISION_MARKER, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.quoting import fill, placeholders
 
@@ -59,12 +60,16 @@ def system_prompt(preset: Preset, seat: int, role: Role, templates: Mapping[str,
 
 def rules_prompt(preset: Preset) -> str:
     """The rules of ``preset``, written from the same fields that the referee reads."""
-    return _texts.get_template("rules.jinja").render(_facts(preset))
+    facts = _facts(preset)
+    rule_of = {role: _texts.from_string(CARDS[role].rule).render(facts) for role in set(preset.deck)}
+    return _texts.get_template("rules.jinja").render(facts, rule_of=rule_of)
 
 
 def guidance(preset: Preset, role: Role) -> str:
     """How to play ``role`` under the rules of ``preset``; without placeholders."""
-    return _texts.get_template("guidance.jinja").render(_facts(preset), role=role)
+    facts = _facts(preset)
+    own = _texts.from_string(CARDS[role].guidance).render(facts)
+    return _texts.get_template("guidance.jinja").render(facts, role=role, own=own)
 
 
 def _facts(preset: Preset) -> dict[str, object]:
@@ -72,7 +77,7 @@ def _facts(preset: Preset) -> dict[str, object]:
     counts = Counter(preset.deck)
     dealt = [role for role in Role if role in counts]
     wolves = [role for role in dealt if role.side is Side.WOLF]
-    shooters = [role for role in dealt if role.shoots]
+    shooters = [role for role in dealt if CARDS[role].shoots]
     explosive = [role for role in wolves if preset.may_explode(role)]
     barred = ["被毒死"] if Role.WITCH in dealt else []
     return {
@@ -81,11 +86,12 @@ def _facts(preset: Preset) -> dict[str, object]:
         "deck": [(role, counts[role]) for role in dealt],
         "wolves": wolves,
         "wolf_count": sum(counts[role] for role in wolves),
-        "at_once": [role for role in (Role.GUARD, *wolves, Role.SEER) if role in counts],
+        "at_once": [role for decision in Decision for role in dealt if CARDS[role].by_night is decision],
         "gods": [role for role in dealt if role.is_god],
         "shooters": shooters,
         "barred": [*barred, "自爆"] if set(shooters) & set(explosive) else barred,
         "explosive": explosive,
+        "self_knife": Role.WITCH in dealt and preset.wolves_may_hit_wolves,
         "unable": [role for role in wolves if role not in explosive],
     }
 

@@ -10,6 +10,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from runners.werewolf.game import Side
+from runners.werewolf.game.roles import CARDS
 from runners.werewolf.web.folders import NotThere, RunFolders, read_file
 from runners.werewolf.web.guard import add_headers, guard
 from runners.werewolf.web.hub_games import HubGames
@@ -57,6 +59,7 @@ def make_app(pages: "Pages", token: str | None = None, hosts: tuple[str, ...] = 
             web.post("/api/seat/{secret}/act", pages.act),
         ]
     )
+    app.router.add_get("/static/roles.js", _roles)
     app.router.add_static("/static", STATIC)
     return app
 
@@ -212,6 +215,21 @@ def _one_by_one(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 async def _page(request: web.Request) -> web.FileResponse:
     return web.FileResponse(STATIC / "index.html")
+
+
+async def _roles(request: web.Request) -> web.Response:
+    """What the pages know of each role, as a module of theirs."""
+    roles = {
+        role: {
+            "zh": card.name,
+            "en": card.english,
+            "mark": card.mark,
+            "kind": "wolf" if role.side is Side.WOLF else "god" if role.is_god else "villager",
+        }
+        for role, card in CARDS.items()
+    }
+    module = f"export const ROLES = {json.dumps(roles, ensure_ascii=False)};\n"
+    return web.Response(text=module, content_type="text/javascript")
 
 
 def _count(request: web.Request, name: str) -> int:

@@ -81,7 +81,7 @@ def accuses(seat: int, accused: int) -> Event:
 
 
 def team(*seats: int) -> Event:
-    return Event(EventKind.WOLF_TEAM, 1, frozenset(seats), data={"seats": ",".join(map(str, seats)), "kings": ""})
+    return Event(EventKind.WOLF_TEAM, 1, frozenset(seats), data={"seats": ",".join(map(str, seats))})
 
 
 def finding(seer: int, target: int, side: Side, night: int = 1) -> Event:

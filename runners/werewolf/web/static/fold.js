@@ -1,7 +1,9 @@
 // What the table looks like after an event: a pure function of the events that the viewer may know.
 
+import { ROLES } from "./roles.js";
+
 const SPEECHES = new Set(["wolf_says", "campaign_speech", "sheriff_pk_speech", "speech", "closing_speech", "pk_speech", "last_words"]);
-const BALLOT_GOES_ON = new Set(["vote", "sheriff_vote", "vote_count", "vote_tied", "exiled", "nobody_exiled", "sheriff_elected"]);
+const BALLOT_GOES_ON = new Set(["vote", "sheriff_vote", "vote_count", "vote_tied", "exiled", "revealed", "nobody_exiled", "sheriff_elected"]);
 
 export const isSpeech = (event) => SPEECHES.has(event.kind);
 
@@ -35,7 +37,7 @@ export function fold(events, at, seats) {
       case "role_dealt": table.roles.set(seat, event.data?.role); break;
       case "wolf_team":
         for (const wolf of seatList(event)) if (!table.roles.has(wolf)) table.roles.set(wolf, "wolf");
-        for (const king of (event.data?.kings ?? "").split(",").filter(Boolean)) table.roles.set(Number(king), "wolf_king");
+        for (const [role, seats] of Object.entries(event.data ?? {})) if (ROLES[role]) for (const wolf of seats.split(",")) table.roles.set(Number(wolf), role);
         break;
       case "night_falls": table.night = true; table.arrows = []; table.marks = new Map(); poisoned = new Set(); table.tied = new Set(); table.order = []; break;
       case "day_breaks": table.night = false; table.arrows = []; table.marks = new Map(); break;
@@ -55,6 +57,7 @@ export function fold(events, at, seats) {
         for (const dead of seatList(event)) table.deaths.set(dead, poisoned.has(dead) ? "poison" : "night");
         break;
       case "exiled": table.deaths.set(target, "exile"); break;
+      case "revealed": table.roles.set(target, event.data?.role); break;
       case "exploded": table.deaths.set(seat, "explode"); table.arrows = []; break;
       case "shot": table.deaths.set(target, "shot"); table.arrows = [{ from: seat, to: target, kind: "shot" }]; break;
       case "speaking_order": table.order = seatList(event); table.arrows = []; break;

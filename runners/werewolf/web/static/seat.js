@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { ask as load, h, listen, quoted, replace, send, tidy } from "./dom.js";
 import { fold, isSpeech } from "./fold.js";
 import { Replay, announce } from "./replay.js";
-import { QUESTIONS, ROLE_MARK, isWolf, lineOf, say, words } from "./words.js";
+import { QUESTIONS, isWolf, lineOf, markOf, say, words } from "./words.js";
 
 export async function seatPage(main, secret) {
   await load(`/api/seat/${secret}`); // a link that opens nothing says so, instead of reconnecting for ever
@@ -24,7 +24,7 @@ export async function seatPage(main, secret) {
       const wolf = isWolf(role);
       identity.className = `identity card ${wolf ? "wolf" : "good"}`;
       const mates = [...fold(game.events, game.events.length - 1, game.seats).roles].filter(([seat, other]) => seat !== data.seat && isWolf(other));
-      replace(identity, h("span", { class: "seal", "aria-hidden": "true" }, ROLE_MARK[role]), h("div", {}, h("h1", {}, `${data.seat}${say("号", "")} · ${text.roles[role]}`), h("p", { class: "faint" }, text.sides[wolf ? "wolf" : "good"], mates.length && wolf ? ` · ${say("同伴", "with")} ${mates.map(([seat]) => `${seat}${say("号", "")}`).join(say("、", ", "))}` : ""), h("p", { class: "faint deck" }, say("牌堆：", "Deck: "), deck(data.deck))));
+      replace(identity, h("span", { class: "seal", "aria-hidden": "true" }, markOf(role)), h("div", {}, h("h1", {}, `${data.seat}${say("号", "")} · ${text.roles[role]}`), h("p", { class: "faint" }, text.sides[wolf ? "wolf" : "good"], mates.length && wolf ? ` · ${say("同伴", "with")} ${mates.map(([seat]) => `${seat}${say("号", "")}`).join(say("、", ", "))}` : ""), h("p", { class: "faint deck" }, say("牌堆：", "Deck: "), deck(data.deck))));
     } else replace(identity, h("h1", {}, `${data.seat}${say("号", "")}`));
     if (!board && game.seats) { board = new Board(game.seats, pick); replace(boardPlace, board.element); }
     const table = fold(game.events, game.events.length - 1, game.seats);

@@ -1,10 +1,12 @@
 // Every word of the pages in both languages, and what happened in English (the server says it in Chinese).
 
 import { tidy } from "./dom.js";
+import { ROLES } from "./roles.js"; // the server writes it, from each role's own file
 
-export const ROLE_MARK = { wolf: "狼", wolf_king: "王", villager: "民", seer: "预", witch: "女", hunter: "猎", guard: "守" };
-export const isWolf = (role) => role === "wolf" || role === "wolf_king";
-export const kindOfRole = (role) => (isWolf(role) ? "wolf" : role === "villager" ? "villager" : role ? "god" : "unknown");
+export const markOf = (role) => ROLES[role]?.mark;
+export const isWolf = (role) => kindOfRole(role) === "wolf";
+export const kindOfRole = (role) => ROLES[role]?.kind ?? "unknown";
+const roleNames = (language) => Object.fromEntries(Object.entries(ROLES).map(([role, card]) => [role, card[language]]));
 
 const zh = {
   title: "狼人杀", games: "对局", runs: "训练", play: "入座", language: "English", theme: "明暗",
@@ -12,7 +14,7 @@ const zh = {
   first: "开头", last: "结尾", back: "上一步", next: "下一步", start: "播放", pause: "暂停", copyLink: "复制此刻链接", copied: "已复制",
   night: (d) => `第${d}夜`, day: (d) => `第${d}天`, more: "显示全部", live: "直播", waitingFor: "正在等",
   decided: (s) => `${s}号`, event: (i, n) => `第 ${i} 步，共 ${n} 步`, help: "按键：← → 单步，空格播放，Home/End 首尾，V 换视角，T 想法，[ ] 速度",
-  roles: { wolf: "狼人", wolf_king: "狼王", villager: "村民", seer: "预言家", witch: "女巫", hunter: "猎人", guard: "守卫", unknown: "未知" },
+  roles: { ...roleNames("zh"), unknown: "未知" },
   sides: { wolf: "狼人阵营", good: "好人阵营", draw: "平局" },
   results: { wolf: "狼人阵营胜利", good: "好人阵营胜利", draw: "平局", none: "未结束" },
   deaths: { night: "夜死", poison: "毒杀", exile: "放逐", shot: "枪杀", explode: "自爆" },
@@ -22,7 +24,7 @@ const zh = {
   sheriff: "警长", running: "上警", asked: "在想", votes: (n) => `${n}票`, abstain: "弃票", silent: "（过）",
   heads: { wolf_says: "对狼队友说", campaign_speech: "警上发言", sheriff_pk_speech: "警长PK发言", speech: "发言", closing_speech: "归票发言", pk_speech: "PK发言", last_words: "遗言" },
   proposes: (s) => `提议袭击${s}号`, closes: (s) => `归票${s}号`, secretTo: (l) => `仅${l}知道`, secret: "私密",
-  decisions: { wolf_talk: "狼人商议", guard: "守护", wolf_kill: "袭击", seer_check: "查验", witch: "用药", sign_up: "上警", campaign_speech: "警上发言", sheriff_vote: "警长投票", sheriff_pk_speech: "警长PK发言", sheriff_pk_vote: "警长PK投票", withdrawal: "退水", explosion: "自爆", last_words: "遗言", shot: "开枪", badge: "警徽", speaking_order: "发言顺序", speech: "发言", closing_speech: "归票", exile_vote: "放逐投票", pk_speech: "PK发言", pk_vote: "PK投票" },
+  decisions: { wolf_talk: "狼人商议", guard: "守护", wolf_kill: "袭击", seer_check: "查验", witch: "用药", sign_up: "上警", campaign_speech: "警上发言", sheriff_vote: "警长投票", sheriff_pk_speech: "警长PK发言", sheriff_pk_vote: "警长PK投票", withdrawal: "退水", explosion: "自爆", last_words: "遗言", shot: "开枪", take: "带人", badge: "警徽", speaking_order: "发言顺序", speech: "发言", closing_speech: "归票", exile_vote: "放逐投票", pk_speech: "PK发言", pk_vote: "PK投票" },
   notices: { waiting: "还在排队，没有人开始玩", failed: "这一局没有打完", cancelled: "这一局被取消了", replayed: "" },
   tokens: "看 token", unusable: "回答无效", reask: "再问", version: (v) => `策略 v${v}`, noTokens: "没有保存 token", living: "存活",
   open: "打开", nothingYet: "还没有对局", connectionLost: "连接断开，正在重连…", failed: "出错了", loading: "载入中…",
@@ -35,7 +37,7 @@ const en = {
   first: "Start", last: "End", back: "Back", next: "Next", start: "Play", pause: "Pause", copyLink: "Copy link to this moment", copied: "Copied",
   night: (d) => `Night ${d}`, day: (d) => `Day ${d}`, more: "show all", live: "live", waitingFor: "Waiting for",
   decided: (s) => `${s}`, event: (i, n) => `step ${i} of ${n}`, help: "Keys: ← → step, space plays, Home/End, V view, T thoughts, [ ] speed",
-  roles: { wolf: "Wolf", wolf_king: "Wolf king", villager: "Villager", seer: "Seer", witch: "Witch", hunter: "Hunter", guard: "Guard", unknown: "Unknown" },
+  roles: { ...roleNames("en"), unknown: "Unknown" },
   sides: { wolf: "Wolves", good: "Good side", draw: "Draw" },
   results: { wolf: "The wolves won", good: "The good side won", draw: "A draw", none: "Not finished" },
   deaths: { night: "died at night", poison: "poisoned", exile: "exiled", shot: "shot", explode: "exploded" },
@@ -45,7 +47,7 @@ const en = {
   sheriff: "Sheriff", running: "running", asked: "thinking", votes: (n) => `${n} ${n === "1" ? "vote" : "votes"}`, abstain: "abstains", silent: "(passes)",
   heads: { wolf_says: "to the wolves", campaign_speech: "campaign speech", sheriff_pk_speech: "runoff speech", speech: "speech", closing_speech: "sheriff's closing", pk_speech: "runoff speech", last_words: "last words" },
   proposes: (s) => `proposes ${s}`, closes: (s) => `calls for ${s}`, secretTo: (l) => `known to ${l}`, secret: "secret",
-  decisions: { wolf_talk: "wolves' talk", guard: "guard", wolf_kill: "kill", seer_check: "check", witch: "potions", sign_up: "run for sheriff", campaign_speech: "campaign speech", sheriff_vote: "sheriff vote", sheriff_pk_speech: "runoff speech", sheriff_pk_vote: "runoff vote", withdrawal: "withdrawal", explosion: "explosion", last_words: "last words", shot: "shot", badge: "badge", speaking_order: "speaking order", speech: "speech", closing_speech: "closing speech", exile_vote: "exile vote", pk_speech: "runoff speech", pk_vote: "runoff vote" },
+  decisions: { wolf_talk: "wolves' talk", guard: "guard", wolf_kill: "kill", seer_check: "check", witch: "potions", sign_up: "run for sheriff", campaign_speech: "campaign speech", sheriff_vote: "sheriff vote", sheriff_pk_speech: "runoff speech", sheriff_pk_vote: "runoff vote", withdrawal: "withdrawal", explosion: "explosion", last_words: "last words", shot: "shot", take: "take along", badge: "badge", speaking_order: "speaking order", speech: "speech", closing_speech: "closing speech", exile_vote: "exile vote", pk_speech: "runoff speech", pk_vote: "runoff vote" },
   notices: { waiting: "Queued: nobody plays it yet", failed: "This game was not finished", cancelled: "This game was cancelled", replayed: "" },
   tokens: "Tokens", unusable: "unusable reply", reask: "asked again", version: (v) => `policy v${v}`, noTokens: "tokens not kept", living: "alive",
   open: "Open", nothingYet: "No games yet", connectionLost: "Connection lost, trying again…", failed: "Something went wrong", loading: "Loading…",
@@ -71,7 +73,7 @@ export function switchLanguage() {
 export const QUESTIONS = {
   wolf_talk: "Tell your fellow wolves your plan; you may propose a victim.", guard: "Whom do you protect tonight?", wolf_kill: "Whom do you attack tonight?", seer_check: "Whom do you check tonight?", witch: "Do you use a potion tonight?",
   sign_up: "Do you run for sheriff?", campaign_speech: "Give your campaign speech.", sheriff_vote: "Whom do you vote for as sheriff?", sheriff_pk_speech: "You are tied: speak once more for the badge.", sheriff_pk_vote: "Runoff: whom do you vote for as sheriff?",
-  withdrawal: "Do you withdraw from the election?", explosion: "Do you explode now?", last_words: "Your last words.", shot: "You are out: do you shoot somebody?", badge: "You are out: hand the badge on, or tear it up.", speaking_order: "Sheriff: choose the speaking order; you speak last.", speech: "It is your turn to speak.", closing_speech: "Sheriff: speak last; you may call for an exile.",
+  withdrawal: "Do you withdraw from the election?", explosion: "Do you explode now?", last_words: "Your last words.", shot: "You are out: do you shoot somebody?", take: "You exploded: whom do you take with you?", badge: "You are out: hand the badge on, or tear it up.", speaking_order: "Sheriff: choose the speaking order; you speak last.", speech: "It is your turn to speak.", closing_speech: "Sheriff: speak last; you may call for an exile.",
   exile_vote: "Whom do you vote to exile?", pk_speech: "You are tied: speak for yourself.", pk_vote: "Runoff: whom do you vote to exile?",
 };
 const list = (text) => (text ?? "").split(",").filter(Boolean).join(", ");
@@ -80,7 +82,7 @@ const LOST = { nobody_runs: "nobody runs", no_voters: "nobody may vote", no_vote
 const ENGLISH = {
   game_start: (e) => `The game begins with ${e.data?.seats ?? "?"} seats.`,
   role_dealt: (e) => `Seat ${e.seat} is dealt: ${en.roles[e.data?.role] ?? e.data?.role}.`,
-  wolf_team: (e) => `The wolves are ${list(e.data?.seats)}${e.data?.kings ? `, the wolf king is ${list(e.data.kings)}` : ""}.`,
+  wolf_team: (e) => `The wolves are ${list(e.data?.seats)}${Object.entries(e.data ?? {}).map(([role, seats]) => (ROLES[role] ? `, ${list(seats)} being ${en.roles[role]}` : "")).join("")}.`,
   night_falls: (e) => `Night ${e.day} falls.`,
   wolf_vote: (e) => (e.target ? `Wolf ${e.seat} votes to kill ${e.target}.` : `Wolf ${e.seat} votes to kill nobody.`),
   wolf_target: (e) => (e.target ? `The wolves attack ${e.target}.` : "The wolves attack nobody."),
@@ -98,7 +100,7 @@ const ENGLISH = {
   election_put_off: () => "After an explosion the election is put off to the next day.",
   badge_lost: (e) => `There is no sheriff: ${LOST[e.data?.reason] ?? "?"}.`,
   deaths_announced: (e) => (e.data?.seats ? `Dead last night: ${list(e.data.seats)}.` : "A peaceful night: nobody died."),
-  shot: (e) => `${e.seat} shoots ${e.target}.`,
+  shot: (e) => `${e.seat} ${e.data?.exploded ? "explodes and takes" : "shoots"} ${e.target}.`,
   badge_passed: (e) => `${e.seat} hands the badge to ${e.target}.`,
   badge_torn: (e) => `${e.seat} tears the badge up.`,
   speaking_order: (e) => `Speaking order${e.data?.way ? ` (${WAYS[e.data.way] ?? e.data.way})` : ""}: ${list(e.data?.seats)}.`,
@@ -106,6 +108,7 @@ const ENGLISH = {
   vote_count: (e) => (e.data?.count ? `Count: ${e.data.count.split(",").map((entry) => entry.replace(":", " has ")).join(", ")}.` : "Count: no votes."),
   vote_tied: (e) => `Tied: ${list(e.data?.seats)}.`,
   exiled: (e) => `${e.target} is exiled.`,
+  revealed: (e) => `${e.target} shows the card: ${(en.roles[e.data?.role] ?? "?").toLowerCase()}. It stays, without a vote, and gets none.`,
   nobody_exiled: () => "Nobody is exiled today.",
   exploded: (e) => `Wolf ${e.seat} explodes; the day ends.`,
   game_over: (e) => `The game is over: ${(en.results[e.data?.result] ?? "").toLowerCase()}.`,

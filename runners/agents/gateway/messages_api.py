@@ -1,0 +1,184 @@
+"""Anthropic's Messages.
+
+A tool call's input is JSON there, and no text. One that was sampled as something else is given, and taken back, as
+``{"INVALID_JSON": text}``, which is what Anthropic tells agents to send then.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from runners.agents.gateway.requests import (
+    Api,
+    Block,
+    Message,
+    ModelReply,
+    ModelRequest,
+    RequestRefused,
+    dropped_names,
+    function_call,
+    json_object,
+    read_tools,
+    stop_texts,
+    text_of,
+    whole_number,
+)
+
+# Thoughts are shown where ``thinking`` asks for them; whether the policy thinks is the run's.
+_HEEDED = {
+    *("model", "messages", "system", "tools", "tool_choice", "stream", "stop_sequences", "max_tokens", "thinking"),
+    "cache_control",
+}
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+_CHOICES = {"auto": "auto", "none": "none", "any": "required", "tool": "required"}
+_INVALID = "INVALID_JSON"
+_BILLING = "x-anthropic-billing-header"
+"""Begins a block of Claude Code's system prompt that is another with every call."""
+
+
+class Messages(Api):
+    """``POST /v1/messages``."""
+
+    index = -1
+    """Of the block that a stream is at."""
+
+    def read(self, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
+        body, given = self.body, self.body.get("messages")
+        if not isinstance(given, list) or not given:
+            raise RequestRefused("messages must be a list with at least one message", param="messages")
+        messages = [read for number, message in enumerate(given) for read in _read_message(message, number)]
+        if messages[-1]["role"] == "assistant":
+            raise RequestRefused("the last message is the assistant's: no prefill is supported here", param="messages")
+        if system := body.get("system"):
+            blocks = [{"text": system}] if isinstance(system, str) else system
+            told = [block for block in blocks if not str(block.get("text")).startswith(_BILLING)]
+            messages.insert(0, {"role": "system", "content": text_of(told, "system")})
+        tools, tools_dropped = read_tools(_tools(body))
+        return ModelRequest(
+            model=str(body.get("model")),
+            messages=tuple(messages),
+            actor=actor,
+            **tools,
+            reply_tokens=whole_number(body, "max_tokens"),
+            stop=stop_texts(body.get("stop_sequences")),
+            dropped=(*dropped_names(body, _HEEDED, sampling), *tools_dropped),
+        )
+
+    def answer(self, reply: ModelReply) -> dict[str, Any]:
+        content = [_content(block) for block in reply.blocks() if self._shows(block)]
+        return {**self._head(), "content": content, **_stopped(reply), "usage": _usage(reply)}
+
+    def begun(self) -> Iterator[dict[str, Any]]:
+        usage = {"input_tokens": 0, "output_tokens": 0}  # what they come to is told at the end
+        message = {**self._head(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        yield {"type": "message_start", "message": message}
+
+    def opened(self, block: Block) -> Iterator[dict[str, Any]]:
+        if self._shows(block):
+            self.index += 1
+            empty = _content(Block(block.kind, "{}" if block.kind == "call" else "", block.call_id, block.name))
+            yield {"type": "content_block_start", "index": self.index, "content_block": empty}
+
+    def added(self, block: Block, text: str) -> Iterator[dict[str, Any]]:
+        if block.kind != "call" and self._shows(block):
+            kind = {"thought": "thinking", "text": "text"}[block.kind]
+            yield self._delta(f"{kind}_delta", {kind: text})
+
+    def closed(self, block: Block) -> Iterator[dict[str, Any]]:
+        if not self._shows(block):
+            return
+        if block.kind == "call":  # only a whole one is known to be JSON, and clients fail at what is not
+            yield self._delta("input_json_delta", {"partial_json": json.dumps(_input(block.text))})
+        yield {"type": "content_block_stop", "index": self.index}
+
+    def ended(self, reply: ModelReply) -> Iterator[dict[str, Any]]:
+        yield {"type": "message_delta", "delta": _stopped(reply), "usage": _usage(reply)}
+        yield {"type": "message_stop"}
+
+    def _shows(self, block: Block) -> bool:
+        thinking = self.body.get("thinking") or {}
+        return block.kind != "thought" or thinking.get("type", "disabled") != "disabled"
+
+    def _delta(self, kind: str, told: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "content_block_delta", "index": self.index, "delta": {"type": kind, **told}}
+
+    def _head(self) -> dict[str, Any]:
+        return {"id": f"msg_{self.reply_id}", "type": "message", "role": "assistant", "model": self.body.get("model")}
+
+
+def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request says of tools, in the form of the Responses API."""
+    tools = [
+        {**tool, "type": "function", "parameters": tool.get("input_schema")}
+        if isinstance(tool, dict) and tool.get("type") in (None, "custom")
+        else tool  # one of Anthropic's own, which is refused by its type
+        for tool in body.get("tools") or ()
+    ]
+    choice = body.get("tool_choice") or {}
+    return {
+        "tools": tools,
+        "tool_choice": _CHOICES.get(choice.get("type")),
+        "parallel_tool_calls": not choice.get("disable_parallel_tool_use"),
+    }
+
+
+def _read_message(message: Any, number: int) -> Iterator[Message]:
+    """A user's message may hold the results of tools, which are messages of their own here."""
+    where = f"message {number}"
+    role = message.get("role") if isinstance(message, dict) else None
+    if role not in ("user", "assistant", "system"):
+        raise RequestRefused(f"{where} must be an object with a role of user or assistant", param="messages")
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    read: Message = {"role": role, "content": ""}
+    texts: list[Any] = []
+    try:
+        for block in blocks:
+            kind = block["type"]
+            if kind == "tool_result" and role == "user":
+                text = text_of(block.get("content"), where)
+                yield {"role": "tool", "content": text, "tool_call_id": str(block["tool_use_id"])}
+            elif kind == "tool_use" and role == "assistant":
+                call = function_call(block["id"], block["name"], _arguments(block.get("input")))
+                read.setdefault("tool_calls", []).append(call)
+            elif kind == "thinking":
+                read["reasoning"] = read.get("reasoning", "") + str(block["thinking"])
+            elif kind != "redacted_thinking":
+                texts.append(block)
+    except (KeyError, TypeError) as error:
+        raise RequestRefused(f"{where} has a block that cannot be read: {error!r}", param="messages") from error
+    # A reply's text is one, however many blocks a client makes of it.
+    read["content"] = (
+        "".join(text_of([text], where) for text in texts) if role == "assistant" else text_of(texts, where)
+    )
+    if texts or role != "user":
+        yield read
+
+
+def _arguments(given: Any) -> str:
+    """A call's arguments as they were sampled, or as they may have been."""
+    if isinstance(given, dict) and given.keys() == {_INVALID}:
+        return str(given[_INVALID])
+    return json.dumps(given or {}, ensure_ascii=False)
+
+
+def _input(arguments: str) -> dict[str, Any]:
+    found = json_object(arguments)
+    return {_INVALID: arguments} if found is None else found
+
+
+def _content(block: Block) -> dict[str, Any]:
+    if block.kind == "call":
+        return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": _input(block.text)}
+    if block.kind == "thought":
+        return {"type": "thinking", "thinking": block.text, "signature": ""}
+    return {"type": "text", "text": block.text}
+
+
+def _stopped(reply: ModelReply) -> dict[str, Any]:
+    reason = "stop_sequence" if reply.stop_text is not None else _STOP_REASONS[reply.finish_reason]
+    return {"stop_reason": reason, "stop_sequence": reply.stop_text}
+
+
+def _usage(reply: ModelReply) -> dict[str, int]:
+    return {"input_tokens": reply.prompt_tokens, "output_tokens": reply.reply_tokens}
