@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runners.werewolf.game import Decision, Event, EventKind, GameState, Role, pending
 from runners.werewolf.game.rules import PHASES
 from runners.werewolf.prompts_zh.names import RESULT_NAMES, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.record import render_event, render_events
-from store.werewolf import Asked
+
+if TYPE_CHECKING:  # a game without a hub starts without agentlightning
+    from store.werewolf import Asked
 
 _HEADINGS = {EventKind.NIGHT_FALLS: "夜", EventKind.DAY_BREAKS: "天"}
 _TOLD_BY_HEADINGS = (EventKind.GAME_START, EventKind.ROLE_DEALT, EventKind.WOLF_TEAM, EventKind.GAME_OVER)
