@@ -7,7 +7,6 @@ from runners.werewolf.game import Decision, Observation, Option, Phase, Request,
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.prompts_zh.names import (
     DECISION_MARKER,
-    OPTION_WORDS,
     PASS_WORDS,
     POISON,
     REFEREE,
@@ -70,7 +69,9 @@ _NAMING: Mapping[Decision, str] = {Decision.WOLF_TALK: "提议", Decision.CLOSIN
 def render_question(request: Request) -> str:
     """The question on one line, with everything that is legal and the exact form of the answer."""
     question = f"{REFEREE}{seat_name(request.seat)}，{_occasion(request)}{_QUESTIONS[request.decision]}"
-    if offered := [*_offered(request)]:
+    seats = [choice_name(seat, request.decision) for seat in request.targets]
+    # The options that ride on a speech are offered with their own form, after the speech's.
+    if offered := seats if request.speaks else _in_order(request, seats):
         question += f"，可选：{'、'.join(offered)}"
     meanings = [f"{choice_name(o, request.decision)}是{_MEANINGS[o]}" for o in request.options if o in _MEANINGS]
     explained = f"{'；'.join(meanings)}。" if meanings else ""
@@ -110,18 +111,11 @@ def _occasion(request: Request) -> str:
     return ""
 
 
-def _offered(request: Request) -> Iterable[str]:
-    """The words of all that may be chosen; options that ride on a speech are offered with their own form, after it."""
-    if request.decision is Decision.WITCH:
-        if request.subject is not None:
-            yield f"{OPTION_WORDS[Option.SAVE]}（救{seat_name(request.subject)}）"
-        if request.targets:
-            yield f"{POISON}X号（X为{'、'.join(map(str, request.targets))}之一）"
-        if request.may_pass:
-            yield PASS_WORDS[request.decision]
-    else:
-        for choice in request.targets if request.speaks else choices(request):
-            yield choice_name(choice, request.decision)
+def _in_order(request: Request, seats: Iterable[str]) -> tuple[str, ...]:
+    """Words of what may be chosen: ``seats``, then the rest. The witch is offered 救 first."""
+    others = [choice_name(choice, request.decision) for choice in choices(request)[len(request.targets) :]]
+    first = len(request.options) if request.decision is Decision.WITCH else 0
+    return (*others[:first], *seats, *others[first:])
 
 
 def _choice_form(request: Request) -> str:
@@ -144,11 +138,8 @@ def _speech_form(request: Request) -> str:
 
 def _answer_words(request: Request) -> Iterable[str]:
     """The words of a decision line, with one form for all seats."""
-    seats = () if not request.targets else (f"{POISON}X号" if request.decision is Decision.WITCH else "X号",)
-    others = [choice_name(choice, request.decision) for choice in choices(request)[len(request.targets) :]]
-    # 救 comes before 毒.
-    riding = len(request.options) if request.decision is Decision.WITCH else 0
-    yield from (*others[:riding], *seats, *others[riding:])
+    form = f"{POISON}X号" if request.decision is Decision.WITCH else "X号"
+    return _in_order(request, (form,) if request.targets else ())
 
 
 def _decision_line(word: str) -> str:

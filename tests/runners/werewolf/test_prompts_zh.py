@@ -234,8 +234,7 @@ def test_every_question_shows_everything_that_is_legal_in_forms_that_are_underst
         assert question.startswith(f"{REFEREE}2号，") and "\n" not in question and "None" not in question
         for choice in choices(request):
             word = choice_name(choice, request.decision)
-            # Those that may be poisoned are told once, and the word before them once.
-            assert word in question or (request.decision is Decision.WITCH and str(choice) in question)
+            assert word in question
             said = "过" if request.speaks and choice is None else f"决定：{word}"
             assert parse_reply(said, request) == Action(choice)
         forms = [part.split("”")[0] for part in question.split("“")[1:]]
@@ -268,9 +267,9 @@ def test_a_wolf_that_is_asked_whether_it_explodes_is_told_before_what(phase, sub
 @pytest.mark.parametrize(
     ("request_", "told"),
     [
-        (QUESTIONS["witch"], "今夜5号被袭击，请选择今夜如何用药，可选：救（救5号）、毒X号（X为1、3、4、"),
-        (QUESTIONS["save"], "今夜5号被袭击，毒药已用，请选择今夜如何用药，可选：救（救5号）、不用药。"),
-        (QUESTIONS["poison"], "解药已用，请选择今夜如何用药，可选：毒X号（X为1、3、4、"),
+        (QUESTIONS["witch"], "今夜5号被袭击，请选择今夜如何用药，可选：救、毒1号、毒3号、"),
+        (QUESTIONS["save"], "今夜5号被袭击，毒药已用，请选择今夜如何用药，可选：救、不用药。"),
+        (QUESTIONS["poison"], "解药已用，请选择今夜如何用药，可选：毒1号、毒3号、"),
         (replace(QUESTIONS["poison"], unsaved=Unsaved.HERSELF), "今夜你被袭击，不可自救，请选择"),
         (replace(QUESTIONS["poison"], unsaved=Unsaved.NOBODY_HIT), "今夜无人可救，请选择"),
         (replace(QUESTIONS["talk"], rounds_left=1), "2号，本轮之后还可商议1轮，请对同伴说"),
