@@ -158,6 +158,7 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     }
     # A runner without the model's files reads the tokenizer here, with the added vocabulary, to disarm players' words.
     flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log", "--enable-tokenizer-info-endpoint"]
+    flags.append("--enable-scale-out")  # renders messages to token ids and parses replies, for agents
     if takes_adapters:
         flags.append("--enable-lora")
         # vLLM knows these sizes only; a larger one costs memory.

@@ -6,7 +6,7 @@ business, and log-probs under a grammar's mask, a forced tool call or a penalty 
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -85,6 +85,10 @@ class Block:
     name: str = ""
 
 
+PartSink = Callable[[Block, str], Awaitable[None]]
+"""Takes a text that was added to a block, which is the last one or a new one."""
+
+
 @dataclass(frozen=True)
 class ModelReply:
     """What a model answered.
@@ -108,6 +112,17 @@ class ModelReply:
             yield Block("text", message.get("content") or "")
         for call in calls:
             yield Block("call", call["function"]["arguments"], call["id"], call["function"]["name"])
+
+
+def message_of(blocks: Sequence[Block]) -> Message:
+    """The assistant's message that has these parts."""
+    texts = {kind: "".join(block.text for block in blocks if block.kind == kind) for kind in ("text", "thought")}
+    message: Message = {"role": "assistant", "content": texts["text"]}
+    if texts["thought"]:
+        message["reasoning"] = texts["thought"]
+    if calls := [function_call(block.call_id, block.name, block.text) for block in blocks if block.kind == "call"]:
+        message["tool_calls"] = calls
+    return message
 
 
 class Api:
