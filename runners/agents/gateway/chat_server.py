@@ -6,13 +6,24 @@ versions, patience and restarts are those of every other call of a policy.
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from runners.agents.gateway.requests import Block, Message, ModelRequest, PartSink, RequestRefused, message_of
+from runners.agents.gateway.requests import (
+    Block,
+    Message,
+    ModelRequest,
+    PartSink,
+    RequestRefused,
+    as_object,
+    function_call,
+    json_object,
+    message_of,
+)
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.chat_template import ChatTemplate
 from runners.policy.codecs import (
@@ -61,7 +72,7 @@ class ChatServer:
     async def first_prompt(self, request: ModelRequest) -> list[int]:
         """Token ids of a whole conversation. Raises RequestRefused for one that the server does not take."""
         with _refusals(self.server):
-            return await self._codec.render(request.messages, **_tools(request))
+            return await self._codec.render(list(map(_renderable, request.messages)), **_tools(request))
 
     async def next_prompt(self, request: ModelRequest, held: int, last_id: int) -> list[int]:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
@@ -180,6 +191,18 @@ class ChatServer:
         return message
 
 
+def _renderable(message: Message) -> Message:
+    """With tool calls whose arguments are JSON: a policy's own, or what a parser made of them, may be none."""
+    calls = [
+        (call["id"], call["function"]["name"], call["function"]["arguments"])
+        for call in message.get("tool_calls") or ()
+    ]
+    if all(json_object(arguments) is not None for _, _, arguments in calls):
+        return message
+    sound = [(name, function, json.dumps(as_object(arguments))) for name, function, arguments in calls]
+    return message | {"tool_calls": [function_call(*call) for call in sound]}
+
+
 def _added(blocks: list[Block], delta: dict[str, Any], parallel: bool) -> Iterator[tuple[Block, str]]:
     """What a part adds to a reply's blocks, of which there may be more then. parallel: see ``ModelRequest``."""
     kinds: tuple[tuple[Literal["thought", "text"], str], ...] = (("thought", "reasoning"), ("text", "content"))
@@ -205,7 +228,8 @@ def _refusals(server: PolicyServer) -> Iterator[None]:
     except RouteRefused as error:
         if error.status != 400:
             raise PolicyUnavailable(
-                f"{error}. Agents need vLLM 0.28 and a proxy that forwards all of /v1/ and {DETOKENIZE_ROUTE}"
+                f"{error}. Agents need vLLM 0.28, or a newer one with --enable-scale-out, and a proxy that forwards "
+                f"all of /v1/ and {DETOKENIZE_ROUTE}"
             ) from error
         if "--tool-call-parser" in error.detail:
             raise PolicyUnavailable(

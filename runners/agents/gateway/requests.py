@@ -16,6 +16,8 @@ Message = dict[str, Any]
 """A chat message as the gateway keeps it: role, content (a text), and where there are any name, tool_calls,
 tool_call_id and reasoning."""
 
+INVALID_JSON = "INVALID_JSON"
+
 _NOT_COUNTED = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "stream_options"}
 _DEFAULTS: Mapping[str, Any] = {
     "n": 1,
@@ -260,3 +262,9 @@ def json_object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def as_object(arguments: str) -> dict[str, Any]:
+    """A tool call's arguments where they must be JSON: else as Anthropic tells agents to send back what is none."""
+    found = json_object(arguments)
+    return {INVALID_JSON: arguments} if found is None else found
