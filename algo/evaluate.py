@@ -1,7 +1,7 @@
 """``python -m algo.evaluate``: a policy against a panel of opponents that never learn, on deals never trained on.
 
 ``algo.evaluation`` does the work; the training loop plays the same evaluations every few steps. ``--panel`` chooses the
-matches (``algo.evaluation.panel``): ``v2`` is fixed, and its figures are comparable across runs and models.
+matches (``algo.evaluation.panel``): ``v3`` is fixed, and its figures are comparable across runs and models.
 """
 
 import argparse
@@ -25,7 +25,7 @@ logger = logging.getLogger("algo.evaluate")
 EVALUATED_FOLDER = "evaluated"
 """In the run's folder; has a folder for each label."""
 
-PANELS = ("run", "cross", "v2")
+PANELS = ("run", "cross", "v3")
 """Of ``algo.evaluation.panel``, which takes seconds to import."""
 DEFAULT_PLAYERS = ("random", "scripted", "policy")
 
@@ -51,7 +51,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         choices=PANELS,
         default="run",
         help="run (default): the policy against evaluation.opponents, each deal with sides swapped; cross: each of "
-        "--players against every other and itself, as either side; v2: a fixed panel of opponents, whole sides and "
+        "--players against every other and itself, as either side; v3: a fixed panel of opponents, whole sides and "
         "single seats, votes and beliefs, every figure with and without games that have errors, to which "
         "evaluation.opponents adds. evaluation.deals says on how many deals",
     )

@@ -21,6 +21,7 @@ from bench import (
     through_hub,
     training_step,
     training_tokens,
+    tricks,
     waiting_time,
     web_pages,
     whole_games,
@@ -41,17 +42,18 @@ PARTS: Mapping[str, Callable[[Path], RenderableType]] = {
     "league": league_games.measure,
     "web": web_pages.measure,
 }
-_LONG = ("lag", "web", *postgres.PARTS)
+SCALED = {**postgres.PARTS, "tricks": tricks.measure}
+_LONG = ("lag", "web", *SCALED)
 """Which take many minutes, or a PostgreSQL."""
 
 
 def main() -> None:
     """Measure the named parts, or all."""
-    known = (*PARTS, *postgres.PARTS)
+    known = (*PARTS, *SCALED)
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     told = f"any of {', '.join(known)} (default: all but {', '.join(_LONG)})"
     parser.add_argument("parts", nargs="*", metavar="PART", choices=known, help=told)
-    told = f"size of {', '.join(postgres.PARTS)}, 1 being the whole (%(default)s)"
+    told = f"size of {', '.join(SCALED)}, 1 being the whole (%(default)s)"
     parser.add_argument("--scale", type=float, default=0.05, help=told)
     options = parser.parse_args()
     console = wide_console()
@@ -59,7 +61,7 @@ def main() -> None:
         model = build_tiny_model(Path(folder) / "model")
         for name in options.parts or [name for name in known if name not in _LONG]:
             with console.status(f"measuring {name}"):
-                table = PARTS[name](model) if name in PARTS else postgres.PARTS[name](options.scale)
+                table = PARTS[name](model) if name in PARTS else SCALED[name](options.scale)
             console.print(table)
 
 

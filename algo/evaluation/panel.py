@@ -1,9 +1,9 @@
 """Who plays whom in an evaluation, and the tasks of its games.
 
 A panel is a choice of matches. ``run``: the policy against ``evaluation.opponents``. ``cross``: every player against
-every other and itself, as either side. ``v2`` is fixed: from the first release on a version never changes, and what
+every other and itself, as either side. ``v3`` is fixed: from the first release on a version never changes, and what
 would change a figure is a new version. Win rates reward little but surviving the errors of opponents where these make
-many; hence v2 has opponents of every strength, single seats among mixed players, and every figure is told once more of
+many; hence v3 has opponents of every strength, single seats among mixed players, and every figure is told once more of
 games without an error.
 """
 
@@ -47,7 +47,7 @@ PANELS: Mapping[str, Panel] = MappingProxyType(
     {
         RUN: Panel(RUN),
         CROSS: Panel(CROSS),
-        "v2": Panel("v2", (*_ALL, INITIAL_POLICY), company=_ALL, reference=SCRIPTED_PLAYER, probed_deals=50),
+        "v3": Panel("v3", (*_ALL, INITIAL_POLICY), company=_ALL, reference=SCRIPTED_PLAYER, probed_deals=50),
     }
 )
 

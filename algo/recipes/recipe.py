@@ -28,7 +28,7 @@ class Stage(Section):
         "",
         description="of build: makes the folder {model}, where it holds no model yet; {python} is this Python",
     )
-    panel: Literal["run", "cross", "v2"] = Field("run", description="of evaluate: who plays whom")
+    panel: Literal["run", "cross", "v3"] = Field("run", description="of evaluate: who plays whom")
     players: tuple[str, ...] = Field((), description="of evaluate with panel cross")
     config: dict[str, Any] = Field({}, description="settings of this stage, over those of the recipe")
 

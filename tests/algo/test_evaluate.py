@@ -150,7 +150,7 @@ async def test_v2_plays_whole_sides_and_single_seats_and_asks_what_seats_believe
     policy = policy.model_copy(update={"policies": (initial,)})
     async with runner_at(client):
         queue = RolloutQueue(client, GAME, config.rollout)
-        found = await evaluate(config, queue, policy, alive, "a", panel="v2", model=tmp_path)
+        found = await evaluate(config, queue, policy, alive, "a", panel="v3", model=tmp_path)
     assert len(found.rows) == 21 and not found.not_finished
     own, reference = found.rows[-2:]
     assert own.seat(own.single).player == "policy" and reference.seat(own.single).player == "scripted"

@@ -27,7 +27,7 @@ def test_a_policy_is_measured_as_it_began(tiny_model, tmp_path):
     with local_processes() as processes:
         settings["store.url"] = hub = start_hub(processes, tmp_path)
         start_logged(processes, "runner", runner_command("werewolf", hub, "--n", "8"), tmp_path)
-        command = [sys.executable, "-m", "algo.evaluate", "--panel", "v2", "--label", "beginning"]
+        command = [sys.executable, "-m", "algo.evaluate", "--panel", "v3", "--label", "beginning"]
         command += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500)
     assert done.returncode == 0, done.stdout[-5000:]

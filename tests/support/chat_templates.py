@@ -27,9 +27,19 @@ FOREIGN = {
 }
 
 
+_CONTROL_TOKENS_OF_GEMMA = {
+    "<|im_start|>": "<start_of_turn>",
+    "<|im_end|>": "<end_of_turn>",
+    "<|endoftext|>": "<eos>",
+}
+
+
 def with_template(tokenizer, template):
-    """A copy of a tokenizer, with another chat template; None keeps its own."""
+    """A copy of a tokenizer, with another chat template, in control tokens that it has; None keeps its own."""
     tokenizer = copy.deepcopy(tokenizer)
+    if template and "<start_of_turn>" in tokenizer.get_vocab():
+        for token, its_own in _CONTROL_TOKENS_OF_GEMMA.items():
+            template = template.replace(token, its_own)
     tokenizer.chat_template = template or tokenizer.chat_template
     return tokenizer
 

@@ -58,7 +58,7 @@ class ExpertBrain(ScriptedBrain):
             case Decision.SHOT if observation.side is Side.GOOD:
                 return Action(_likeliest(wolf_odds(self._odds(observation, observation.role)), targets, SHOOTS_AT))
             case Decision.WOLF_KILL | Decision.WOLF_TALK if (
-                not self._memory.proposals and usual.choice in request.targets
+                not self._memory.proposals and usual.choice in set(request.targets) - team
             ):
                 odds = self._odds(observation, observation.role)
                 prey = [seat for seat in targets if seat not in team]

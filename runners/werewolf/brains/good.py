@@ -1,7 +1,7 @@
 """How the good side plays: the seer reports, the others follow the seer that they believe, potions and shots wait."""
 
 from runners.werewolf.brains.beliefs import BEYOND_CHANCE, CONFIDENT, TRUSTED, Beliefs, form_beliefs
-from runners.werewolf.brains.speech import plan_checks, reveals, speak, speak_as_candidate
+from runners.werewolf.brains.speech import candidates, plan_checks, reveals, speak, speak_as_candidate
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Role, Side
 from runners.werewolf.game.roles import CARDS
@@ -47,9 +47,9 @@ def answer(turn: Turn) -> Action:
         case Decision.SPEAKING_ORDER:
             return Action(turn.chance.choice(request.options))
     memory, beliefs = turn.memory, form_beliefs(turn)
-    suspect = beliefs.most_suspected([seat for seat in turn.others if memory.found.get(seat) is not Side.GOOD])
+    suspect = beliefs.most_suspected([seat for seat in candidates(turn) if memory.found.get(seat) is not Side.GOOD])
     if role is Role.SEER:
-        plan_checks(turn, beliefs)
+        plan_checks(turn, beliefs, suspect)
     shown, potions = role if reveals(turn, role) else None, (memory.saved, memory.poisoned)
     return speak(turn, shown, beliefs, suspect, beliefs.seer, potions)
 
@@ -58,9 +58,9 @@ def _check(turn: Turn) -> Action:
     # Whoever else claims to be the seer is no riddle to it.
     memory = turn.memory
     known = memory.found.keys() | memory.claims.keys()
-    planned = memory.plan[0] if memory.plan else None
-    if planned in turn.request.targets and planned not in known:
-        return Action(planned)
+    for planned in memory.plan:
+        if planned in turn.request.targets and planned not in known:
+            return Action(planned)
     return Action(form_beliefs(turn).most_suspected([seat for seat in turn.request.targets if seat not in known]))
 
 
@@ -118,9 +118,9 @@ def _vote(turn: Turn) -> Action:
     eligible = [seat for seat in request.targets if found.get(seat) is not Side.GOOD]
     if not eligible:  # Only seats that it cleared itself are to choose from.
         return Action(None if request.may_pass else turn.chance.choice(request.targets))
-    suspect = beliefs.most_suspected(eligible)
+    suspect = turn.own_rally or beliefs.most_suspected(eligible)
     undecided = beliefs.suspicion[suspect] < BEYOND_CHANCE
-    if request.may_pass and undecided and turn.resolves_today("abstain", ABSTENTION_RATE):
+    if request.may_pass and undecided and not turn.own_rally and turn.resolves_today("abstain", ABSTENTION_RATE):
         return Action(None)
     return Action(suspect)
 

@@ -27,7 +27,7 @@ class TableMemory:
     claims: dict[int, dict[int, Side]] = field(default_factory=dict)
     claimed_on: dict[int, int] = field(default_factory=dict)
     planned: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    spoken: set[int] = field(default_factory=set)  # in public
+    spoken: dict[int, int] = field(default_factory=dict)  # seat -> the last day on which it spoke in public
     gods: dict[int, Role] = field(default_factory=dict)  # seat -> another of the 神职 that it called itself
     vouched: set[tuple[int, int]] = field(default_factory=set)  # (claimed witch, whom she says she saved)
     slain: set[tuple[int, int]] = field(default_factory=set)  # (claimed witch, whom she says she poisoned)
@@ -40,18 +40,22 @@ class TableMemory:
     over: bool = False
     exploded: set[int] = field(default_factory=set)
     shooters: set[int] = field(default_factory=set)
+    revealed: set[int] = field(default_factory=set)  # seats that all know to be 白痴
     # Of today: (speaker, accused); (speaker, seat) -> whom the seat was told to vote for; 归票; wolf -> its first prey.
     accusations: set[tuple[int, int]] = field(default_factory=set)
     asked: dict[tuple[int, int], int] = field(default_factory=dict)
     rallied: int | None = None
+    stage: tuple[int, ...] = ()  # whose votes are tied
     proposals: dict[int, int] = field(default_factory=dict)
     poser: int | None = None  # the wolf that is to pose as the seer
     # What it drew for itself, so that it stays of one mind: how each seat strikes it, from 0 to 1; (purpose, day, or
-    # 0 for the game) -> the draw; the good role that a wolf pretends to have; what role but villager it said it has.
+    # 0 for the game) -> the draw; the good role that a wolf pretends to have; what role but villager it said it has;
+    # what else it said -> (day, decision) of the speech in which it first did.
     hunches: dict[int, float] = field(default_factory=dict)
     resolves: dict[tuple[str, int], float] = field(default_factory=dict)
     cover: Role | None = None
     shown: Role | None = None
+    told: dict[object, tuple[int, str]] = field(default_factory=dict)
 
     def learn(self, events: Iterable[Event], seat: int, deck: Sequence[Role]) -> None:
         """Take in what ``seat`` was told, oldest first; its own public words it knows already."""
@@ -96,6 +100,9 @@ class TableMemory:
                 self.gone.update(event.seats)
             case EventKind.EXILED:
                 self.gone.add(event.target)
+            case EventKind.REVEALED:
+                self.revealed.add(event.target)
+                self.gods[event.target] = Role(event.data["role"])
             case EventKind.GAME_OVER:
                 self.over = True
             case EventKind.SHOT:
@@ -106,6 +113,8 @@ class TableMemory:
                 self.gone.add(event.seat)
             case EventKind.VOTE if event.target is not None:
                 self.attacks.add((event.seat, event.target))
+            case EventKind.VOTE_TIED:
+                self.stage = event.seats
             case EventKind.BADGE_PASSED | EventKind.BADGE_TORN:
                 self._read_badge(event)
 
@@ -122,7 +131,7 @@ class TableMemory:
     def _hear(self, event: Event) -> None:
         heard, speaker = understand(event.text), event.seat
         claimed = heard.claimed
-        self.spoken.add(speaker)
+        self.spoken[speaker] = event.day
         if claimed in (Role.SEER, *HIDDEN_GODS):
             before = Role.SEER if speaker in self.claims else self.gods.get(speaker)
             if not self.deck[claimed] or before not in (None, claimed):

@@ -32,8 +32,8 @@ class RandomBrain:
     def _words(self, observation: Observation, choice: int | Option | None) -> list[str]:
         rng, limit = self._rng, observation.request.speech_chars
         if observation.request.decision is Decision.WOLF_TALK:
-            return [] if choice is None else [saying.say(rng, saying.PROPOSALS, limit, seat=choice)]
+            return [] if choice is None else [saying.say(rng, saying.PROPOSALS, limit, prey=choice)]
         others = [seat for seat in observation.living if seat != observation.seat]
         if not others or rng.random() < 0.5:
             return [saying.say(rng, saying.CLAIMS_GOOD, limit), saying.say(rng, saying.SMALL_TALK, limit)]
-        return [saying.say(rng, saying.ACCUSATIONS, limit, seat=rng.choice(others))]
+        return [saying.say(rng, saying.ACCUSATIONS, limit, accused=rng.choice(others))]

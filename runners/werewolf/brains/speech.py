@@ -1,22 +1,28 @@
 """What a scripted player says by day, put together in the same way whatever its side."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 
 from runners.werewolf.brains.beliefs import TRUSTED, Beliefs
 from runners.werewolf.brains.memory import HIDDEN_GODS
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Role, Side
 from runners.werewolf.language import saying
-from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES, seat_names
+from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
-TALKATIVE, SAYS_GOOD, SAYS_VILLAGER = 0.6, 0.35, 0.2
+TALKATIVE, SAYS_GOOD, SAYS_VILLAGER = 0.4, 0.35, 0.2
 """How likely a speech ends with a general remark; how likely one that reveals nothing says that its speaker is good,
 and that it is a villager, which 神职 in hiding and wolves say as villagers do."""
-FAREWELL_RATE = 0.5
-"""How likely last words name whom the speaker followed."""
+FOLLOWS_AGAIN_RATE = 0.5
+"""How likely a speech names once more whom its speaker follows, and last words at all."""
 TRUST_RATE = 0.2
 """How likely a speech also names somebody that the speaker holds for good."""
 
+CLAIMS_AGAIN_RATE = 0.3
+"""How likely a speech repeats the role that an earlier one told."""
+
+VAGUE_RATE = 0.5
+"""How likely a speech gives no better reason against whoever has spoken than how that sounded."""
 REVEAL_RATE = 0.7
 """How likely the witch tells of her potions while she lives (银水)."""
 ACCUSERS_BORNE = 2
@@ -25,8 +31,10 @@ ACCUSERS_BORNE = 2
 CAMPAIGNS = frozenset({Decision.CAMPAIGN_SPEECH, Decision.SHERIFF_PK_SPEECH})
 REVEALING = frozenset({Decision.PK_SPEECH, Decision.LAST_WORDS})
 """Speeches in which nothing is left to lose by showing one's role."""
-LAST_LINES = {**dict.fromkeys(CAMPAIGNS, saying.CAMPAIGN_LINES), Decision.PK_SPEECH: saying.DEFENCES}
-"""What a speech of this kind ends with, if not with small talk."""
+
+
+_OF_TODAY = re.compile("今天|投|先|出")
+"""What is of no use once the vote is over."""
 
 
 def reveals(turn: Turn, role: Role) -> bool:
@@ -44,11 +52,19 @@ def reveals(turn: Turn, role: Role) -> bool:
     return used_potions and turn.request.day > 1 and turn.resolves("reveal", REVEAL_RATE)
 
 
-def plan_checks(turn: Turn, beliefs: Beliefs) -> None:
-    """Whom a seer, true or not, will check next: the two that it suspects most."""
+def candidates(turn: Turn) -> Collection[int]:
+    """Whom a speech may call for votes against: in a PK the others on the stage."""
+    if turn.request.decision is Decision.PK_SPEECH:
+        return [seat for seat in turn.others if seat in turn.memory.stage] or turn.others
+    return turn.request.targets if turn.request.decision is Decision.CLOSING_SPEECH else turn.others
+
+
+def plan_checks(turn: Turn, beliefs: Beliefs, suspect: int | None) -> None:
+    """Whom a seer, true or not, will check next: the two that it suspects most but for whom it wants exiled today."""
     memory = turn.memory
     ranked = sorted(turn.others, key=beliefs.suspicion.__getitem__, reverse=True)
-    memory.plan = tuple(seat for seat in ranked if seat not in memory.found and seat not in memory.claims)[:2]
+    known = {suspect} | memory.found.keys() | memory.claims.keys()
+    memory.plan = tuple(seat for seat in ranked if seat not in known)[:2]
 
 
 def _rival(turn: Turn, role: Role) -> int | None:
@@ -73,25 +89,26 @@ def speak(
     role: what it says it is; None for no more than a good seat. Its checks and plan come from its memory.
     suspect: whom it wants exiled. seer: whom it follows. potions: on whom it says it used them, as the witch.
     """
-    decision = turn.request.decision
-    turn.memory.shown = role or turn.memory.shown
+    decision, memory = turn.request.decision, turn.memory
+    memory.shown = role or memory.shown
+    if seer == suspect:
+        seer = None
     rival = None if role is None else _rival(turn, role)
-    trusted = beliefs.most_trusted([seat for seat in turn.others if seat not in (seer, suspect)], at_most=TRUSTED)
-    rally = suspect if decision is Decision.CLOSING_SPEECH else None
     words = [*_introduce(turn, role, rival, potions)]
-    if rally is not None:
-        words.append(turn.say(saying.RALLIES, rally))
-    if beliefs.asks is not None and suspect is not None:  # before opinions, which may leave no room for it
-        mate, other = beliefs.asks
-        words.append(turn.say(saying.SPLITS, suspect, mate=mate, other=other))
-    accuses = beliefs.asks is None and rally is None and suspect != rival
-    opinions = [*_opinions(turn, role, seer, suspect if accuses else None, trusted)]
-    if len(opinions) > 1 and turn.chance.random() < 0.4:
-        opinions.reverse()
-    words += opinions
-    if decision is Decision.PK_SPEECH or len(words) < 2 or turn.chance.random() < TALKATIVE:
-        words.append(turn.say(LAST_LINES.get(decision, saying.SMALL_TALK)))
-    return turn.speech(words, rally)
+    stance = [] if role is Role.SEER else [*_stance(turn, seer)]
+    words += stance
+    if suspect is not None:
+        words += _accuse(turn, beliefs, suspect, seer, rival, beside=role is Role.SEER or bool(seer and stance))
+    words += _trust(turn, beliefs, {seer, suspect}, seer)
+    if role is Role.SEER and memory.plan and (decision in CAMPAIGNS or turn.observation.sheriff == turn.me):
+        templates = saying.NEXT_TWO_CHECKS if len(memory.plan) > 1 else saying.NEXT_CHECKS
+        words.append(turn.say(templates, first=memory.plan[0], second=memory.plan[-1]))
+    if len(words) < 2 or turn.chance.random() < TALKATIVE:
+        words.append(turn.say(_last_lines(turn)))
+    if decision is Decision.CLOSING_SPEECH:
+        memory.rallied = suspect
+        return turn.speech(words, suspect)
+    return turn.speech(words)
 
 
 def speak_as_candidate(turn: Turn, withdraws: bool) -> Action:
@@ -111,46 +128,111 @@ def _introduce(
         elif drawn < SAYS_VILLAGER + SAYS_GOOD:
             yield turn.say(saying.CLAIMS_GOOD)
         return
+    again = turn.has_told(role)
     if rival is not None:
-        yield turn.say(saying.COUNTERCLAIMS, rival, role=ROLE_NAMES[role])
-    else:
-        yield turn.say(saying.CLAIMS_TO_BE_SEER if role is Role.SEER else saying.CLAIMS, role=ROLE_NAMES[role])
+        yield turn.say(saying.COUNTERCLAIMS, accused=rival, role=ROLE_NAMES[role])
+    elif not again or turn.chance.random() < CLAIMS_AGAIN_RATE:
+        first = saying.CLAIMS_TO_BE_SEER if role is Role.SEER else saying.CLAIMS
+        yield turn.say(saying.CLAIMS_AGAIN if again else first, role=ROLE_NAMES[role])
     if role is Role.SEER:
-        # Wolves first, then the newest, should room be short.
-        for night, seat, side in sorted(memory.reports, key=lambda report: (report[2] is not Side.WOLF, -report[0])):
+        for night, seat, side in sorted(memory.reports):
             templates = saying.LATEST_CHECKS if night == turn.request.day else saying.CHECKS
-            yield turn.say(templates, seat, night=night, side=CHECK_NAMES[side], verdict=saying.VERDICTS[side])
-        badge_matters = turn.request.decision in CAMPAIGNS or turn.observation.sheriff == turn.me
-        if (plan := memory.plan) and badge_matters:
-            templates = saying.NEXT_TWO_CHECKS if len(plan) > 1 else saying.NEXT_CHECKS
-            yield turn.say(templates, seats=seat_names(plan), first=plan[0], second=plan[-1])
+            yield turn.say(templates, checked=seat, night=night, side=CHECK_NAMES[side], verdict=saying.VERDICTS[side])
     if role is Role.WITCH:
-        for used_on, templates in zip(potions, (saying.SAVINGS, saying.POISONINGS), strict=True):
-            if used_on is not None:
-                yield turn.say(templates, used_on)
+        saved, poisoned = potions
+        if saved is not None and not turn.has_told("saved"):
+            yield turn.say(saying.SAVINGS, saved=saved)
+        if poisoned is not None and not turn.has_told("poisoned"):
+            yield turn.say(saying.POISONINGS, poisoned=poisoned)
 
 
-def _opinions(
-    turn: Turn, role: Role | None, seer: int | None, accused: int | None, trusted: int | None
-) -> Iterator[str]:
+def _stance(turn: Turn, seer: int | None) -> Iterator[str]:
+    """Whom it follows, or that nobody is there to be followed."""
+    memory = turn.memory
+    rivals = [seat for seat in memory.claims if seat != seer]
     if seer is not None:
-        if turn.request.decision is not Decision.LAST_WORDS or turn.chance.random() < FAREWELL_RATE:
-            yield turn.say(saying.FOLLOWINGS, seer)
-    elif role is not Role.SEER and not turn.memory.claims:
-        yield turn.say(saying.CALLS_FOR_SEER)
-    if accused is not None:
-        yield turn.say(_accusations(turn, accused), accused)
-    if trusted is not None and turn.chance.random() < TRUST_RATE:
-        yield turn.say(saying.TRUSTS, trusted)
+        templates = saying.FOLLOWINGS_OF_RIVALS if rivals else saying.FOLLOWINGS
+        if seer in memory.gone:
+            templates = saying.FOLLOWINGS_OF_DEAD
+        again = turn.has_told((Role.SEER, seer))
+        if turn.chance.random() < (
+            FOLLOWS_AGAIN_RATE if again or turn.request.decision is Decision.LAST_WORDS else 1.0
+        ):
+            templates = saying.FOLLOWINGS_AGAIN if again else templates
+            yield turn.say(templates, followed=seer, seat=rivals[0] if rivals else None)
+    elif not memory.claims:
+        yield turn.say(saying.CALLS_FOR_SEER if _more_to_come(turn) else saying.NO_SEER)
 
 
-def _accusations(turn: Turn, seat: int) -> Sequence[str]:
-    """That it wants ``seat`` exiled, with a reason that fits what was heard."""
-    claims = turn.memory.claims
-    if turn.memory.found.get(seat) is Side.WOLF:
-        return saying.ACCUSATIONS_OF_FINDS
-    if seat in claims:
-        names_me = claims[seat].get(turn.me) is Side.WOLF
-        return saying.ACCUSATIONS_OF_ACCUSERS if names_me else saying.ACCUSATIONS_OF_CLAIMANTS
-    named = any(reports.get(seat) is Side.WOLF for reports in claims.values())
-    return saying.ACCUSATIONS_OF_NAMED if named else saying.ACCUSATIONS
+def _accuse(
+    turn: Turn, beliefs: Beliefs, suspect: int, seer: int | None, rival: int | None, *, beside: bool
+) -> Iterator[str]:
+    """That it wants ``suspect`` exiled, with a reason that fits what was heard and done; beside: checks, just told."""
+    memory, decision = turn.memory, turn.request.decision
+    templates, seat, own = _reason(turn, suspect, seer)
+    if decision is Decision.LAST_WORDS and turn.me not in memory.night_deaths:
+        templates = [template for template in templates if not _OF_TODAY.search(template)] or saying.ACCUSATIONS[:2]
+    if beliefs.asks is not None:
+        mate, other = beliefs.asks
+        yield turn.say(saying.SPLITS, accused=suspect, mate=mate, other=other)
+    elif suspect != rival and decision is not Decision.CLOSING_SPEECH:
+        beside = beside and own and turn.request.speech_chars > saying.SHORT_SPEECH_CHARS
+        lead = turn.chance.choice(saying.BESIDE_CHECKS) if beside else ""
+        yield lead + turn.say(templates, accused=suspect, seat=seat)
+    elif decision is Decision.CLOSING_SPEECH:
+        yield turn.say(saying.RALLIES, accused=suspect)
+
+
+def _reason(turn: Turn, accused: int, seer: int | None) -> tuple[Sequence[str], int | None, bool]:
+    """(what to say against ``accused``; the other seat that it names; whether no check of the one followed says so)."""
+    memory, claims = turn.memory, turn.memory.claims
+    if memory.found.get(accused) is Side.WOLF:
+        return saying.ACCUSATIONS_OF_FINDS, None, False
+    if accused in claims and claims[accused].get(turn.me) is Side.WOLF:
+        return saying.ACCUSATIONS_OF_ACCUSERS, None, False
+    named = seer in claims and claims[seer].get(accused) is Side.WOLF
+    if accused in memory.spoken and turn.chance.random() < VAGUE_RATE:
+        return saying.ACCUSATIONS, None, not named and accused not in claims
+    if accused in claims:
+        return saying.ACCUSATIONS_OF_CLAIMANTS, None, False
+    if named:
+        return saying.ACCUSATIONS_OF_NAMED, seer, False
+    if accused not in memory.spoken:
+        return saying.ACCUSATIONS_OF_UNHEARD, None, True
+    followed = memory.followed.get(accused)
+    if followed in claims and seer is not None and followed != seer:
+        return saying.ACCUSATIONS_OF_FOLLOWERS, followed, True
+    good = [
+        seat for seat in (seer, *memory.night_deaths) if (accused, seat) in memory.attacks and seat != memory.poisoned
+    ]
+    if good:
+        return saying.ACCUSATIONS_OF_VOTERS, good[0], True
+    if (accused, turn.me) in memory.accusations:
+        return saying.ACCUSATIONS_OF_ATTACKERS, None, True
+    if memory.spoken[accused] != turn.request.day:
+        return saying.ACCUSATIONS, None, True
+    loud = any(speaker == accused for speaker, _ in memory.accusations)
+    return saying.ACCUSATIONS_OF_LOUD if loud else saying.ACCUSATIONS_OF_QUIET, None, True
+
+
+def _trust(turn: Turn, beliefs: Beliefs, but: Collection[int | None], seer: int | None) -> Iterator[str]:
+    seats = [seat for seat in turn.others if seat not in turn.memory.claims and seat not in but]
+    trusted = beliefs.most_trusted(seats, at_most=TRUSTED)
+    cleared = seer is not None and turn.memory.claims.get(seer, {}).get(trusted) is Side.GOOD
+    if trusted is not None and (cleared or trusted in turn.memory.spoken) and turn.chance.random() < TRUST_RATE:
+        yield turn.say(saying.TRUSTS_OF_CLEARED if cleared else saying.TRUSTS, trusted=trusted)
+
+
+def _more_to_come(turn: Turn) -> bool:
+    return any(turn.memory.spoken.get(seat) != turn.request.day for seat in turn.others)
+
+
+def _last_lines(turn: Turn) -> Sequence[str]:
+    match turn.request.decision:
+        case Decision.CAMPAIGN_SPEECH | Decision.SHERIFF_PK_SPEECH:
+            return saying.CAMPAIGN_LINES
+        case Decision.PK_SPEECH:
+            return saying.DEFENCES
+        case Decision.SPEECH | Decision.LAST_WORDS if _more_to_come(turn):
+            return saying.MORE_TO_COME
+    return saying.SMALL_TALK

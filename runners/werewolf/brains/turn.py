@@ -38,6 +38,17 @@ class Turn:
         """Whether it will do something today."""
         return self.resolves(purpose, rate, self.request.day)
 
+    def has_told(self, what: object) -> bool:
+        """Whether it has said ``what`` in an earlier speech; it says so now."""
+        now = self.request.day, self.request.decision
+        return self.memory.told.setdefault(what, now) != now
+
+    @property
+    def own_rally(self) -> int | None:
+        """Whom it called for votes against today, as the sheriff."""
+        rallied = self.memory.rallied
+        return rallied if self.observation.sheriff == self.me and rallied in self.request.targets else None
+
     def _drawn(self, drawn: dict[Any, float], key: object) -> float:
         if key not in drawn:
             drawn[key] = self.chance.random()
@@ -51,9 +62,9 @@ class Turn:
                 return self.chance.choice(seats)
         return None
 
-    def say(self, templates: Sequence[str], seat: int | None = None, **about: object) -> str:
-        """One of ``templates``, about ``seat`` where it names one."""
-        return saying.say(self.chance, templates, self.request.speech_chars, seat=seat, **about)
+    def say(self, templates: Sequence[str], **about: object) -> str:
+        """One of ``templates``, its slots filled in."""
+        return saying.say(self.chance, templates, self.request.speech_chars, **about)
 
     def speech(self, sentences: Iterable[str], choice: Choice = None) -> Action:
         """The sentences that fit, with a choice."""

@@ -4,9 +4,10 @@ from collections.abc import Collection, Iterable
 
 from runners.werewolf.brains.beliefs import Beliefs, form_beliefs
 from runners.werewolf.brains.good import runs, withdraws
-from runners.werewolf.brains.speech import plan_checks, reveals, speak, speak_as_candidate
+from runners.werewolf.brains.speech import candidates, plan_checks, reveals, speak, speak_as_candidate
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
+from runners.werewolf.game.roles import CARDS
 from runners.werewolf.language import saying
 
 POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.5, 0.75, 0.12
@@ -54,7 +55,7 @@ def answer(turn: Turn) -> Action:
             return _elect(turn)
         case Decision.EXILE_VOTE | Decision.PK_VOTE:
             return _vote(turn)
-        case Decision.SHOT:
+        case Decision.SHOT | Decision.TAKE:
             return Action(turn.pick(*_tiers(turn, request.targets)))
         case Decision.BADGE:
             mates, _ = _split(turn, request.targets)
@@ -77,9 +78,9 @@ def _talk_by_night(turn: Turn) -> Action:
     mates = [seat for seat in turn.request.targets if seat in memory.team]
     if opens_the_first_talk and mates and memory.deck[Role.WITCH] and turn.resolves("self-knife", SELF_KNIFE_RATE):
         prey, sentences = poser or turn.chance.choice(mates), saying.SELF_PROPOSALS
-    words = [] if prey is None else [turn.say(sentences, prey)]
+    words = [] if prey is None else [turn.say(sentences, prey=prey)]
     if poser is not None:
-        words.append(turn.say(saying.POSING_PLANS, poser))
+        words.append(turn.say(saying.POSING_PLANS, poser=poser))
     return turn.speech(words, prey)
 
 
@@ -95,7 +96,7 @@ def _elect(turn: Turn) -> Action:
 
 def _vote(turn: Turn) -> Action:
     mates, _ = _split(turn, turn.request.targets)
-    wanted = _suspect(turn, turn.request.targets, _pretend(turn))
+    wanted = turn.own_rally or _suspect(turn, turn.request.targets, _pretend(turn))
     return Action(turn.pick(mates) if wanted is None and not turn.request.may_pass else wanted)
 
 
@@ -207,6 +208,9 @@ def _explodes(turn: Turn) -> bool:
         return False
     if turn.me in _named_by_seers(turn) and turn.resolves_today("explode", EXPLOSION_RATE):
         return True
+    rate = CARDS[turn.observation.role].explodes_at_seer
+    if rate and _seers(turn) and turn.resolves_today("take", rate):
+        return True
     # A vote for sheriff after the first day is one that was put off: another explosion swallows the badge.
     votes = turn.request.decision is Decision.SHERIFF_VOTE
     # Asked on its own, it is not told who runs.
@@ -224,7 +228,7 @@ def _invent_checks(turn: Turn) -> None:
             continue
         mates, others = _split(turn, turn.others)
         fresh = [seat for seat in others if seat not in memory.found]
-        planned = [seat for seat in memory.plan[:1] if seat in turn.others and seat not in memory.found]
+        planned = [seat for seat in memory.plan if seat in turn.others and seat not in memory.found]
         rivals = [seat for seat in fresh if seat in memory.claims]
         if rivals and turn.me in _named_by_seers(turn):
             target, side = turn.pick(rivals), Side.WOLF
@@ -245,16 +249,13 @@ def _speech(turn: Turn) -> Action:
     if poses:
         _invent_checks(turn)
     beliefs = _pretend(turn)
+    suspect = _suspect(turn, candidates(turn), beliefs)
     if poses:
-        plan_checks(turn, beliefs)
-    rallies = turn.request.decision is Decision.CLOSING_SPEECH
-    suspect = _suspect(turn, turn.request.targets if rallies else turn.others, beliefs)
+        plan_checks(turn, beliefs, suspect)
     role = Role.SEER if poses else _cover(turn)
     shown = role if reveals(turn, role) else None
     posing, _ = _split(turn, memory.claims)
-    followed = None if beliefs.seer == suspect else beliefs.seer
-    if posing and _backs(turn):
-        followed = posing[0]
+    followed = posing[0] if posing and _backs(turn) else beliefs.seer
     # As the witch it would have saved a mate, unless the first night had a victim.
     mates, _ = _split(turn, turn.others)
     first_dead = any(day == 1 for day, _ in memory.night_deaths.values())

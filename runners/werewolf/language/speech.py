@@ -1,9 +1,9 @@
 """What a speech states: for scripted players, for the facts of turns and for tables of behaviour.
 
 Sentences of scripted players are looked up in a table that is made from the templates they are made from
-(``saying.MEANINGS``). Of what models and people say, plain ways to say the same are understood, statement by statement,
-in the speaker's own name. What is supposed, asked, denied, quoted or said by somebody else states nothing; in doubt
-nothing is read, so what is understood is a lower bound of what was said.
+(``saying.TEMPLATES``). Of what models and people say, plain ways to say the same are understood, statement by
+statement, in the speaker's own name. What is supposed, asked, denied, quoted or said by somebody else states nothing;
+in doubt nothing is read, so what is understood is a lower bound of what was said.
 """
 
 import re
@@ -14,7 +14,7 @@ from itertools import product
 
 from runners.werewolf.game import Role, Side
 from runners.werewolf.language.lexicon import ROLES, SEATS, normal, seats_in
-from runners.werewolf.language.saying import MEANINGS, VERDICTS
+from runners.werewolf.language.saying import BESIDE_CHECKS, TEMPLATES, VERDICTS
 from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
 
@@ -72,21 +72,23 @@ def _joined(name: str, whole: Heard, part: Heard) -> object:
 # --- sentences of scripted players ----------------------------------------------------------------------------------
 
 _NUMBERS = re.compile("[0-9]{1,2}")
-_PLACES = ("seat", "mate", "other", "first", "second", "night", "seats")
+_SLOT = re.compile(r"\{(\w+)\}")
+_LEADS = re.compile(f"^(?:{'|'.join(BESIDE_CHECKS)})")
+_WORDS = frozenset({"role", "side", "verdict"})
+"""Slots that hold no number."""
 
 
-def _table() -> dict[str, tuple[str, tuple[str, ...], Role | None, Side | None]]:
-    """Every sentence with ``#`` for its numbers -> its meaning, the names of the numbers, and what else it names."""
+def _table() -> dict[str, tuple[tuple[str, ...], Role | None, Side | None]]:
+    """Every sentence with ``#`` for its numbers -> the slots of its numbers, the role and the side that it names."""
     table = {}
-    for meaning, templates in MEANINGS.items():
-        for template in templates:
-            names = tuple(re.findall(rf"\{{({'|'.join(_PLACES)})\}}", template))
-            roles = [role for role in Role if role.side is Side.GOOD] if "{role}" in template else [None]
-            sides = CHECK_NAMES if "{side}" in template or "{verdict}" in template else (None,)
-            for role, side, several in product(roles, sides, (1, 2) if "seats" in names else (1,)):
-                words = dict.fromkeys(_PLACES, "#") | {"role": ROLE_NAMES.get(role), "side": CHECK_NAMES.get(side)}
-                words |= {"verdict": VERDICTS.get(side), "seats": "、".join(["#号"] * several)}
-                table[template.format(**words)] = meaning, names * several if several > 1 else names, role, side
+    for template in TEMPLATES:
+        slots = tuple(_SLOT.findall(template))
+        numbers = tuple(slot for slot in slots if slot not in _WORDS)
+        roles = [role for role in Role if role.side is Side.GOOD] if "role" in slots else [None]
+        sides = CHECK_NAMES if _WORDS.intersection(slots) - {"role"} else (None,)
+        for role, side in product(roles, sides):
+            words = {"role": ROLE_NAMES.get(role), "side": CHECK_NAMES.get(side), "verdict": VERDICTS.get(side)}
+            table[template.format(**dict.fromkeys(numbers, "#") | words)] = numbers, role, side
     return table
 
 
@@ -94,33 +96,28 @@ _TABLE = _table()
 
 
 def _of_a_template(sentence: str) -> Heard | None:
+    sentence = _LEADS.sub("", sentence, count=1)
     found = _TABLE.get(_NUMBERS.sub("#", sentence))
     if found is None:
         return None
-    meaning, names, role, side = found
-    numbers = list(zip(names, map(int, _NUMBERS.findall(sentence)), strict=True))
-    by_name = dict(numbers)
-    seat = by_name.get("seat")
-    match meaning:
-        case "nothing":
-            return NOTHING_HEARD
-        case "seer":
-            return Heard(claimed=Role.SEER)
-        case "claim":
-            return Heard(claimed=role)
-        case "counterclaim":
-            return Heard(claimed=role, accused=frozenset({seat}))
-        case "check":
-            return Heard(claimed=Role.SEER, reports=((seat, side),))
-        case "plan":
-            return Heard(next_checks=tuple(number for _, number in numbers))
-        case "saved" | "poisoned":
-            return Heard(claimed=Role.WITCH, **{meaning: frozenset({seat})})
-        case "split":
-            return Heard(accused=frozenset({seat}), asked=((by_name["mate"], by_name["other"]),))
-        case "accused" | "trusted":
-            return Heard(**{meaning: frozenset({seat})})
-    return Heard(**{meaning: seat})  # followed, prey, poser
+    slots, role, side = found
+    numbers = dict(zip(slots, map(int, _NUMBERS.findall(sentence)), strict=True))
+    stated: dict[str, object] = {} if role is None else {"claimed": role}
+    for slot, number in numbers.items():
+        match slot:
+            case "accused" | "trusted":
+                stated[slot] = frozenset({number})
+            case "saved" | "poisoned":
+                stated |= {"claimed": Role.WITCH, slot: frozenset({number})}
+            case "followed" | "prey" | "poser":
+                stated[slot] = number
+            case "checked":
+                stated |= {"claimed": Role.SEER, "reports": ((number, side),)}
+            case "first":
+                stated["next_checks"] = tuple(numbers.values())
+            case "mate":
+                stated["asked"] = ((number, numbers["other"]),)
+    return replace(NOTHING_HEARD, **stated) if stated else NOTHING_HEARD
 
 
 # --- what others say ------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ def test_v2_tells_figures_twice_and_beside_the_references_on_the_same_deals():
             made_row("random", "random", result, deal, single=(2, player))
             for player, result in (("policy", own), ("scripted", others))
         ]
-    evaluation = made_evaluation(rows, panel="v2", opponents=("scripted", "initial"))
+    evaluation = made_evaluation(rows, panel="v3", opponents=("scripted", "initial"))
     figures = {among: figures_of(evaluation, among) for among in ("all", "without_errors")}
     assert (figures["all"].games, figures["without_errors"].games) == (15, 13)
     wolves = figures["all"].opponents["scripted"].by_side["wolf"]
@@ -115,7 +115,7 @@ def test_what_is_pooled_is_of_games_with_the_players_that_every_model_meets():
     cast = (vote(2, 1, 0.8), vote(3, 4, 0.2))
     others = ("scripted", "expert", "initial", "strong")
     rows = [made_row(wolf, "policy", "good", deal, votes=cast) for deal, wolf in enumerate(others)]
-    evaluation = made_evaluation(rows, panel="v2", opponents=others)
+    evaluation = made_evaluation(rows, panel="v3", opponents=others)
     figures = figures_of(evaluation)
     places = ("0: scripted against policy", "1: expert against policy")
     (own,) = [actions for actions in figures.actions if (actions.player, actions.side) == ("policy", "good")]

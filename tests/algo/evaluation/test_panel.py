@@ -1,4 +1,4 @@
-"""Who plays whom: v2 is fixed, a run's own opponents stand behind it, and every model has the same chances."""
+"""Who plays whom: v3 is fixed, a run's own opponents stand behind it, and every model has the same chances."""
 
 from algo.evaluation.panel import PANELS, matches_of, power_text
 from algo.werewolf.matches import held_out_deals
@@ -16,7 +16,7 @@ def make_config(tmp_path, players=(), **evaluation):
 
 def test_v2_is_fixed_and_the_runs_own_opponents_stand_behind_it(tmp_path):
     config = make_config(tmp_path, players=["strong"], opponents=["random", "strong"])
-    found = matches_of(config, PANELS["v2"], "a", "model")
+    found = matches_of(config, PANELS["v3"], "a", "model")
     assert found.terms["opponents"] == ["random", "timid", "scripted", "expert", "initial", "strong"]
     # Policy and reference, either side, against all; the reference meets itself once; single seats for both.
     counts = {name: len(tasks) for name, tasks in found.by_name.items()}
@@ -33,7 +33,7 @@ def test_v2_is_fixed_and_the_runs_own_opponents_stand_behind_it(tmp_path):
 
 def test_another_models_games_are_others_with_the_same_chances(tmp_path):
     config = make_config(tmp_path)
-    one, other = (matches_of(config, PANELS["v2"], "a", model) for model in ("x", "y"))
+    one, other = (matches_of(config, PANELS["v3"], "a", model) for model in ("x", "y"))
     assert {task.game_id for task in one.tasks}.isdisjoint(task.game_id for task in other.tasks)
     assert [task.sampling_seed for task in one.tasks] == [task.sampling_seed for task in other.tasks]
     assert one.digest == other.digest
@@ -63,7 +63,7 @@ def test_a_run_plays_every_deal_on_both_sides_and_cross_every_pair(tmp_path):
 
 
 def test_power_is_that_of_the_text_books():
-    told = power_text(PANELS["v2"], 400, DECKS["5p_tiny"])
+    told = power_text(PANELS["v3"], 400, DECKS["5p_tiny"])
     assert "1570 deals" in told and "400 deals" in told and "asked on 50 deals" in told
     # A fifth of the single seats is the wolf's: 1.96 * 0.5 / 80 ** 0.5 = 11 points, and 5 for the 320 others.
     assert "good side (about 320 deals) to ± 5" in told and "wolf side (about 80 deals) to ± 11" in told

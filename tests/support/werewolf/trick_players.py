@@ -1,50 +1,179 @@
-"""Scripted players with one trick each, which a side that knows how scripted players think would try."""
+"""Scripted players with tricks, which a side that knows how scripted players think would try, and what these gain."""
 
 import math
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from itertools import combinations
 
-from runners.werewolf.brains import ScriptedBrain
-from runners.werewolf.game import SPEECHES, Action, Decision, Observation, Role, Side
+from runners.werewolf.brains import NewBrain, ScriptedBrain
+from runners.werewolf.brains.memory import TableMemory
+from runners.werewolf.brains.scripted import BALLOTS
+from runners.werewolf.game import SPEECHES, Action, Decision, Observation, Option, Preset, Result, Role, Side
 from runners.werewolf.language.speech import understand
+from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from tests.support.werewolf.speech_classifier import SpeechClassifier
 
-
-class KnifesItself(ScriptedBrain):
-    """As a wolf, hits one of the wolves in the first night, for the witch to save."""
-
-    def act(self, observation: Observation) -> Action:
-        action = super().act(observation)
-        request = observation.request
-        if request.decision not in (Decision.WOLF_TALK, Decision.WOLF_KILL) or request.day > 1:
-            return action
-        own = [seat for seat in request.targets if seat in self._memory.team]
-        text = f"自刀{own[0]}号。" if own and request.speaks else ""
-        return Action(own[0], text) if own else action
+Trick = Callable[[TableMemory, Observation, Action | None], Action | None]
+"""Before an answer is made, with None, a trick may change what its player remembers; after it, the answer."""
 
 
-class ClaimsToBeAGod(ScriptedBrain):
-    """As a wolf, calls itself the hunter, the witch or the guard in every speech, each wolf another."""
-
-    def act(self, observation: Observation) -> Action:
-        action = super().act(observation)
-        request = observation.request
-        if not request.speaks or request.decision is Decision.WOLF_TALK or observation.side is not Side.WOLF:
-            return action
-        gods = [role for role in (Role.HUNTER, Role.WITCH, Role.GUARD) if role in observation.deck]
-        if not gods or action.choice is not None or understand(action.text).claimed is Role.SEER:
-            return action
-        role = gods[sorted(self._memory.team).index(observation.seat) % len(gods)]
-        return Action(None, f"我是{ROLE_NAMES[role]}。{action.text}"[: request.speech_chars])
+def _self_kill(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    """The wolves hit one of their own in the first night, for the witch to save."""
+    first, wolf_choice = seen.day == 1, seen.question.decision in (Decision.WOLF_TALK, Decision.WOLF_KILL)
+    if action is None or not first or not wolf_choice or min(memory.team) not in seen.question.targets:
+        return action
+    return Action(min(memory.team), f"自刀{min(memory.team)}号。" if seen.question.speaks else "")
 
 
-class AlwaysPoses(ScriptedBrain):
-    """As a wolf, sees to it that one of the wolves poses as the seer in every game."""
+def _pose(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    """The same wolf calls itself the seer in every game."""
+    if action is None and Role.SEER in seen.deck:
+        memory.poser = min(memory.team)
+    return action
 
-    def __init__(self, rng: random.Random) -> None:
+
+def _late_pose(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    """Another does from the second day on, where no wolf has."""
+    memory.resolves["send a poser", 0] = memory.resolves["pose", 0] = 1.0
+    if action is None and seen.day > 1 and memory.poser is None and not memory.team & memory.claims.keys():
+        memory.poser = max(memory.team - memory.gone)
+    return action
+
+
+def _all_pose(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    if action is None:
+        memory.poser = seen.seat
+    return action
+
+
+def _god_claims(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    """Each wolf calls itself another of the hidden 神职 in every speech."""
+    gods = [role for role in (Role.HUNTER, Role.WITCH, Role.GUARD) if role in seen.deck]
+    if not gods or not _may_claim(seen, action):
+        return action
+    return _claims(seen, action, f"我是{ROLE_NAMES[gods[sorted(memory.team).index(seen.seat) % len(gods)]]}。")
+
+
+def _false_witch(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    """The last wolf calls itself the witch, who saved the first."""
+    mate = min(memory.team)
+    if Role.WITCH not in seen.deck or seen.seat != max(memory.team) or not _may_claim(seen, action):
+        return action
+    peaceful = seen.seat != mate and all(day > 1 for day, _ in memory.night_deaths.values())
+    return _claims(seen, action, f"我是女巫。我救了{mate}号，是银水。" if peaceful else "我是女巫。")
+
+
+def _silent(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    return action and (replace(action, text="") if seen.question.is_public else action)
+
+
+def _block_vote(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    """All wolves vote for the same good seat: the seer, else whom most others accuse."""
+    if action is None or action.choice is Option.EXPLODE or seen.question.decision not in BALLOTS:
+        return action
+    accused = Counter(seat for speaker, seat in memory.accusations if speaker not in memory.team)
+    targets = [seat for seat in seen.question.targets if seat not in memory.team]
+    return Action(max(targets, key=lambda seat: (seat in memory.claims, accused[seat], seat), default=action.choice))
+
+
+def _explode_twice(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    """A wolf explodes as soon as the seer has spoken, on the first two days."""
+    explodes = Option.EXPLODE in seen.question.options and seen.day < 3 and memory.claims.keys() - memory.team
+    return action and (Action(Option.EXPLODE) if explodes else action)
+
+
+def _decoy(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    """About one villager calls itself the seer on the first day."""
+    chosen = seen.role is Role.VILLAGER and seen.seat <= len(seen.deck) / seen.deck.count(Role.VILLAGER)
+    checked = min(seat for seat in seen.living if seat != seen.seat)
+    if not chosen or seen.day > 1 or not _may_claim(seen, action):
+        return action
+    return _claims(seen, action, f"我是预言家。第1夜查验{checked}号，是好人。")
+
+
+def _hidden_seer(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
+    """The seer says nothing of itself until it has found a wolf or is exiled."""
+    hides = seen.role is Role.SEER and Side.WOLF not in memory.found.values() and seen.question.is_public
+    return replace(action, text="我是好人。") if action and hides and action.text else action
+
+
+def _may_claim(seen: Observation, action: Action | None) -> bool:
+    return (
+        action is not None
+        and action.choice is None
+        and bool(action.text)
+        and seen.question.is_public
+        and understand(action.text).claimed is not Role.SEER
+    )
+
+
+def _claims(seen: Observation, action: Action, words: str) -> Action:
+    return replace(action, text=(words + action.text)[: seen.question.speech_chars])
+
+
+TRICKS: Mapping[str, tuple[Side, Trick]] = {
+    "self-kill": (Side.WOLF, _self_kill),
+    "pose": (Side.WOLF, _pose),
+    "late pose": (Side.WOLF, _late_pose),
+    "god claims": (Side.WOLF, _god_claims),
+    "false witch": (Side.WOLF, _false_witch),
+    "all pose": (Side.WOLF, _all_pose),
+    "silent": (Side.WOLF, _silent),
+    "block vote": (Side.WOLF, _block_vote),
+    "explode twice": (Side.WOLF, _explode_twice),
+    "decoy": (Side.GOOD, _decoy),
+    "hidden seer": (Side.GOOD, _hidden_seer),
+}
+SMALLEST = 7
+"""Presets of so many seats or more: at a smaller table a lone wolf has few tricks, and posing always pays."""
+CELLS: tuple[tuple[str, ...], ...] = tuple(
+    names for count in (1, 2) for names in combinations(TRICKS, count) if len({TRICKS[name][0] for name in names}) == 1
+)
+"""Each trick, and each pair of tricks of one side."""
+
+
+class TrickPlayer(ScriptedBrain):
+    """A scripted player with the tricks of its side."""
+
+    def __init__(self, rng: random.Random, names: Sequence[str]) -> None:
         super().__init__(rng)
-        self._memory.resolves |= {("send a poser", 0): 0.0, ("pose", 0): 0.0}
+        self._tricks = [TRICKS[name] for name in names]
+
+    def act(self, observation: Observation) -> Action:
+        tricks = [trick for side, trick in self._tricks if side is observation.side]
+        self._memory.learn(observation.events, observation.seat, observation.deck)
+        for trick in tricks:
+            trick(self._memory, observation, None)
+        action = super().act(observation)
+        for trick in tricks:
+            action = trick(self._memory, observation, action)
+        return action
+
+
+@lru_cache
+def _usual(preset: Preset, side: Side, other: str, seed: int) -> bool:
+    return _good_wins(preset, side, "scripted", other, seed)
+
+
+def _good_wins(preset: Preset, side: Side, player: str | NewBrain, other: str, seed: int) -> bool:
+    players = {each: player if each is side else other for each in Side}
+    return play_locally(preset, seed, seeded_brains(preset, seed, players)).result is Result.GOOD
+
+
+def gain(preset: Preset, names: Sequence[str], other: str, deals: Sequence[int]) -> tuple[float, float]:
+    """(what the side with the tricks gains in wins against ``other``, on the same deals; the standard error)."""
+    side = TRICKS[names[0]][0]
+    sign = 1 if side is Side.GOOD else -1
+    player = partial(TrickPlayer, names=names)
+    changes = [
+        sign * (_good_wins(preset, side, player, other, seed) - _usual(preset, side, other, seed)) for seed in deals
+    ]
+    mean = sum(changes) / len(changes)
+    return mean, math.sqrt(sum((change - mean) ** 2 for change in changes)) / len(changes)
 
 
 class ReadsPhrases(ScriptedBrain):

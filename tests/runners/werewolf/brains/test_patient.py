@@ -18,7 +18,7 @@ CLEARED = claim(1, (1, 2, Side.GOOD))
 
 
 def asks(seat, whom, against):
-    return speech(1, saying.SPLITS[0].format(seat=against, mate=seat, other=whom))
+    return speech(1, saying.SPLITS[0].format(accused=against, mate=seat, other=whom))
 
 
 def actions(decision, seat, role, *events, brain=PatientBrain, **settings):
