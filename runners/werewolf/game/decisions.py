@@ -15,6 +15,10 @@ def _others(state: GameState, seat: int) -> Collection[int]:
     return state.living - {seat}
 
 
+def _others_with_a_vote(state: GameState, seat: int) -> Collection[int]:
+    return state.voting - {seat}
+
+
 def _prey(state: GameState, seat: int) -> Collection[int]:
     return state.living.difference(() if state.preset.wolves_may_hit_wolves else state.living_wolves)
 
@@ -58,13 +62,14 @@ DECISIONS: Mapping[Decision, DecisionRule] = {
     Decision.SHERIFF_PK_VOTE: _ballot(lambda state, seat: state.tied),
     Decision.LAST_WORDS: DecisionRule(speaks=True),
     Decision.SHOT: DecisionRule(lambda state, seat: state.living),
+    Decision.TAKE: DecisionRule(lambda state, seat: state.living),
     Decision.BADGE: DecisionRule(lambda state, seat: state.living),
     Decision.SPEAKING_ORDER: DecisionRule(
         options=lambda state, seat: order_options(state), may_pass=lambda preset: False
     ),
     Decision.SPEECH: DecisionRule(options=_explosion, speaks=True),
-    Decision.CLOSING_SPEECH: DecisionRule(_others, _explosion, speaks=True),
-    Decision.EXILE_VOTE: _ballot(_others),
+    Decision.CLOSING_SPEECH: DecisionRule(_others_with_a_vote, _explosion, speaks=True),
+    Decision.EXILE_VOTE: _ballot(_others_with_a_vote),
     Decision.PK_SPEECH: DecisionRule(options=_explosion, speaks=True),
     Decision.PK_VOTE: _ballot(lambda state, seat: state.tied),
     Decision.EXPLOSION: DecisionRule(options=_explosion),

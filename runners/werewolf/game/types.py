@@ -39,7 +39,7 @@ class Phase(StrEnum):
     ANNOUNCEMENT = "announcement"  # * 公布死讯
     AFTERMATH = "aftermath"  # * what deaths bring with them: the next three phases
     LAST_WORDS = "last_words"  # 遗言
-    SHOT = "shot"  # 开枪
+    SHOT = "shot"  # 开枪, 带人
     BADGE = "badge"  # 移交或撕毁警徽
     SPEAKING_ORDER = "speaking_order"  # 警长决定发言顺序
     DISCUSSION = "discussion"  # 白天发言
@@ -65,6 +65,7 @@ class Decision(StrEnum):
     SHERIFF_PK_VOTE = "sheriff_pk_vote"
     LAST_WORDS = "last_words"
     SHOT = "shot"
+    TAKE = "take"  # whom a white wolf king that exploded takes with it
     BADGE = "badge"
     SPEAKING_ORDER = "speaking_order"
     SPEECH = "speech"
@@ -166,7 +167,7 @@ class EventKind(StrEnum):
     ELECTION_PUT_OFF = "election_put_off"  # to the next day, by an explosion
     BADGE_LOST = "badge_lost"  # data: reason (a ``BadgeLost`` value)
     DEATHS_ANNOUNCED = "deaths_announced"  # data: seats, "" for 平安夜
-    SHOT = "shot"  # seat (who shoots), target
+    SHOT = "shot"  # seat (who shoots, or takes another with its explosion: data: exploded), target
     BADGE_PASSED = "badge_passed"  # seat, target
     BADGE_TORN = "badge_torn"  # seat
     SPEAKING_ORDER = "speaking_order"  # seat (the sheriff) or None; data: way (an ``Option`` or ""), seats in order
@@ -177,6 +178,7 @@ class EventKind(StrEnum):
     VOTE_TIED = "vote_tied"  # data: seats
     PK_SPEECH = "pk_speech"  # seat, text
     EXILED = "exiled"  # target
+    REVEALED = "revealed"  # target (who shows its card instead of being exiled); data: role
     NOBODY_EXILED = "nobody_exiled"  # 平安日
     LAST_WORDS = "last_words"  # seat, text
     EXPLODED = "exploded"  # seat

@@ -103,7 +103,9 @@ def _choice_form(request: Request) -> str:
 
 
 def _speech_form(request: Request) -> str:
-    form = f"直接写要说的话，不超过{request.speech_chars}字；无话可说就写“{SILENCE}”。"
+    form = (
+        f"直接写要说的话，不超过{request.speech_chars}字，超出的部分没人听到，重要的话先说；无话可说就写“{SILENCE}”。"
+    )
     if request.targets:
         passing = PASS_WORDS[request.decision]
         form += f"如要{_NAMING[request.decision]}，最后一行写{_decision_line('X号')}，否则写{_decision_line(passing)}。"

@@ -155,6 +155,7 @@ FACTS: Mapping[str, Callable[[GameState], object]] = {
     "count": lambda state: last(state, EventKind.VOTE_COUNT).data["count"],
     "tied": lambda state: last(state, EventKind.VOTE_TIED).seats,
     "exiled": lambda state: [event.target for event in all_of(state, EventKind.EXILED)],
+    "revealed": lambda state: [event.target for event in all_of(state, EventKind.REVEALED)],
     "exploded": lambda state: [event.seat for event in all_of(state, EventKind.EXPLODED)],
     "newest": lambda state: state.events[-1].kind,
 }

@@ -16,6 +16,7 @@ _PHASES = {
     **dict.fromkeys((Decision.GUARD, Decision.WOLF_KILL, Decision.SEER_CHECK), Phase.NIGHT_ACTIONS),
     **dict.fromkeys((Decision.SPEECH, Decision.CLOSING_SPEECH), Phase.DISCUSSION),
     Decision.EXPLOSION: Phase.SHERIFF_VOTE,
+    Decision.TAKE: Phase.SHOT,
     Decision.WITCH: Phase.WITCH_ACTION,
     Decision.CAMPAIGN_SPEECH: Phase.CAMPAIGN,
 }
@@ -41,6 +42,7 @@ QUESTIONS = {
     "kill": _ask(Decision.WOLF_KILL, (1, 2, *_ALL[1:])),
     "check": _ask(Decision.SEER_CHECK, _ALL),
     "shot": _ask(Decision.SHOT, _ALL),
+    "take": _ask(Decision.TAKE, _ALL),
     "witch": _ask(Decision.WITCH, _ALL, _SAVE, subject=5),
     "poison": _ask(Decision.WITCH, _ALL),
     "save": _ask(Decision.WITCH, (), _SAVE, subject=5),

@@ -8,7 +8,9 @@ CARD = Card(
     english="Seer",
     mark="预",
     called=("先知",),
-    rule="预言家查验另一名存活者是好人还是狼人{{ '（狼王也显示为狼人）' if 'wolf_king' in dealt }}，可不查验。",
+    rule="预言家查验另一名存活者是好人还是狼人"
+    "{% set others = wolves | reject('equalto', 'wolf') | map('name_of') | join('、') %}"
+    "{{ '（' ~ others ~ '也显示为狼人）' if others }}，可不查验。",
     guidance="夜里查验最可疑或最有影响力的人，不要重复查验。白天选好时机公布身份，报清每夜验了谁、结果如何，带领好人投出狼人。"
     "公开后你会成为狼人的目标，别把查验烂在手里。"
     "{% if preset.sheriff %}首日应当上警，在警上报出查验，并留警徽流：接下来两夜依次验谁，"

@@ -437,6 +437,49 @@ def test_a_wolf_king_that_explodes_does_not_shoot_and_the_last_wolf_loses_by_it(
     check(twelve(script, wolf_king_may_explode=True), "result=good newest=game_over")
 
 
+SHOWN = replace(
+    TWELVE, deck=deck(seer=1, witch=1, hunter=1, idiot=1, villager=4, wolf=3, white_wolf_king=1), name="12p_shown"
+)
+"""1 seer, 2 witch, 3 hunter, 4 idiot, 5 to 8 villagers, 9 to 11 wolves, 12 white wolf king."""
+SHOWS = "exile_vote: 1,2=4"
+CARDS = {
+    "an idiot that is exiled stays, and has no last words": (SHOWS, "revealed=4 exiled=- dead=- words=- day=2"),
+    "it speaks, and neither votes nor is voted for": (
+        f"{SHOWS}; discussion: 4=「过」",
+        "asked=1,2,3,5,6,7,8,9,10,11,12 targets=2,3,5,6,7,8,9,10,11,12",
+    ),
+    "nor in a PK": (f"{SHOWS}; exile_vote: 1,2=5 3,6=7; pk_speech:", "asked=1,2,3,6,8,9,10,11,12 targets=5,7"),
+    "a PK shows it, too": ("exile_vote: 1,2=4 3,5=6; pk_vote: 1,2=4", "revealed=4 dead=- day=2"),
+    "it dies by night": (f"{SHOWS}; night_actions: 9,10,11,12=4; witch_action:", "deaths=4 dead=4"),
+    "as the sheriff it keeps the badge": (
+        f"sign_up: 4=run; {SHOWS}; speaking_order:",
+        "sheriff=4 day=2 phase=discussion",
+    ),
+    "a white wolf king takes one with its explosion": (
+        "discussion: 12=explode; shot: 12=5",
+        "exploded=12 shots=12>5 dead=5,12 day=2",
+    ),
+    "or nobody": ("exile_vote: 12=explode; shot: 12=pass", "shots=- dead=12 day=2"),
+    "whom it takes may shoot": ("discussion: 12=explode; shot: 12=3 3=9", "shots=12>3,3>9 dead=3,9,12"),
+    "exiled it takes nobody": ("exile_vote: 1,2=12; last_words:", "shots=- dead=12 day=2"),
+    "nor killed by night": ("night_actions: 9,10,11,12=12; witch_action:", "guns=3:yes shots=- dead=12"),
+    "the dead of the night are announced before it takes one": (
+        f"{HIT_5}; sign_up: 12=run; campaign: 12=explode",
+        "deaths=5 phase=last_words asked=5",
+    ),
+    "the game is over once it has chosen": (
+        "; ".join(f"exile_vote: {seat}=explode" for seat in (9, 10, 11, 12)),
+        "phase=shot asks=take pass=True result=-",
+    ),
+}
+
+
+@scenarios(CARDS)
+def test_a_card_that_is_shown_by_day(script, facts):
+    sheriff = "sign_up" in script
+    check(play(new_game(replace(SHOWN, sheriff=sheriff), 0, SHOWN.deck), script), facts)
+
+
 @pytest.mark.parametrize("script", ["sign_up: 1=run; withdrawal:", f"{PUT_OFF.replace('1,5,9', '1,9')}"])
 def test_that_wolves_are_asked_before_a_lone_candidate_is_elected_shows_to_nobody_else(script):
     state = twelve(script)
