@@ -89,6 +89,14 @@ class Option(StrEnum):
     DEAD_RIGHT = "dead_right"  # 死右: from the seat before last night's dead, numbers falling
 
 
+class Unsaved(StrEnum):
+    """Why a witch that is asked may not save."""
+
+    USED = "used"  # her antidote
+    NOBODY_HIT = "nobody_hit"
+    HERSELF = "herself"  # 不可自救
+
+
 Choice = int | Option | None
 """A seat, an option, or nobody (弃票, 空刀, 空守, 不上警, 撕警徽, ...)."""
 
@@ -126,6 +134,9 @@ class Request:
     # The seat that the question is about (WITCH: tonight's victim, if she may save it; EXPLOSION: who is about to be
     # elected without a vote).
     subject: int | None = None
+    unsaved: Unsaved | None = None  # WITCH without Option.SAVE
+    rounds_left: int = 0  # WOLF_TALK: how often this wolf will still speak tonight after this, unless all agree
+    proposed: tuple[tuple[int, int], ...] = ()  # WOLF_TALK: (mate, whom it proposed last tonight)
 
     @property
     def speaks(self) -> bool:

@@ -21,6 +21,7 @@ from runners.werewolf.game import (
     known_events,
     new_game,
     observe,
+    pending,
 )
 from runners.werewolf.game.aftermath import outcome
 from tests.support.game.game_playing import GUNS, NINE, SEVEN, TINY, TWELVE, deck
@@ -78,11 +79,14 @@ NIGHTS = {
         HIT_5,
         "told=5 asks=witch subject=5 options=save targets=1,3,4,5,6,7,8,9,10,11,12 pass=True",
     ),
-    "without a victim nobody is saved": ("night_actions: 9,10,11,12=pass", "told=0 options=- subject=-"),
-    "not herself": ("night_actions: 9,10,11,12=2", "told=2 options=- subject=-"),
+    "without a victim nobody is saved": (
+        "night_actions: 9,10,11,12=pass",
+        "told=0 options=- subject=- unsaved=nobody_hit",
+    ),
+    "not herself": ("night_actions: 9,10,11,12=2", "told=2 options=- subject=- unsaved=herself"),
     "the antidote is used once, and she learns no more": (
         f"{HIT_5}; witch_action: 2=save; exile_vote:; night_actions: 9,10,11,12=6",
-        "day=2 told=5 options=- subject=-",
+        "day=2 told=5 options=- subject=- unsaved=used",
     ),
     "the poison is used once": (
         f"{HIT_5}; witch_action: 2=6; exile_vote:; night_actions: 9,10,11,12=7",
@@ -107,6 +111,18 @@ NIGHTS = {
 @scenarios(NIGHTS)
 def test_a_night(script, facts):
     check(night(script), facts)
+
+
+def test_a_wolf_is_told_what_its_mates_propose_and_how_often_it_still_speaks():
+    state, speakers, told = until(night(""), Phase.WOLF_TALK), [], []
+    for victim in (5, 6, None, 5, 6):
+        (request,) = pending(state)
+        speakers.append(request.seat)
+        told.append((request.rounds_left, request.proposed))
+        state = apply(state, {request.seat: Action(victim)})
+    one, two, _, four, again = speakers
+    assert again == one and told[:3] == [(1, ()), (1, ((one, 5),)), (1, ((one, 5), (two, 6)))]
+    assert told[4] == (0, ((two, 6), (four, 5)))
 
 
 def test_the_guard_may_not_guard_a_seat_two_nights_running():
