@@ -6,7 +6,7 @@ import { fold } from "./fold.js";
 import { say, words } from "./words.js";
 
 const EVERY_SECONDS = 1.5;
-const PRESET_NAMES = { "12p_sheriff": ["12人 · 狼王守卫", "12 players, wolf king"], "12p_idiot": ["12人 · 预女猎白", "12 players, idiot"], "12p_white_wolf_king": ["12人 · 白狼王守卫", "12 players, white wolf king"], "12p_guard": ["12人 · 预女猎守", "12 players, guard"], "10p": ["10人 · 预女猎", "10 players"], "9p": ["9人 · 预女猎", "9 players"], "7p": ["7人 · 预女", "7 players"], "5p_tiny": ["5人 · 速玩", "5 players, quick"] };
+const PRESET_NAMES = { "12p_sheriff": ["12人 · 狼王守卫", "12 players, wolf king"], "12p_idiot": ["12人 · 预女猎白", "12 players, idiot"], "12p_white_wolf_king": ["12人 · 白狼王守卫", "12 players, white wolf king"], "12p_guard": ["12人 · 预女猎守", "12 players, guard"], "12p_knight": ["12人 · 白狼王骑士", "12 players, knight"], "10p": ["10人 · 预女猎", "10 players"], "9p": ["9人 · 预女猎", "9 players"], "7p": ["7人 · 预女", "7 players"], "5p_tiny": ["5人 · 速玩", "5 players, quick"] };
 const OTHERS = { expert: ["高手（会推理和做局）", "expert"], patient: ["规则玩家（会分票多验一夜）", "patient"], scripted: ["规则玩家", "scripted"], timid: ["规则玩家（胆小）", "timid"], random: ["随机", "random"], policy: ["训练中的策略", "the policy in training"] };
 
 const either = (names, key) => (names[key] ? say(...names[key]) : tidy(key));

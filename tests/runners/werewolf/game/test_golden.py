@@ -35,6 +35,7 @@ SEEDED = {
     "12p_idiot": (124,),
     "12p_white_wolf_king": (107,),
     "12p_guard": (35,),
+    "12p_knight": (72,),
 }
 """preset -> seeds, chosen for much that happens: potions, PKs, explosions, an election put off, shots, the badge."""
 
