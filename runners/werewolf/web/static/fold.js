@@ -59,7 +59,7 @@ export function fold(events, at, seats) {
         break;
       case "exiled": table.deaths.set(target, "exile"); break;
       case "exploded": table.deaths.set(seat, "explode"); table.arrows = []; break;
-      case "shot": table.deaths.set(target, "shot"); table.arrows = [{ from: seat, to: target, kind: "shot" }]; break;
+      case "shot": table.deaths.set(target, event.data?.exploded ? "taken" : "shot"); table.arrows = [{ from: seat, to: target, kind: "shot" }]; break;
       case "speaking_order": table.order = seatList(event); table.arrows = []; break;
       case "vote": case "sheriff_vote":
         if (!ballot) { ballot = { closed: false }; table.arrows = []; table.counts = new Map(); }
