@@ -1,7 +1,7 @@
 """A run at a glance: the numbers that ``algo`` wrote into the run's folder.
 
-Who beats whom is in ``payoff.json`` of a league, or in an evaluation of the run or of its recipe. Both say ``{"cells": [{"wolf",
-"good", "games", "wolf_wins", "good_wins", "draws"}, ...]}``, and may say ``preset`` and ``deals`` beside it.
+Who beats whom is in ``payoff.json`` of a league, or in an evaluation of the run or of its recipe. Both say ``{"cells":
+[{"wolf", "good", "games", "wolf_wins", "good_wins", "draws"}, ...]}``, and may say ``preset`` and ``deals`` beside it.
 A saved batch (``log.save_batches``) may be hundreds of megabytes: each is read once, one for each question, the newest
 first, and again only when it has changed.
 """

@@ -13,7 +13,18 @@ from typing import Any, Protocol
 from agentscope.message import Msg
 
 from runners.werewolf.brains import Brain
-from runners.werewolf.game import Action, Decision, Event, EventKind, Observation, Option, Preset, Request, choices, legal
+from runners.werewolf.game import (
+    Action,
+    Decision,
+    Event,
+    EventKind,
+    Observation,
+    Option,
+    Preset,
+    Request,
+    choices,
+    legal,
+)
 from runners.werewolf.language.replies import clean_speech
 from runners.werewolf.players import BrainPlayer, Decided, Player
 from runners.werewolf.prompts_zh.names import REFEREE, choice_name
