@@ -3,10 +3,10 @@
 import random
 
 import aiohttp
+from selenium.webdriver.support import expected_conditions
 
-from runners.werewolf.web import seats
 from runners.werewolf.web.folders import read_file
-from runners.werewolf.web.tables import Wanted
+from runners.werewolf.web.tables import Table
 from runners.werewolf.web.views import read_game
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
@@ -137,9 +137,7 @@ async def test_two_people_play_at_one_table_and_see_only_what_is_theirs(tmp_path
 
 
 async def test_one_click_opens_a_game_that_ends_with_all_roles_and_is_played_again(tmp_path, person, monkeypatch):
-    monkeypatch.setattr(seats.random, "uniform", lambda low, high: 0.0)
-    monkeypatch.setattr(Wanted.model_fields["pace"], "default", 0.01)
-    Wanted.model_rebuild(force=True)
+    monkeypatch.setattr(Table, "pace", property(lambda self: 0.0, lambda self, pace: None), raising=False)
 
     def visit(p):
         for size, language in ((PHONE, "zh"), (LAPTOP, "en")):
@@ -152,9 +150,9 @@ async def test_one_click_opens_a_game_that_ends_with_all_roles_and_is_played_aga
             plays_on(p, random.Random(3))
             assert not p.all(".seat.is-unknown")
             p.shot(f"seat-end-{language}")
-            ended = p.driver.current_url
+            over = p.sees(".ask h2.outcome")
             p.clicks(".again")
-            p.until(lambda: "/seat/" in p.driver.current_url != ended, "another seat")
+            p.until(lambda: expected_conditions.staleness_of(over)(p.driver), "another table")
             p.sees(".identity .seal")
             assert p.complaints() == []
 
