@@ -95,7 +95,7 @@ async def test_without_the_token_only_seats_and_the_pages_own_files_open(guarded
 
 
 async def test_a_person_without_a_token_or_at_no_address_gets_a_page_and_a_program_a_reason(guarded, server):
-    for where, path, wanted in ((guarded, "/", 401), (server, "/nowhere", 404), (server, "/static/none", 404)):
+    for where, path, wanted in ((guarded, "/", 401), (server, "/nowhere", 404)):
         async with aiohttp.ClientSession() as session:
             for accept, kind in (("text/html,*/*", "text/html"), ("application/json", "text/plain")):
                 async with session.get(where.url + path, headers={"Accept": accept}) as response:
