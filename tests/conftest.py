@@ -225,19 +225,19 @@ def tiny_tokenizer(tiny_model):
 
 
 @pytest.fixture(scope="session")
-def real_tokenizer():
-    """SmolLM2's, of 49,152 words; skips where the extra real is not installed."""
-    from algo.real_model import NotInstalled, load_tokenizer
+def real_model(tmp_path_factory):
+    """Folder of the pretrained model, as `make real` builds it; skips where the extra real is not installed."""
+    from algo.real_model import NotInstalled, build_real_model
 
     try:
-        return load_tokenizer()
+        return build_real_model(tmp_path_factory.mktemp("models") / "real")
     except NotInstalled as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
-def real_model(tmp_path_factory, real_tokenizer):
-    """Folder of the pretrained model, as `make real` builds it."""
-    from algo.real_model import build_real_model
+def real_tokenizer(real_model):
+    """The pretrained model's tokenizer."""
+    from transformers import AutoTokenizer
 
-    return build_real_model(tmp_path_factory.mktemp("models") / "real")
+    return AutoTokenizer.from_pretrained(real_model)

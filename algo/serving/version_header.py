@@ -40,6 +40,8 @@ _FINISHING = b"mode=wait"
 class PolicyVersionHeader:
     """Adds ``x-policy-version`` to answers of ``/v1/completions``, and ``x-policy-version-until`` where that differs.
 
+    A streamed answer has the latter at its end, as a comment of the form ``: x-policy-version-until 8``.
+
     A reply's first version is that at its request's arrival, or, during a push, that of the weights that come; its last
     one is that when its answer begins, with the last token. (A request that waited in vLLM's queue when the weights
     came has both versions, though the new ones sampled all of it.)
@@ -72,13 +74,22 @@ class PolicyVersionHeader:
         await self._answering.wait()
         since = self._version
 
-        def add_versions(message: Message) -> None:
-            headers = MutableHeaders(scope=message)
-            headers[POLICY_VERSION_HEADER] = since
-            if since != self._version:
-                headers[POLICY_VERSION_UNTIL_HEADER] = self._version
+        streamed = False
 
-        await self._app(scope, receive, _at_start(send, add_versions))
+        async def adding(message: Message) -> None:
+            nonlocal streamed
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                streamed = headers.get("content-type", "").startswith("text/event-stream")
+                headers[POLICY_VERSION_HEADER] = since
+                if since != self._version and not streamed:
+                    headers[POLICY_VERSION_UNTIL_HEADER] = self._version
+            elif streamed and not message.get("more_body") and since != self._version:
+                comment = f": {POLICY_VERSION_UNTIL_HEADER} {self._version}\n\n".encode()
+                message = {**message, "body": message.get("body", b"") + comment}
+            await send(message)
+
+        await self._app(scope, receive, adding)
 
     async def _pause(self, scope: Scope, receive: Receive, send: Send) -> None:
         # While replies under way are finished, requests that arrive wait for the new weights. What vLLM accepted

@@ -10,7 +10,7 @@ than one can need. Compression is not asked for and not undone, so that nothing 
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,6 +54,10 @@ class Completion:
     version_until: int | None = None
 
 
+TokenSink = Callable[[Sequence[int]], None]
+"""Takes token ids of a reply as they are sampled."""
+
+
 class Sampler(Protocol):
     """What gives a reply for a prompt of token ids."""
 
@@ -93,11 +97,17 @@ class PolicyServer:
         self._session: aiohttp.ClientSession | None = None
 
     async def complete(
-        self, prompt_ids: Sequence[int], max_tokens: int, seed: int, stop: Sequence[str] = ()
+        self,
+        prompt_ids: Sequence[int],
+        max_tokens: int,
+        seed: int,
+        stop: Sequence[str] = (),
+        on_tokens: TokenSink | None = None,
     ) -> Completion:
         """Sample one reply. Raises PolicyUnavailable when no usable answer comes after bounded retries.
 
-        stop: texts that end a reply, beside the tokens that do; their tokens are sampled ones, too.
+        stop: texts that end a reply, beside the tokens that do; their tokens are sampled ones, too. on_tokens: takes
+        the reply's ids as they come; after the first of them nothing is retried.
         """
         body = {
             "model": self.model,
@@ -117,7 +127,10 @@ class PolicyServer:
         if stop:
             body["stop"] = list(stop)
         try:
-            answer, headers = await self._send("POST", "/v1/completions", body)
+            if on_tokens is None:
+                answer, headers = await self._send("POST", "/v1/completions", body)
+            else:
+                answer, headers = await self._stream(body | {"stream": True}, on_tokens)
             choice = answer["choices"][0]
             found = (choice["token_ids"], choice["prompt_token_ids"], choice["logprobs"]["token_logprobs"])
             token_ids, returned_prompt, logprobs = map(tuple, found)
@@ -181,8 +194,33 @@ class PolicyServer:
             raise self._useless(f"does not say {name!r} of its model")
         return found
 
-    async def _send(self, method: str, route: str, body: dict[str, Any] | None = None) -> tuple[Any, Mapping[str, str]]:
-        """(JSON, headers) of an answer. Raises RouteRefused and PolicyUnavailable."""
+    async def _stream(self, body: dict[str, Any], on_tokens: TokenSink) -> tuple[Any, Mapping[str, str]]:
+        """(JSON, headers) of a streamed completion, as they would be of one that comes whole."""
+        choice: dict[str, Any] = {"token_ids": [], "logprobs": {"token_logprobs": []}, "finish_reason": None}
+        until: dict[str, str] = {}
+
+        def take(line: bytes) -> None:
+            if line.startswith(b": " + POLICY_VERSION_UNTIL_HEADER.encode()):
+                until[POLICY_VERSION_UNTIL_HEADER] = line.split()[-1].decode()
+            if not line.startswith(b"data: {"):
+                return
+            (part,) = json.loads(line[6:])["choices"]
+            choice.update({name: part[name] for name in ("prompt_token_ids", "finish_reason") if part.get(name)})
+            if part["token_ids"]:
+                choice["token_ids"] += part["token_ids"]
+                choice["logprobs"]["token_logprobs"] += part["logprobs"]["token_logprobs"]
+                on_tokens(part["token_ids"])
+
+        _, headers = await self._send("POST", "/v1/completions", body, take)
+        return {"choices": [choice]}, {**headers, **until}
+
+    async def _send(
+        self, method: str, route: str, body: dict[str, Any] | None = None, take: Callable[[bytes], None] | None = None
+    ) -> tuple[Any, Mapping[str, str]]:
+        """(JSON, headers) of an answer, or (None, headers) of one whose lines ``take`` takes as they come.
+
+        Raises RouteRefused and PolicyUnavailable.
+        """
         url = self.endpoint.rstrip("/").removesuffix("/v1") + route
         data = None if body is None else json.dumps(body).encode()
         retrying = AsyncRetrying(
@@ -192,8 +230,8 @@ class PolicyServer:
             reraise=True,
         )
         try:
-            text, headers = await retrying(self._while_it_lives, method, url, data)
-            return json.loads(text), headers
+            text, headers = await retrying(self._while_it_lives, method, url, data, take)
+            return None if take else json.loads(text), headers
         except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
             if isinstance(error, RouteRefused) and error.status < 500:
                 raise
@@ -205,10 +243,12 @@ class PolicyServer:
         except ValueError as error:
             raise RouteRefused(f"{url} answers something that is not JSON") from error
 
-    async def _while_it_lives(self, method: str, url: str, data: bytes | None) -> tuple[bytes, Mapping[str, str]]:
+    async def _while_it_lives(
+        self, method: str, url: str, data: bytes | None, take: Callable[[bytes], None] | None
+    ) -> tuple[bytes, Mapping[str, str]]:
         """The answer, waited for as long as the server answers other questions; raises what asking those raises."""
         session = self._opened()
-        answering = asyncio.create_task(_ask(session, method, url, data))
+        answering = asyncio.create_task(_ask(session, method, url, data, take))
         try:
             while not (await asyncio.wait({answering}, timeout=self._silence))[0]:
                 # One of the few routes that a proxy before a server forwards (``serving.public_urls``).
@@ -234,20 +274,31 @@ class PolicyServer:
 
 
 async def _ask(
-    session: aiohttp.ClientSession, method: str, url: str, data: bytes | None
+    session: aiohttp.ClientSession, method: str, url: str, data: bytes | None, take: Callable[[bytes], None] | None
 ) -> tuple[bytes, Mapping[str, str]]:
-    """(body, headers) of an answer. Raises RouteRefused for all but an answer of the 200s that is not too long."""
+    """(body, headers) of an answer. Raises RouteRefused for all but an answer of the 200s that is not too long.
+
+    take: takes the lines of such an answer as they come. One that breaks off after the first raises PolicyUnavailable.
+    """
     async with session.request(method, url, data=data, allow_redirects=False) as answer:
 
         def refused(detail: str) -> RouteRefused:
             return RouteRefused(f"{url} answers {answer.status}", answer.status, detail)
 
-        text = bytearray()
-        async for part in answer.content.iter_any():
-            text += part
-            if len(text) > MOST_BYTES:
-                answer.close()
-                raise refused(f"its answer is longer than {MOST_BYTES // 2**20} MiB")
+        text, taken = bytearray(), 0
+        try:
+            async for part in answer.content.iter_any():
+                text += part
+                if len(text) > MOST_BYTES:
+                    answer.close()
+                    raise refused(f"its answer is longer than {MOST_BYTES // 2**20} MiB")
+                while take and answer.ok and (end := text.find(b"\n", taken)) >= 0:
+                    take(bytes(text[taken:end]))
+                    taken = end + 1
+        except (aiohttp.ClientError, TimeoutError) as error:
+            if not taken:
+                raise
+            raise PolicyUnavailable(f"{url} broke off in the midst of a reply") from error
         if 300 <= answer.status < 400:
             raise refused("it redirects to another address, which no policy's server may do")
         if answer.status >= 400:

@@ -28,7 +28,7 @@ _CHINESE = re.compile("[\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-
 
 
 _VOTES = frozenset({Decision.EXILE_VOTE, Decision.PK_VOTE})
-_ATTACKS = frozenset({Decision.WOLF_TALK, Decision.WOLF_KILL, Decision.WITCH, Decision.SHOT})
+_ATTACKS = frozenset({Decision.WOLF_TALK, Decision.WOLF_KILL, Decision.WITCH, Decision.SHOT, Decision.TAKE})
 
 
 @dataclass(frozen=True, slots=True)

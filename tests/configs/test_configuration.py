@@ -75,10 +75,10 @@ def test_files_are_relative_to_the_configuration_and_those_of_overrides_to_the_w
     assert "{role}" in load_config(Path("../run/copy.yaml")).game.prompts["system"].read_text()
 
 
-@pytest.mark.parametrize("name", ["smollm2_cpu", "smollm2_cpu.yaml", "configs/smollm2_cpu.yaml", "configs/smollm2_cpu"])
+@pytest.mark.parametrize("name", ["gemma_cpu", "gemma_cpu.yaml", "configs/gemma_cpu.yaml", "configs/gemma_cpu"])
 def test_a_shipped_configuration_is_found_by_name_unless_the_working_folder_has_one(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    assert load_config(name).run.name == "smollm2"
+    assert load_config(name).run.name == "gemma"
     (tmp_path / "configs").mkdir()
     (tmp_path / name).write_text("run: {name: mine}")
     assert load_config(name).run.name == "mine"

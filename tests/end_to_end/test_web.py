@@ -15,11 +15,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from agentlightning import EnqueueRolloutRequest
 
 from algo.werewolf.demonstrations import StoredGames, demonstrations_of, stored_games
 from configs.loading import load_config
 from store.client import connect
+from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON
 from tests.runners.werewolf.web.test_browser_play import opens_a_table, plays_on

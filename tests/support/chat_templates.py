@@ -1,6 +1,8 @@
 """Chat templates as other model families have them, in the control tokens that the tokenizers of tests know."""
 
 import copy
+import tempfile
+from pathlib import Path
 
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.codecs import LocalCodec
@@ -27,16 +29,29 @@ FOREIGN = {
 }
 
 
+_CONTROL_TOKENS_OF_GEMMA = {
+    "<|im_start|>": "<start_of_turn>",
+    "<|im_end|>": "<end_of_turn>",
+    "<|endoftext|>": "<eos>",
+}
+
+
 def with_template(tokenizer, template):
-    """A copy of a tokenizer, with another chat template; None keeps its own."""
+    """A copy of a tokenizer, with another chat template, in control tokens that it has; None keeps its own."""
     tokenizer = copy.deepcopy(tokenizer)
+    if template and "<start_of_turn>" in tokenizer.get_vocab():
+        for token, its_own in _CONTROL_TOKENS_OF_GEMMA.items():
+            template = template.replace(token, its_own)
     tokenizer.chat_template = template or tokenizer.chat_template
     return tokenizer
 
 
 def chat_tokens(tokenizer, thinking=False):
-    """``ChatTokens`` of a tokenizer in memory. Nothing in it waits, so it needs no event loop."""
-    made = ChatTokens.of(LocalCodec(tokenizer, thinking), tokenizer.get_added_vocab())
+    """``ChatTokens`` of a tokenizer of transformers. Nothing in it waits, so it needs no event loop."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        codec = LocalCodec.of(Path(folder), thinking)
+    made = ChatTokens.of(codec, codec.added)
     try:
         made.send(None)
     except StopIteration as end:

@@ -1,6 +1,7 @@
 """Sample records, and a fake of vLLM's completions endpoint. Fakes stand in for real parts only in unit tests."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -74,7 +75,8 @@ class FakeVllm:
     answer: prompt text -> reply text. tokenizer: turns both into ids, and answers vLLM's tokenizer routes.
     model_folder: what it says it serves; context_tokens: the longest call that it takes.
     fail_next: number of coming requests to answer with a server error, which says to ask again in retry_after_ms.
-    gate: while cleared, completions wait. healthy: else it answers 503 to whoever asks for its models.
+    gate: while cleared, completions wait; parts_gate: those that are streamed, after their first tokens, after which
+        they break off with break_streams. healthy: else it answers 503 to whoever asks for its models.
     signs_of_life: how often it was asked for its models.
     policy_version, version_until: what it says with every completion that it serves; None says nothing.
     tokenizer_info: whether it was started with --enable-tokenizer-info-endpoint.
@@ -98,6 +100,9 @@ class FakeVllm:
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
+        self.break_streams = False
+        self.parts_gate = asyncio.Event()
+        self.parts_gate.set()
 
     async def start(self) -> str:
         """Listen on a free port; the base URL, ending in /v1."""
@@ -197,14 +202,38 @@ class FakeVllm:
             },
         }
         self.exchanges.append((body, choice))
+        if body.get("stream"):
+            return await self._streamed(request, choice)
         return web.json_response(
             {"id": "fake", "object": "text_completion", "created": 0, "model": "policy", "choices": [choice]},
-            headers={
-                name: str(version)
-                for name, version in (
-                    ("x-policy-version", self.policy_version),
-                    ("x-policy-version-until", self.version_until),
-                )
-                if version is not None
-            },
+            headers=self._versions(),
         )
+
+    def _versions(self) -> dict[str, str]:
+        told = {"x-policy-version": self.policy_version, "x-policy-version-until": self.version_until}
+        return {name: str(version) for name, version in told.items() if version is not None}
+
+    async def _streamed(self, request: web.Request, choice: dict[str, Any]) -> web.StreamResponse:
+        """Three tokens at a time."""
+        headers = self._versions()
+        until = headers.pop("x-policy-version-until", None)
+        response = web.StreamResponse(headers=headers | {"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        ids, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+        for start in range(0, len(ids), 3):
+            if start and self.break_streams:
+                request.transport.abort()
+                return response
+            part = {"index": 0, "text": "", "token_ids": ids[start : start + 3], "finish_reason": None}
+            part["logprobs"] = {"token_logprobs": logprobs[start : start + 3]}
+            if start == 0:
+                part["prompt_token_ids"] = choice["prompt_token_ids"]
+            if start + 3 >= len(ids):
+                part["finish_reason"] = choice["finish_reason"]
+            await response.write(f"data: {json.dumps({'choices': [part]})}\n\n".encode())
+            if start == 0:
+                await self.parts_gate.wait()
+        await response.write(b"data: [DONE]\n\n")
+        if until:
+            await response.write(f": x-policy-version-until {until}\n\n".encode())
+        return response

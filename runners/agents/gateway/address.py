@@ -8,7 +8,7 @@ import json
 import re
 import secrets
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from aiohttp import web
 from runners.agents.gateway.attempt import Attempt, AttemptEnded
 from runners.agents.gateway.chat_api import ChatCompletions
 from runners.agents.gateway.messages_api import Messages
-from runners.agents.gateway.requests import Api, ModelReply, RequestRefused, warn_once
+from runners.agents.gateway.requests import Api, Block, ModelReply, RequestRefused, warn_once
 from runners.agents.gateway.responses_api import Responses
 from store.client import AttemptKey
 
@@ -128,25 +128,63 @@ async def _call(request: web.Request, attempt: Attempt, kind: type[Api]) -> web.
     if not isinstance(body, dict):
         raise RequestRefused("the request is no JSON object")
     api = kind(body, secrets.token_hex(12), attempt.responses)
-    reply = await attempt.call(api.read(request.headers.get(ACTOR_HEADER), attempt.sampling))
+    asked = api.read(request.headers.get(ACTOR_HEADER), attempt.sampling)
     if not body.get("stream"):
-        return web.json_response(api.answer(reply))
-    headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
-    return web.Response(text="".join(map(_line, _events(api, reply))) + api.last_line, headers=headers)
+        return web.json_response(api.answer(await attempt.call(asked)))
+    stream = _Stream(request, api)
+    try:
+        reply = await attempt.call(asked, stream.take)
+    except RequestRefused as error:
+        if stream.response is None:
+            raise
+        return await stream.write([error.body()], last=True)
+    return await stream.end(reply)
 
 
-def _events(api: Api, reply: ModelReply) -> Iterator[dict[str, Any]]:
-    """Of a streamed answer. The reply is there whole by then: its parser reads it so."""
-    yield from api.begun()
-    for block in reply.blocks():
-        yield from api.opened(block)
-        if block.text:
-            yield from api.added(block, block.text)
-        yield from api.closed(block)
-    yield from api.ended(reply)
+class _Stream:
+    """A streamed answer; it begins with the reply's first part. ``response`` is None until then."""
+
+    def __init__(self, request: web.Request, api: Api):
+        self._request = request
+        self._api = api
+        self._open: Block | None = None
+        self.response: web.StreamResponse | None = None
+
+    async def take(self, block: Block, text: str) -> None:
+        await self.write(self._added(block, text))
+
+    async def end(self, reply: ModelReply) -> web.StreamResponse:
+        """The rest: all of a reply of which nothing was taken."""
+        rest = list(reply.blocks()) if self._open is None else []
+        if self._open is not None and self._open.kind == "thought":
+            rest.append(Block("text"))
+        events = [event for block in rest for event in self._added(block, block.text)]
+        events += self._api.closed(self._open) if self._open else ()
+        return await self.write([*events, *self._api.ended(reply)], self._api.last_line, last=True)
+
+    async def write(self, events: Iterable[dict[str, Any]], line: str = "", last: bool = False) -> web.StreamResponse:
+        text = "".join(map(_lines, events)) + line
+        if self.response is None:
+            headers = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+            self.response = web.StreamResponse(headers=headers)
+            await self.response.prepare(self._request)
+        await self.response.write(text.encode())
+        if last:
+            await self.response.write_eof()
+        return self.response
+
+    def _added(self, block: Block, text: str) -> Iterator[dict[str, Any]]:
+        if self._open is None:
+            yield from self._api.begun()
+        if block is not self._open:
+            yield from self._api.closed(self._open) if self._open else ()
+            yield from self._api.opened(block)
+            self._open = block
+        if text:
+            yield from self._api.added(block, text)
 
 
-def _line(event: dict[str, Any]) -> str:
+def _lines(event: dict[str, Any]) -> str:
     """A server-sent event, with its name where the interface gives it one."""
     name = f"event: {event['type']}\n" if "type" in event else ""
     return f"{name}data: {json.dumps(event)}\n\n"

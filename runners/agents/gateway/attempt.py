@@ -8,10 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentlightning import AttemptedRollout
-
 from runners.agents.gateway.chat_server import ChatServer
-from runners.agents.gateway.requests import Message, ModelReply, ModelRequest, RequestRefused, json_object, warn_once
+from runners.agents.gateway.requests import (
+    Message,
+    ModelReply,
+    ModelRequest,
+    PartSink,
+    RequestRefused,
+    json_object,
+    warn_once,
+)
 from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
 from runners.errors import CannotPlay
@@ -20,6 +26,7 @@ from runners.policy.codecs import UnfitTemplate
 from runners.policy.server import Completion, seed_of
 from runners.policy.servers import Connections
 from store.agents import AGENT, ActorResult, AgentCallSpan, AgentOutcome, AgentTask
+from store.protocol import AttemptedRollout
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.token_spans import context_digest
 
@@ -87,8 +94,11 @@ class Attempt:
         """What calls are sampled with, whatever they ask for."""
         return {"temperature": self.resources.sampling.temperature}
 
-    async def call(self, request: ModelRequest) -> ModelReply:
-        """Answer a call. Raises RequestRefused, also when the attempt has ended meanwhile."""
+    async def call(self, request: ModelRequest, hand_on: PartSink | None = None) -> ModelReply:
+        """Answer a call. Raises RequestRefused, also when the attempt has ended meanwhile.
+
+        hand_on: takes the reply as it is sampled, where the policy's server can parse it so; else nothing.
+        """
         if self._ended:
             raise AttemptEnded
         self._dropped.update(request.dropped)
@@ -98,7 +108,10 @@ class Attempt:
         try:
             async with scope:
                 self._under_way.add(scope)
-                return await self._answer(request)
+                try:
+                    return await self._answer(request, hand_on)
+                finally:
+                    self._under_way.discard(scope)
         except RequestRefused:
             raise
         except Exception as error:
@@ -112,8 +125,6 @@ class Attempt:
             self.end()
             self.troubled.set()
             raise RequestRefused(f"the policy cannot be asked: {error}", status=503) from error
-        finally:
-            self._under_way.discard(scope)
 
     def end(self) -> None:
         """Answer nothing any more; calls under way are broken off."""
@@ -149,7 +160,7 @@ class Attempt:
             transcript=self._transcript.text(traceback or failure),
         )
 
-    async def _answer(self, request: ModelRequest) -> ModelReply:
+    async def _answer(self, request: ModelRequest, hand_on: PartSink | None) -> ModelReply:
         name, policy = self._who(request)
         if self._asked >= self.task.max_calls:
             raise RequestRefused(
@@ -166,9 +177,8 @@ class Attempt:
             prompt = [*known, *new_ids]
             reply_tokens = self._room(request, len(prompt))
             started = time.time()
-            sampled = await server.sample(prompt, reply_tokens, seed, request.stop)
+            sampled, message = await server.reply(request, prompt, len(new_ids), reply_tokens, seed, hand_on)
             ended = time.time()
-            message = await server.parse(request, len(prompt), sampled)
             stop_text = _cut_at(message, request.stop)
             timeline, known, new_ids = actor.timelines.extend(place, known, new_ids, sampled.token_ids, message)
         facts = _facts(request, message, sampled)

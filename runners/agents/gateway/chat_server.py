@@ -5,13 +5,25 @@ Everything below ``/v1/``, but for the tokenizer's routes that runners use anywa
 versions, patience and restarts are those of every other call of a policy.
 """
 
+import asyncio
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from runners.agents.gateway.requests import Message, ModelRequest, RequestRefused
+from runners.agents.gateway.requests import (
+    Block,
+    Message,
+    ModelRequest,
+    PartSink,
+    RequestRefused,
+    as_object,
+    function_call,
+    json_object,
+    message_of,
+)
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.chat_template import ChatTemplate
 from runners.policy.codecs import (
@@ -38,6 +50,7 @@ class ChatServer:
         self._codec = codec
         self._template = template
         self._variables = template_variables(thinking)
+        self._parses_parts = True
 
     @classmethod
     async def of(cls, server: PolicyServer, run_name: str, policy: str, sampling: Sampling) -> "ChatServer":
@@ -59,7 +72,7 @@ class ChatServer:
     async def first_prompt(self, request: ModelRequest) -> list[int]:
         """Token ids of a whole conversation. Raises RequestRefused for one that the server does not take."""
         with _refusals(self.server):
-            return await self._codec.render(request.messages, **_tools(request))
+            return await self._codec.render(list(map(_renderable, request.messages)), **_tools(request))
 
     async def next_prompt(self, request: ModelRequest, held: int, last_id: int) -> list[int]:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
@@ -75,11 +88,85 @@ class ChatServer:
         except RequestRefused as error:
             raise UnfitTemplate(str(error)) from error
 
-    async def sample(self, prompt: Sequence[int], reply_tokens: int, seed: int, stop: Sequence[str]) -> Completion:
-        return await self.server.complete(prompt, reply_tokens, seed, stop)
+    async def reply(
+        self,
+        request: ModelRequest,
+        prompt: Sequence[int],
+        new: int,
+        reply_tokens: int,
+        seed: int,
+        hand_on: PartSink | None = None,
+    ) -> tuple[Completion, Message]:
+        """Sample a reply, and read it as an assistant's message. Raises PolicyUnavailable.
 
-    async def parse(self, request: ModelRequest, prompt_tokens: int, sampled: Completion) -> Message:
-        """A reply as an assistant's message: content, reasoning and tool calls. Raises PolicyUnavailable."""
+        new: how many of the prompt's ids are new in this call. hand_on: see ``Attempt.call``.
+        """
+        in_parts = hand_on is not None and self._parses_parts and not request.stop  # found in a whole reply only
+        tokens: asyncio.Queue[Sequence[int]] = asyncio.Queue()
+        on_tokens = tokens.put_nowait if in_parts else None
+        sampling = asyncio.create_task(self.server.complete(prompt, reply_tokens, seed, request.stop, on_tokens))
+        try:
+            message = None
+            if hand_on is not None and in_parts:
+                message = await self._parse_parts(request, prompt[-new:], sampling, tokens, hand_on)
+            sampled = await sampling
+            return sampled, message or await self._parse(request, sampled)
+        finally:
+            sampling.cancel()
+
+    async def _parse_parts(
+        self,
+        request: ModelRequest,
+        new_ids: Sequence[int],
+        sampling: asyncio.Task[Completion],
+        tokens: asyncio.Queue[Sequence[int]],
+        hand_on: PartSink,
+    ) -> Message | None:
+        """A reply's message, handed on while it is sampled; None where the server cannot parse a part of a reply.
+
+        The server keeps nothing: it gets what it said last, and reads it all again. So a part is what was sampled
+        while the last one was parsed. new_ids: of the prompt, from which parsers learn how the reply begins.
+        """
+        sampling.add_done_callback(lambda _: tokens.put_nowait(()))
+        waiting: list[int] = []
+        blocks: list[Block] = []
+        state = reason = None
+        while reason is None:
+            waiting += await tokens.get()
+            while not tokens.empty():
+                waiting += tokens.get_nowait()
+            reason = sampling.result().finish_reason if sampling.done() else None
+            # The last token may be the one that ends the reply, which parsers take for text.
+            ids = waiting if reason == "length" else waiting[:-1]
+            waiting = waiting[len(ids) :]
+            if not ids and reason is None:
+                continue
+            part = {"choices": [{"index": 0, "token_ids": ids, "finish_reason": reason}]}
+            body = {"stream": True, "generate_chunk": part, "stream_state": state, "prompt_token_ids": list(new_ids)}
+            try:
+                answer = await self.server.ask(PARSE_ROUTE, body | {"chat_request": self._chat_request(request)})
+            except RouteRefused as error:
+                if state is not None or error.status != 400:
+                    raise PolicyUnavailable(f"{error}: {error.detail}") from error
+                self._parses_parts = False  # vLLM before 0.31
+                return None
+            state = answer["stream_state"]
+            for block, text in _added(blocks, answer["chunk"]["choices"][0]["delta"], request.parallel):
+                block.text += text
+                await hand_on(block, text)
+        return message_of(blocks)
+
+    def _chat_request(self, request: ModelRequest) -> dict[str, Any]:
+        """What parsers look at: tools and the template's variables, not the conversation."""
+        return {
+            "model": self.server.model,
+            "messages": [{"role": "user", "content": "?"}],
+            "chat_template_kwargs": self._variables,
+            **_tools(request),
+        }
+
+    async def _parse(self, request: ModelRequest, sampled: Completion) -> Message:
+        """A whole reply as an assistant's message: content, reasoning and tool calls. Raises PolicyUnavailable."""
         ids = sampled.token_ids
         if ids[-1] in self.server.stop_token_ids:
             ids = ids[:-1]  # parsers take it for text
@@ -87,15 +174,8 @@ class ChatServer:
             return {"role": "assistant", "content": ""}
         choice = {"index": 0, "token_ids": ids, "finish_reason": sampled.finish_reason}
         body = {
-            "prompt_tokens": prompt_tokens,
             "generate_response": {"request_id": "reply", "choices": [choice]},
-            # The parsers look at the tools and at the template's arguments, not at the conversation.
-            "chat_request": {
-                "model": self.server.model,
-                "messages": [{"role": "user", "content": "?"}],
-                "chat_template_kwargs": self._variables,
-                **_tools(request),
-            },
+            "chat_request": self._chat_request(request),
         }
         with _refusals(self.server):
             answer = await self.server.ask(PARSE_ROUTE, body)
@@ -111,6 +191,35 @@ class ChatServer:
         return message
 
 
+def _renderable(message: Message) -> Message:
+    """With tool calls whose arguments are JSON: a policy's own, or what a parser made of them, may be none."""
+    calls = [
+        (call["id"], call["function"]["name"], call["function"]["arguments"])
+        for call in message.get("tool_calls") or ()
+    ]
+    if all(json_object(arguments) is not None for _, _, arguments in calls):
+        return message
+    sound = [(name, function, json.dumps(as_object(arguments))) for name, function, arguments in calls]
+    return message | {"tool_calls": [function_call(*call) for call in sound]}
+
+
+def _added(blocks: list[Block], delta: dict[str, Any], parallel: bool) -> Iterator[tuple[Block, str]]:
+    """What a part adds to a reply's blocks, of which there may be more then. parallel: see ``ModelRequest``."""
+    kinds: tuple[tuple[Literal["thought", "text"], str], ...] = (("thought", "reasoning"), ("text", "content"))
+    for kind, name in kinds:
+        if text := delta.get(name):
+            if not blocks or blocks[-1].kind != kind:
+                blocks.append(Block(kind))
+            yield blocks[-1], text
+    for call in delta.get("tool_calls") or ():
+        function, calls = call.get("function") or {}, [block for block in blocks if block.kind == "call"]
+        if call["index"] == len(calls) and (parallel or not calls):
+            calls.append(Block("call", "", call["id"], function["name"]))
+            blocks.append(calls[-1])
+        if call["index"] < len(calls):
+            yield calls[call["index"]], function.get("arguments") or ""
+
+
 @contextmanager
 def _refusals(server: PolicyServer) -> Iterator[None]:
     """What the server refuses: RequestRefused for what the agent asked, PolicyUnavailable for all else."""
@@ -119,7 +228,8 @@ def _refusals(server: PolicyServer) -> Iterator[None]:
     except RouteRefused as error:
         if error.status != 400:
             raise PolicyUnavailable(
-                f"{error}. Agents need vLLM 0.28 and a proxy that forwards all of /v1/ and {DETOKENIZE_ROUTE}"
+                f"{error}. Agents need vLLM 0.28, or a newer one with --enable-scale-out, and a proxy that forwards "
+                f"all of /v1/ and {DETOKENIZE_ROUTE}"
             ) from error
         if "--tool-call-parser" in error.detail:
             raise PolicyUnavailable(

@@ -1,7 +1,6 @@
 """Anthropic's Messages.
 
-A tool call's input is JSON there, and no text. One that was sampled as something else is given, and taken back, as
-``{"INVALID_JSON": text}``, which is what Anthropic tells agents to send then.
+A tool call's input is JSON there, and no text: see ``as_object`` for what was sampled as something else.
 """
 
 import json
@@ -9,15 +8,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runners.agents.gateway.requests import (
+    INVALID_JSON,
     Api,
     Block,
     Message,
     ModelReply,
     ModelRequest,
     RequestRefused,
+    as_object,
     dropped_names,
     function_call,
-    json_object,
     read_tools,
     stop_texts,
     text_of,
@@ -31,7 +31,6 @@ _HEEDED = {
 }
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _CHOICES = {"auto": "auto", "none": "none", "any": "required", "tool": "required"}
-_INVALID = "INVALID_JSON"
 _BILLING = "x-anthropic-billing-header"
 """Begins a block of Claude Code's system prompt that is another with every call."""
 
@@ -88,7 +87,7 @@ class Messages(Api):
         if not self._shows(block):
             return
         if block.kind == "call":  # only a whole one is known to be JSON, and clients fail at what is not
-            yield self._delta("input_json_delta", {"partial_json": json.dumps(_input(block.text))})
+            yield self._delta("input_json_delta", {"partial_json": json.dumps(as_object(block.text))})
         yield {"type": "content_block_stop", "index": self.index}
 
     def ended(self, reply: ModelReply) -> Iterator[dict[str, Any]]:
@@ -157,19 +156,14 @@ def _read_message(message: Any, number: int) -> Iterator[Message]:
 
 def _arguments(given: Any) -> str:
     """A call's arguments as they were sampled, or as they may have been."""
-    if isinstance(given, dict) and given.keys() == {_INVALID}:
-        return str(given[_INVALID])
+    if isinstance(given, dict) and given.keys() == {INVALID_JSON}:
+        return str(given[INVALID_JSON])
     return json.dumps(given or {}, ensure_ascii=False)
-
-
-def _input(arguments: str) -> dict[str, Any]:
-    found = json_object(arguments)
-    return {_INVALID: arguments} if found is None else found
 
 
 def _content(block: Block) -> dict[str, Any]:
     if block.kind == "call":
-        return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": _input(block.text)}
+        return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": as_object(block.text)}
     if block.kind == "thought":
         return {"type": "thinking", "thinking": block.text, "signature": ""}
     return {"type": "text", "text": block.text}

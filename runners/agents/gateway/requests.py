@@ -6,7 +6,7 @@ business, and log-probs under a grammar's mask, a forced tool call or a penalty 
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,8 @@ logger = logging.getLogger(__name__)
 Message = dict[str, Any]
 """A chat message as the gateway keeps it: role, content (a text), and where there are any name, tool_calls,
 tool_call_id and reasoning."""
+
+INVALID_JSON = "INVALID_JSON"
 
 _NOT_COUNTED = {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "stream_options"}
 _DEFAULTS: Mapping[str, Any] = {
@@ -85,6 +87,10 @@ class Block:
     name: str = ""
 
 
+PartSink = Callable[[Block, str], Awaitable[None]]
+"""Takes a text that was added to a block, which is the last one or a new one."""
+
+
 @dataclass(frozen=True)
 class ModelReply:
     """What a model answered.
@@ -108,6 +114,17 @@ class ModelReply:
             yield Block("text", message.get("content") or "")
         for call in calls:
             yield Block("call", call["function"]["arguments"], call["id"], call["function"]["name"])
+
+
+def message_of(blocks: Sequence[Block]) -> Message:
+    """The assistant's message that has these parts."""
+    texts = {kind: "".join(block.text for block in blocks if block.kind == kind) for kind in ("text", "thought")}
+    message: Message = {"role": "assistant", "content": texts["text"]}
+    if texts["thought"]:
+        message["reasoning"] = texts["thought"]
+    if calls := [function_call(block.call_id, block.name, block.text) for block in blocks if block.kind == "call"]:
+        message["tool_calls"] = calls
+    return message
 
 
 class Api:
@@ -245,3 +262,9 @@ def json_object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def as_object(arguments: str) -> dict[str, Any]:
+    """A tool call's arguments where they must be JSON: else as Anthropic tells agents to send back what is none."""
+    found = json_object(arguments)
+    return {INVALID_JSON: arguments} if found is None else found

@@ -40,6 +40,7 @@ class TableMemory:
     over: bool = False
     exploded: set[int] = field(default_factory=set)
     shooters: set[int] = field(default_factory=set)
+    revealed: set[int] = field(default_factory=set)  # seats that all know to be 白痴
     # Of today: (speaker, accused); (speaker, seat) -> whom the seat was told to vote for; 归票; wolf -> its first prey.
     accusations: set[tuple[int, int]] = field(default_factory=set)
     asked: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -99,6 +100,9 @@ class TableMemory:
                 self.gone.update(event.seats)
             case EventKind.EXILED:
                 self.gone.add(event.target)
+            case EventKind.REVEALED:
+                self.revealed.add(event.target)
+                self.gods[event.target] = Role(event.data["role"])
             case EventKind.GAME_OVER:
                 self.over = True
             case EventKind.SHOT:

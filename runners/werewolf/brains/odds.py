@@ -91,6 +91,8 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
     is_wolf = {seat: sets[:, seat - 1] for seat in range(1, seats + 1)}
     for seat in memory.exploded:
         _know(sets, weight, seat, Side.WOLF)
+    for seat in memory.revealed:
+        _know(sets, weight, seat, Side.GOOD)
     if not memory.over:
         # Less than what a seat knows: while a shot is pending, the last wolf may be dead and the game not over yet.
         dead_wolves = sets[:, [seat - 1 for seat in sorted(memory.gone)]].sum(axis=1)
@@ -122,7 +124,7 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
         weight += np.where(is_wolf[seat], np.log(WOLF_CLAIMS_GOD), 0.0)
     for seat in memory.pretenders:
         weight += np.where(is_wolf[seat], 0.0, np.log(0.05))
-    kings = memory.deck[Role.WOLF_KING]
+    kings = memory.deck[_king(memory)]
     shot = _shooters(memory, sets)
     placements = [comb(wolves - number, kings - number) if number <= kings else 0 for number in range(wolves + 1)]
     weight += np.log(np.maximum(np.array(placements) / comb(wolves, kings), IMPOSSIBLE))[shot]
@@ -131,6 +133,11 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
 def _shooters(memory: TableMemory, sets: NDArray[np.bool_]) -> NDArray[np.int_]:
     """How many of each set of wolves shot; each of them is a wolf king."""
     return sets[:, [seat - 1 for seat in sorted(memory.shooters)]].sum(axis=1)
+
+
+def _king(memory: TableMemory) -> Role:
+    """The wolf of the deck that takes others with it; of decks with both kings, the one that shoots."""
+    return Role.WOLF_KING if memory.deck[Role.WOLF_KING] else Role.WHITE_WOLF_KING
 
 
 def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
@@ -148,6 +155,8 @@ def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
     if claimed is not None:
         found += np.log(CLAIMS_OWN_GOD if claimed is role else OTHER_CLAIMS_GOD)
     if seat in memory.shooters and role is not Role.HUNTER:
+        found += np.log(IMPOSSIBLE)
+    if seat in memory.revealed and role is not Role.IDIOT:
         found += np.log(IMPOSSIBLE)
     return found
 
@@ -204,7 +213,7 @@ def _sum_over_gods(
     backward = others[::-1]
     total = pair_weight * forward[-1][number_of[full]]
     whole = total.sum()
-    wolves, kings = int(sets[0].sum()), memory.deck[Role.WOLF_KING]
+    wolves, kings = int(sets[0].sum()), memory.deck[_king(memory)]
     shot = _shooters(memory, wolves_of)
     hidden_king = np.maximum(kings - shot, 0) / np.maximum(wolves - shot, 1)
     odds: dict[int, dict[Role, float]] = {}
@@ -212,7 +221,7 @@ def _sum_over_gods(
         wolf = float((total * wolves_of[:, at]).sum() / whole)
         king = wolf if at + 1 in memory.shooters else float((total * hidden_king * wolves_of[:, at]).sum() / whole)
         found = {
-            Role.WOLF_KING: king,
+            _king(memory): king,
             Role.WOLF: max(0.0, wolf - king),
             Role.SEER: float(total[seers == at].sum() / whole),
             **dict.fromkeys(gods, 0.0),

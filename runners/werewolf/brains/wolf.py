@@ -7,6 +7,7 @@ from runners.werewolf.brains.good import runs, withdraws
 from runners.werewolf.brains.speech import candidates, plan_checks, reveals, speak, speak_as_candidate
 from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
+from runners.werewolf.game.roles import CARDS
 from runners.werewolf.language import saying
 
 POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.5, 0.75, 0.12
@@ -54,7 +55,7 @@ def answer(turn: Turn) -> Action:
             return _elect(turn)
         case Decision.EXILE_VOTE | Decision.PK_VOTE:
             return _vote(turn)
-        case Decision.SHOT:
+        case Decision.SHOT | Decision.TAKE:
             return Action(turn.pick(*_tiers(turn, request.targets)))
         case Decision.BADGE:
             mates, _ = _split(turn, request.targets)
@@ -206,6 +207,9 @@ def _explodes(turn: Turn) -> bool:
     if Option.EXPLODE not in turn.request.options:
         return False
     if turn.me in _named_by_seers(turn) and turn.resolves_today("explode", EXPLOSION_RATE):
+        return True
+    rate = CARDS[turn.observation.role].explodes_at_seer
+    if rate and _seers(turn) and turn.resolves_today("take", rate):
         return True
     # A vote for sheriff after the first day is one that was put off: another explosion swallows the badge.
     votes = turn.request.decision is Decision.SHERIFF_VOTE

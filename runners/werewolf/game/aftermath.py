@@ -22,11 +22,14 @@ def announce(state: GameState) -> Phase:
 
 
 def exile(state: GameState, seat: int | None) -> Phase:
-    """Exile ``seat``, or nobody (平安日); night falls after the aftermath."""
+    """Exile ``seat``, or nobody (平安日); night falls after the aftermath. 白痴 shows its card and stays."""
     state.tied = ()
     state.resume = Phase.NIGHTFALL
     if seat is None:
         log(state, EventKind.NOBODY_EXILED)
+    elif state.role_of(seat) is Role.IDIOT:
+        log(state, EventKind.REVEALED, target=seat, role=Role.IDIOT.value)
+        state.revealed |= {seat}
     else:
         log(state, EventKind.EXILED, target=seat)
         bury(state, (seat,))
@@ -37,6 +40,7 @@ def exile(state: GameState, seat: int | None) -> Phase:
 def explode(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """A wolf explodes (自爆): it dies at once without last words, the day ends, night follows.
 
+    A white wolf king takes a seat with it, where others shoot.
     Of several that explode at once a drawn one does. An election that is on is put off to the next day, or,
     if it was put off before, loses the badge for good (双爆吞警徽). Deaths not yet announced are announced,
     its own among them if it was hit in the night, since 平安夜 would be untrue.
@@ -47,6 +51,8 @@ def explode(state: GameState, actions: Mapping[int, Action]) -> Phase:
     state.waiting, state.tied = (), ()
     state.resume = Phase.NIGHTFALL
     bury(state, (seat,), unable_to_shoot=(seat,))
+    if state.role_of(seat) is Role.WHITE_WOLF_KING:
+        state.shooters += (seat,)
     if state.election is not None:
         if state.election.put_off:
             lose_badge(state, BadgeLost.SWALLOWED)
@@ -81,7 +87,8 @@ def take_shot(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Whoever is shot dies without last words, and may shoot in turn. Not to shoot is not announced."""
     for seat, action in actions.items():
         if action.seat is not None:
-            log(state, EventKind.SHOT, seat=seat, target=action.seat)
+            exploded = {"exploded": "yes"} if state.role_of(seat) is Role.WHITE_WOLF_KING else {}
+            log(state, EventKind.SHOT, seat=seat, target=action.seat, **exploded)
             bury(state, (action.seat,))
     return Phase.AFTERMATH
 

@@ -52,12 +52,20 @@ def hear_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None
     return None if state.waiting else Phase.EXILE_VOTE
 
 
+def start_exile_vote(state: GameState) -> Phase | None:
+    """All vote but those that showed their card; nobody does where there is nobody to vote for."""
+    if len(state.voting) < 2:
+        return exile(state, None)
+    state.waiting = tuple(sorted(state.voting))
+    return None
+
+
 def take_exile_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Exile the seat with the most votes, put the tied on the PK stage, or exile nobody."""
     most = _count(state, actions)
     if len(most) == 1:
         return exile(state, most[0])
-    if not most or state.living == set(most):  # Nobody is left to vote in a PK.
+    if not most or state.voting == set(most):  # Nobody is left to vote in a PK.
         return exile(state, None)
     state.tied = most
     return Phase.PK_SPEECH

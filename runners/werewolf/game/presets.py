@@ -74,12 +74,11 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
     {
         preset.name: preset
         for preset in (
-            Preset(
-                name="12p_sheriff",
-                deck=DECKS["12p_sheriff"],
-                sheriff=True,
-                wolves_may_explode=True,
+            *(
+                Preset(name=name, deck=DECKS[name], speech_chars=300, sheriff=True, wolves_may_explode=True)
+                for name in ("12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard")
             ),
+            Preset(name="10p", deck=DECKS["10p"]),
             Preset(name="9p", deck=DECKS["9p"]),
             Preset(name="7p", deck=DECKS["7p"], witch_self_save=True),
             # Chosen so that neither side wins nearly always under random or scripted play.

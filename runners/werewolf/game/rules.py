@@ -66,7 +66,7 @@ def _of_those(
 
 
 def _not_tied(state: GameState) -> Collection[int]:
-    return state.living.difference(state.tied)
+    return state.voting.difference(state.tied)
 
 
 def _go_on(state: GameState) -> None:
@@ -136,7 +136,12 @@ PHASES: Mapping[Phase, PhaseRule] = {
     Phase.ANNOUNCEMENT: PhaseRule(aftermath.announce),
     Phase.AFTERMATH: PhaseRule(aftermath.settle),
     Phase.LAST_WORDS: PhaseRule(_go_on, _hear(EventKind.LAST_WORDS, Phase.AFTERMATH), Decision.LAST_WORDS),
-    Phase.SHOT: PhaseRule(_go_on, aftermath.take_shot, Decision.SHOT, hidden=True),
+    Phase.SHOT: PhaseRule(
+        _go_on,
+        aftermath.take_shot,
+        lambda state, seat: Decision.TAKE if state.role_of(seat) is Role.WHITE_WOLF_KING else Decision.SHOT,
+        hidden=True,
+    ),
     Phase.BADGE: PhaseRule(_go_on, aftermath.take_badge, Decision.BADGE),
     Phase.SPEAKING_ORDER: PhaseRule(day.start_speaking_order, day.take_speaking_order, Decision.SPEAKING_ORDER),
     Phase.DISCUSSION: PhaseRule(
@@ -144,7 +149,7 @@ PHASES: Mapping[Phase, PhaseRule] = {
         day.hear_speech,
         lambda state, seat: Decision.CLOSING_SPEECH if seat == state.sheriff else Decision.SPEECH,
     ),
-    Phase.EXILE_VOTE: PhaseRule(_ask_all_living, day.take_exile_vote, Decision.EXILE_VOTE, together=True),
+    Phase.EXILE_VOTE: PhaseRule(day.start_exile_vote, day.take_exile_vote, Decision.EXILE_VOTE, together=True),
     Phase.PK_SPEECH: PhaseRule(
         _ask_the_tied("pk_speech"), _hear(EventKind.PK_SPEECH, Phase.PK_VOTE), Decision.PK_SPEECH
     ),

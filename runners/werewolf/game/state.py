@@ -76,6 +76,7 @@ class GameState:
     proposals: tuple[int | None, ...] = ()  # in this round of the wolves' talk, one for each speaker so far
     unannounced: tuple[int, ...] = ()  # last night's dead
     sheriff: int | None = None  # who holds the badge, dead seats until they have passed it on
+    revealed: frozenset[int] = frozenset()  # 白痴 that survived a vote: they have no vote any more, and get none
     last_words: tuple[int, ...] = ()  # seats still to speak them
     shooters: tuple[int, ...] = ()  # dead seats that may still shoot
     resume: Phase = Phase.NIGHTFALL  # what follows the aftermath of deaths: SPEAKING_ORDER on the same day, or this
@@ -92,6 +93,11 @@ class GameState:
     def living_wolves(self) -> tuple[int, ...]:
         """Living seats of the wolves' side, ascending."""
         return tuple(seat for seat in sorted(self.living) if self.roles[seat - 1].side is Side.WOLF)
+
+    @property
+    def voting(self) -> frozenset[int]:
+        """Living seats that may vote on an exile, and be voted for."""
+        return self.living - self.revealed
 
     @property
     def living_explosive(self) -> tuple[int, ...]:
@@ -179,8 +185,8 @@ def with_explosive(state: GameState, seats: Iterable[int], among: Collection[int
 
 
 def start_pk_ballot(state: GameState) -> None:
-    """In a PK all living seats but the tied vote, and the wolves among the tied may explode."""
-    state.waiting = with_explosive(state, state.living.difference(state.tied), among=state.tied)
+    """In a PK all seats with a vote but the tied vote, and the wolves among the tied may explode."""
+    state.waiting = with_explosive(state, state.voting.difference(state.tied), among=state.tied)
 
 
 def pk_votes(state: GameState, actions: Mapping[int, Action]) -> dict[int, Action]:

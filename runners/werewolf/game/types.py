@@ -39,7 +39,7 @@ class Phase(StrEnum):
     ANNOUNCEMENT = "announcement"  # * 公布死讯
     AFTERMATH = "aftermath"  # * what deaths bring with them: the next three phases
     LAST_WORDS = "last_words"  # 遗言
-    SHOT = "shot"  # 开枪
+    SHOT = "shot"  # 开枪, 带人
     BADGE = "badge"  # 移交或撕毁警徽
     SPEAKING_ORDER = "speaking_order"  # 警长决定发言顺序
     DISCUSSION = "discussion"  # 白天发言
@@ -65,6 +65,7 @@ class Decision(StrEnum):
     SHERIFF_PK_VOTE = "sheriff_pk_vote"
     LAST_WORDS = "last_words"
     SHOT = "shot"
+    TAKE = "take"  # whom a white wolf king that exploded takes with it
     BADGE = "badge"
     SPEAKING_ORDER = "speaking_order"
     SPEECH = "speech"
@@ -86,6 +87,14 @@ class Option(StrEnum):
     SHERIFF_RIGHT = "sheriff_right"  # 警右: from the seat before the sheriff's, numbers falling
     DEAD_LEFT = "dead_left"  # 死左: from the seat after last night's dead, numbers rising
     DEAD_RIGHT = "dead_right"  # 死右: from the seat before last night's dead, numbers falling
+
+
+class Unsaved(StrEnum):
+    """Why a witch that is asked may not save."""
+
+    USED = "used"  # her antidote
+    NOBODY_HIT = "nobody_hit"
+    HERSELF = "herself"  # 不可自救
 
 
 Choice = int | Option | None
@@ -125,6 +134,9 @@ class Request:
     # The seat that the question is about (WITCH: tonight's victim, if she may save it; EXPLOSION: who is about to be
     # elected without a vote).
     subject: int | None = None
+    unsaved: Unsaved | None = None  # WITCH without Option.SAVE
+    rounds_left: int = 0  # WOLF_TALK: how often this wolf will still speak tonight after this, unless all agree
+    proposed: tuple[tuple[int, int], ...] = ()  # WOLF_TALK: (mate, whom it proposed last tonight)
 
     @property
     def speaks(self) -> bool:
@@ -166,7 +178,7 @@ class EventKind(StrEnum):
     ELECTION_PUT_OFF = "election_put_off"  # to the next day, by an explosion
     BADGE_LOST = "badge_lost"  # data: reason (a ``BadgeLost`` value)
     DEATHS_ANNOUNCED = "deaths_announced"  # data: seats, "" for 平安夜
-    SHOT = "shot"  # seat (who shoots), target
+    SHOT = "shot"  # seat (who shoots, or takes another with its explosion: data: exploded), target
     BADGE_PASSED = "badge_passed"  # seat, target
     BADGE_TORN = "badge_torn"  # seat
     SPEAKING_ORDER = "speaking_order"  # seat (the sheriff) or None; data: way (an ``Option`` or ""), seats in order
@@ -177,6 +189,7 @@ class EventKind(StrEnum):
     VOTE_TIED = "vote_tied"  # data: seats
     PK_SPEECH = "pk_speech"  # seat, text
     EXILED = "exiled"  # target
+    REVEALED = "revealed"  # target (who shows its card instead of being exiled); data: role
     NOBODY_EXILED = "nobody_exiled"  # 平安日
     LAST_WORDS = "last_words"  # seat, text
     EXPLODED = "exploded"  # seat

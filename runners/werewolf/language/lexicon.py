@@ -33,8 +33,11 @@ SEATS = "(?:[0-9]{1,2}号)+"
 
 
 def normal(text: str) -> str:
-    """``text`` in the one spelling, its lines kept; English words lose their apostrophes (``im``, ``dont``)."""
-    text = unicodedata.normalize("NFKC", text).lower().translate(_SIMPLIFIED)
+    """``text`` in the one spelling, its lines kept; English words lose their apostrophes (``im``, ``dont``).
+
+    白狼王 is written 狼王: what a seat says of the one it would say of the other.
+    """
+    text = unicodedata.normalize("NFKC", text).lower().translate(_SIMPLIFIED).replace("白狼王", "狼王")
     text = _GAP_BEFORE_SUFFIX.sub("", _APOSTROPHE.sub("", text))
     return _NUMERAL_SEAT.sub(lambda numeral: _NUMERALS[numeral[0]], text)
 
@@ -89,6 +92,13 @@ _KILL = Words(
     nobody="空刀|不刀人?|不杀人?|不袭击(?:任何人)?|谁[都也]不刀|放弃(?:袭击|刀人)|skip|pass",
     labels="袭击|击杀|刀人?|杀|kill|attack",
 )
+_SHOT = Words(
+    "开枪(?:带走|打死|打|射杀|杀)?|带走?|打(?:死|掉)?|射杀|枪杀|枪毙|一枪带走|(?:shoot|take) ",
+    "开枪|开一枪|带走|打死|打掉|射杀|枪杀|一起?带走",
+    "不开枪?|放弃(?:开枪)?|不带人?|不带走?任何人|谁[都也]不带|空枪|压枪|(?:do not|not|dont) shoot|skip|pass",
+    "开枪|带走|枪|shoot|shot",
+    "(?: (?:down|with me))?",
+)
 WORDS: Mapping[Decision, Words] = {
     Decision.GUARD: Words(
         "守护|守卫|守[住着]?|保护|护住?|(?:guard|protect) ",
@@ -126,13 +136,8 @@ WORDS: Mapping[Decision, Words] = {
     ),
     Decision.SHERIFF_VOTE: _SHERIFF,
     Decision.SHERIFF_PK_VOTE: _SHERIFF,
-    Decision.SHOT: Words(
-        "开枪(?:带走|打死|打|射杀|杀)?|带走?|打(?:死|掉)?|射杀|枪杀|枪毙|一枪带走|(?:shoot|take) ",
-        "开枪|开一枪|带走|打死|打掉|射杀|枪杀|一起?带走",
-        "不开枪?|放弃(?:开枪)?|不带人?|不带走?任何人|谁[都也]不带|空枪|压枪|(?:do not|not|dont) shoot|skip|pass",
-        "开枪|带走|枪|shoot|shot",
-        "(?: (?:down|with me))?",
-    ),
+    Decision.SHOT: _SHOT,
+    Decision.TAKE: _SHOT,
     Decision.BADGE: Words(
         "(?:[把将]?(?:我的)?警徽)?(?:移?交给?|转交给?|传给?|留给|给到?|飞给?|让给|送给|转移给)(?:警徽)?给?|"
         "(?:移交|传|给)警徽给|(?:pass|give)(?: over)? (?:(?:the )?badge |it )?to ",

@@ -112,11 +112,26 @@ def _harmless(text: str, speech_chars: int) -> str:
     while _OWN_MARKER.search(speech):  # Taking one out can make another of what stood around it.
         speech = one_line(_OWN_MARKER.sub(" ", speech))
     # Once more at the end: the limit can leave nothing but such a head.
-    return _SPEECH_HEAD.sub("", _SPEECH_HEAD.sub("", speech)[:speech_chars]).strip()
+    return _SPEECH_HEAD.sub("", _whole_sentences(_SPEECH_HEAD.sub("", speech), speech_chars)).strip()
+
+
+def _whole_sentences(speech: str, limit: int) -> str:
+    """The sentences of a speech that fit into ``limit`` characters; of a longer first sentence the clauses that fit,
+    and of a longer first clause what fits."""
+    if len(speech) <= limit:
+        return speech
+    ends = (end for stop in (_SENTENCE_STOP, _CLAUSE_STOP) if (end := _last_end(stop, speech, limit)))
+    return speech[: next(ends, limit)]
+
+
+def _last_end(stop: re.Pattern[str], speech: str, limit: int) -> int:
+    return max((match.end() for match in stop.finditer(speech) if match.end() <= limit), default=0)
 
 
 # --- what a clause states -------------------------------------------------------------------------------------------
 
+_SENTENCE_STOP = re.compile(r"(?:[。！？!?…；;]|\.(?=\s))[”’」』）)\"']*")
+_CLAUSE_STOP = re.compile("[，,：:、]")
 _SENTENCE = re.compile(r"[^。!?;\n]+[。!?;]?")
 _CLAUSE_END = re.compile(r"[,:()|—→…]|->| - ")
 _SIGNS = re.compile(r"[*_`#~$【】\[\]《》<>{}✅☑✔👉➡️🗳]+|<\|[^|<>\n]{1,30}\|>")

@@ -146,13 +146,16 @@ _EVENT_TEXTS: Mapping[EventKind, Callable[[Event], str]] = {
     EventKind.ELECTION_PUT_OFF: lambda e: "警长竞选推迟到明天，届时直接投票。",
     EventKind.BADGE_LOST: lambda e: f"警徽流失：{BADGE_LOST_REASONS[BadgeLost(e.data['reason'])]}，本局没有警长。",
     EventKind.DEATHS_ANNOUNCED: lambda e: f"昨夜{seat_names(e.seats)}死亡。" if e.seats else "昨夜是平安夜，无人死亡。",
-    EventKind.SHOT: lambda e: f"{seat_name(e.seat)}开枪带走{seat_name(e.target)}。",
+    EventKind.SHOT: lambda e: f"{seat_name(e.seat)}{'自爆' if e.data else '开枪'}带走{seat_name(e.target)}。",
     EventKind.BADGE_PASSED: lambda e: f"{seat_name(e.seat)}把警徽移交给{seat_name(e.target)}。",
     EventKind.BADGE_TORN: lambda e: f"{seat_name(e.seat)}撕毁警徽。",
     EventKind.SPEAKING_ORDER: _speaking_order,
     EventKind.VOTE_COUNT: _vote_count,
     EventKind.VOTE_TIED: lambda e: f"{seat_names(e.seats)}平票。",
     EventKind.EXILED: lambda e: f"{seat_name(e.target)}被放逐出局。",
+    EventKind.REVEALED: lambda e: (
+        f"{seat_name(e.target)}翻开身份牌，是{ROLE_NAMES[Role(e.data['role'])]}：免于出局，此后不能投票，也不会再被投票。"
+    ),
     EventKind.NOBODY_EXILED: lambda e: "今天是平安日，无人被放逐。",
     EventKind.EXPLODED: lambda e: f"{seat_name(e.seat)}自爆出局，白天结束。",
     EventKind.GAME_OVER: lambda e: f"游戏结束，{RESULT_NAMES[Result(e.data['result'])]}。",

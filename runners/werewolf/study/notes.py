@@ -87,6 +87,9 @@ def _votes(state: GameState) -> list[NotedVote]:
                 sheriff = None
             elif kind is EventKind.VOTE_TIED:
                 tied = frozenset(event.seats)
+            elif kind is EventKind.REVEALED:
+                dead.add(event.target)  # as far as votes go
+                tied = frozenset()
             elif kind in (EventKind.EXILED, EventKind.NOBODY_EXILED, EventKind.NIGHT_FALLS, EventKind.SPEAKING_ORDER):
                 tied = frozenset()  # that of an election, too, is over by now
         number += len(events)

@@ -229,7 +229,7 @@ class Tables:
 
     async def _store(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> str:
         resources = table.resources
-        if resources.endpoints and await self._client.get_resources_by_id(resources.resources_id) is None:
+        if resources.endpoints and not await self._client.query_resources(resources_id=resources.resources_id):
             await self._client.update_resources(resources.resources_id, resources.encode())  # the run used another hub
         rollout = await self._client.start_rollout(
             input=table.task_of_game.encode(),

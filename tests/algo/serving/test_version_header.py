@@ -170,3 +170,35 @@ async def test_a_pause_that_breaks_off_keeps_nobody_waiting(vllm):
     with pytest.raises(ConnectionError):
         await call(app, "/pause", query=b"mode=wait")
     assert (await asyncio.wait_for(call(app, "/v1/completions"), 30))[0] == 200
+
+
+async def test_a_streamed_reply_tells_at_its_end_that_new_weights_came(monkeypatch):
+    monkeypatch.delenv(INITIAL_VERSION, raising=False)
+    begun, gate, sent = asyncio.Event(), asyncio.Event(), []
+
+    async def streaming(scope, receive, send):
+        if scope["path"] != "/v1/completions":
+            return await Vllm()(scope, receive, send)
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+        begun.set()
+        await gate.wait()
+        await send({"type": "http.response.body", "body": b""})
+
+    async def send(message):
+        sent.append(message)
+
+    app = PolicyVersionHeader(streaming)
+    scope = {"type": "http", "path": "/v1/completions"}
+    under_way = asyncio.create_task(app(scope, None, send))
+    await begun.wait()
+    await call(app, "/update_weight_version", new_version("7"))
+    gate.set()
+    await under_way
+    start, *parts = sent
+    assert dict(start["headers"])[b"x-policy-version"] == b"0"
+    assert b"".join(part["body"] for part in parts) == b"data: 1\n\n: x-policy-version-until 7\n\n"
+    sent.clear()
+    await app(scope, None, send)
+    assert b"until" not in b"".join(part["body"] for part in sent[1:])

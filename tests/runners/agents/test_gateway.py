@@ -6,9 +6,10 @@ import logging
 import httpx
 import pytest
 from agentscope.model import OpenAIChatModel
-from openai import APIStatusError, BadRequestError, NotFoundError
+from openai import APIError, APIStatusError, BadRequestError, NotFoundError
 
 from runners.agents.gateway import address, requests
+from runners.errors import PolicyUnavailable
 from runners.uploads import GameForgotten
 from store.token_spans import context_digest
 from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, resources_of
@@ -306,9 +307,10 @@ async def test_a_hub_that_forgot_the_attempt_ends_it(world):
 
     attempt._on_turn = forget
     async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        with pytest.raises(APIStatusError):
+        with pytest.raises(APIStatusError) as refused:
             await ask(client)
-    assert isinstance(attempt.trouble, GameForgotten)
+    assert refused.value.status_code == 503
+    assert isinstance(attempt.trouble, GameForgotten) and attempt.troubled.is_set()
 
 
 async def test_the_transcript_tells_a_conversation_once(world):
@@ -380,3 +382,51 @@ async def test_agentscopes_model_streams_as_it_comes(world):
         await model.client.close()
     text, call = last.content
     assert text["text"].strip() == "well" and (call["name"], call["input"]) == ("calculate", {"expression": "1+2"})
+
+
+async def test_a_stream_comes_while_the_reply_is_sampled(world):
+    world.vllm.answer = lambda prompt: "one two three four five six seven"
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        world.vllm.parts_gate.clear()
+        said = ""
+        async for chunk in await ask(client, stream=True):
+            said += chunk.choices[0].delta.content or ""
+            if said and not world.vllm.parts_gate.is_set():
+                assert not world.spans
+                world.vllm.parts_gate.set()
+        history = [*QUESTION, {"role": "assistant", "content": said}, {"role": "user", "content": "and"}]
+        await ask(client, history)
+    assert said == "one two three four five six seven" == world.spans[0].reply
+    assert [span.segment for span in world.spans] == [0, 0]
+
+
+@pytest.mark.parametrize("cut", [True, False])
+async def test_a_stream_that_ends_in_the_midst_of_a_call_or_a_character_loses_nothing(world, cut):
+    world.vllm.answer = lambda prompt: "天地" + CALL
+    options = {"max_tokens": 5} if cut else {}
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        answer = await ask(client, tools=[TOOL], **options)
+        chunks = [chunk async for chunk in await ask(client, tools=[TOOL], stream=True, **options)]
+    said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert said == (answer.choices[0].message.content or "") and said
+    assert chunks[-1].choices[0].finish_reason == answer.choices[0].finish_reason
+
+
+async def test_a_stream_that_breaks_off_is_an_error_and_ends_the_attempt(world):
+    world.vllm.answer = lambda prompt: "one two three four five six seven"
+    world.vllm.break_streams = True
+    attempt = world.attempt()
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        with pytest.raises(APIError, match="cannot be asked"):
+            async for _ in await ask(client, stream=True):
+                pass
+    assert isinstance(attempt.trouble, PolicyUnavailable) and not world.spans
+
+
+async def test_a_server_that_parses_whole_replies_only_is_streamed_from_all_the_same(world):
+    world.vllm.answer = lambda prompt: f"well\n{CALL}\n{CALL}"
+    world.vllm.parses_parts = False
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
+        for _ in range(2):
+            message = await streamed(client, QUESTION, tools=[TOOL])
+            assert message["content"] == "well\n" and len(message["tool_calls"]) == 2

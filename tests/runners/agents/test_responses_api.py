@@ -101,3 +101,21 @@ async def test_items_that_cannot_be_read_are_named(world, given, message):
     async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
         with pytest.raises(BadRequestError, match=message):
             await ask(client, given)
+
+
+async def test_arguments_that_a_parser_broke_neither_end_a_conversation_nor_make_it_two(world):
+    """vllm#55495: what its qwen3_xml parser made of a call, after which it refused all that came."""
+    broken = '{"cmd": "timeout 7\\n7", "echo SAC_NAME=$SAC_NAME; echo CCA=$SCITEX_CARDS_AGENT_ID\\n</parameter": '
+    world.vllm.answer = lambda prompt: f'<tool_call>\n{{"name": "calculate", "arguments": {broken}}}\n</tool_call>'
+    history = [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]
+    attempt = world.attempt()
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        for _ in range(3):
+            (call,) = (await ask(client, history, tools=[RESPONSES_TOOL])).output
+            assert call.arguments == broken
+            result = {"type": "function_call_output", "call_id": call.call_id, "output": "error"}
+            history += [call.model_dump(exclude_none=True), result]
+        assert [(span.segment, span.valid) for span in world.spans] == [(0, False)] * 3
+        await ask(client, history[1:], tools=[RESPONSES_TOOL])  # rendered anew, call and all
+    assert world.spans[-1].segment == 1
+    assert "INVALID_JSON" in world.vllm.tokenizer.decode(world.spans[-1].prompt_ids)

@@ -5,6 +5,7 @@ import gzip
 
 import pytest
 from aiohttp import web
+from tenacity import wait_none
 
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy import server as policy_server
@@ -167,3 +168,31 @@ async def test_a_models_folder_and_limit_are_what_the_server_names_and_an_adapte
         assert (await server.model_folder(), await server.context_tokens()) == ("/models/x", vllm.context_tokens)
     with pytest.raises(PolicyUnavailable, match="serves policy, learned, not 'other'"):
         await connect(vllm.endpoint, "other").model_folder()
+
+
+async def test_a_streamed_reply_is_the_same_as_a_whole_one(vllm, connect):
+    vllm.answer = lambda prompt: "好的，我先说"
+    vllm.policy_version, vllm.version_until = 3, 4
+    server, parts = connect(vllm.endpoint), []
+    server.stop_token_ids = (vllm.tokenizer.eos_token_id,)
+    for most in (100, 4):
+        whole = await server.complete([1, 2, 3], most, seed=1)
+        assert await server.complete([1, 2, 3], most, seed=1, on_tokens=parts.append) == whole
+        assert [token for part in parts for token in part] == list(whole.token_ids) and len(parts) > 1
+        parts.clear()
+
+
+async def test_a_streamed_reply_that_breaks_off_is_not_asked_for_again(vllm, connect):
+    vllm.answer = lambda prompt: "好的，我先说"
+    vllm.break_streams, taken = True, []
+    server = connect(vllm.endpoint, patience=60)
+    with pytest.raises(PolicyUnavailable, match="in the midst"):
+        await server.complete([1, 2, 3], 100, seed=1, on_tokens=taken.extend)
+    assert len(taken) == 3 and len(vllm.exchanges) == 1
+
+
+async def test_a_streamed_reply_is_asked_for_again_until_it_begins(vllm, connect, monkeypatch):
+    vllm.fail_next = 1
+    monkeypatch.setattr(policy_server, "_PAUSES", wait_none())
+    server = connect(vllm.endpoint, patience=60)
+    assert (await server.complete([1, 2, 3], 100, seed=1, on_tokens=len)).token_ids

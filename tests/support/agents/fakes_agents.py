@@ -9,19 +9,16 @@ from openai import AsyncOpenAI
 
 from runners.agents.gateway.attempt import Attempt
 from runners.agents.gateway.requests import ModelRequest
+from store import protocol
 from store.agents import AgentTask
 from store.schema import PolicyResources
 from tests.support.agents.tool_model import TEMPLATE
 from tests.support.fakes import FakeVllm
 
-# isort: split
-from agentlightning import Attempt as StoredAttempt
-from agentlightning import AttemptedRollout
-
 
 def rollout_of(number=1):
-    attempt = StoredAttempt(rollout_id=f"ro-{number}", attempt_id=f"at-{number}", sequence_id=1, start_time=0.0)
-    return AttemptedRollout(rollout_id=f"ro-{number}", input={}, start_time=0.0, attempt=attempt)
+    attempt = protocol.Attempt(rollout_id=f"ro-{number}", attempt_id=f"at-{number}", sequence_id=1, start_time=0.0)
+    return protocol.AttemptedRollout(rollout_id=f"ro-{number}", input={}, start_time=0.0, attempt=attempt)
 
 
 def task_of(number=1, **changes):
@@ -65,13 +62,14 @@ def request_of(messages, model="policy", actor=None, tools=(), **changes):
 class FakeChatVllm(FakeVllm):
     """A fake of vLLM with the routes that render messages and parse replies, of a model with tools.
 
-    refuse_render: what a render is refused with. renders: how many there were.
+    refuse_render: what a render is refused with. renders: how many there were. parses_parts: as vLLM does from 0.31 on.
     """
 
     def __init__(self, tokenizer: Any, answer):
         super().__init__(tokenizer, answer)
         self.refuse_render: str | None = None
         self.renders = 0
+        self.parses_parts = True
 
     async def _render(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -93,19 +91,40 @@ class FakeChatVllm(FakeVllm):
 
     async def _derender(self, request: web.Request) -> web.Response:
         body = await request.json()
-        (choice,) = body["generate_response"]["choices"]
-        text = self.tokenizer.decode(choice["token_ids"], skip_special_tokens=True)
+        tools = bool(body["chat_request"].get("tools"))
+        if not body.get("stream"):
+            (choice,) = body["generate_response"]["choices"]
+            return web.json_response({"choices": [{"index": 0, "message": self._message(choice["token_ids"], tools)}]})
+        if not self.parses_parts:
+            return web.json_response({"error": {"message": "not implemented", "code": 400}}, status=400)
+        (choice,) = body["generate_chunk"]["choices"]
+        before = (body["stream_state"] or {}).get("ids", [])
+        ids = [*before, *choice["token_ids"]]
+        old = self._message(before, tools, whole=False)
+        new = self._message(ids, tools, whole=choice["finish_reason"] is not None)
+        delta = {name: (new.get(name) or "").removeprefix(old.get(name) or "") for name in ("reasoning", "content")}
+        calls = list(enumerate(new.get("tool_calls", ())))[len(old.get("tool_calls", ())) :]
+        delta["tool_calls"] = [{"index": index, **call} for index, call in calls]
+        return web.json_response({"chunk": {"choices": [{"delta": delta}]}, "stream_state": {"ids": ids}})
+
+    def _message(self, ids: list[int], tools: bool, whole: bool = True) -> dict[str, Any]:
+        """whole: else what may be the beginning of a tag or of a character is left out."""
+        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+        if not whole:
+            text = re.sub("(<[^>]*|\ufffd+)$", "", text)
+            if text.startswith("<think>") and "</think>" not in text:
+                return {"role": "assistant"}
         thought, _, rest = text.rpartition("</think>")
         calls = re.findall(r'<tool_call>\n\{"name": "(\w+)", "arguments": (.*)\}\n</tool_call>', rest)
-        message = {"role": "assistant", "content": rest.partition("<tool_call>")[0] or None}
+        message: dict[str, Any] = {"role": "assistant", "content": rest.partition("<tool_call>")[0] or None}
         if thought:
             message["reasoning"] = thought.removeprefix("<think>")
-        if calls and body["chat_request"].get("tools"):
+        if calls and tools:
             message["tool_calls"] = [
                 {"id": f"call-{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
                 for number, (name, arguments) in enumerate(calls)
             ]
-        return web.json_response({"choices": [{"index": 0, "message": message}]})
+        return message
 
     async def start(self, port: int = 0) -> str:
         """Listen on this port, or a free one; the base URL, ending in /v1."""

@@ -27,7 +27,7 @@ from runners.werewolf.game import (
 )
 from tests.support.game.game_record import check_record, who_has_won
 
-AFTER_DEATH = {Decision.LAST_WORDS, Decision.SHOT, Decision.BADGE}
+AFTER_DEATH = {Decision.LAST_WORDS, Decision.SHOT, Decision.TAKE, Decision.BADGE}
 BY_DAY = set(Decision) - {
     *(Decision.WOLF_TALK, Decision.GUARD, Decision.WOLF_KILL, Decision.SEER_CHECK, Decision.WITCH),
     *(Decision.SIGN_UP, Decision.SPEAKING_ORDER, *AFTER_DEATH),
@@ -58,13 +58,18 @@ def _tied(state: GameState) -> set[int]:
     return set(_last(state, EventKind.VOTE_TIED).seats)
 
 
-_BY_OTHERS = (Decision.SEER_CHECK, Decision.CLOSING_SPEECH, Decision.EXILE_VOTE)
+def _with_a_vote(state: GameState) -> set[int]:
+    return set(state.living) - {event.target for event in state.events if event.kind is EventKind.REVEALED}
+
+
+_BY_OTHERS = (Decision.CLOSING_SPEECH, Decision.EXILE_VOTE)
 TARGETS: Mapping[Decision, Callable[[GameState, int], set[int]]] = {
     **dict.fromkeys(Decision, lambda state, seat: set()),
     **dict.fromkeys((Decision.WOLF_TALK, Decision.WOLF_KILL), _prey),
-    **dict.fromkeys(_BY_OTHERS, lambda state, seat: set(state.living) - {seat}),
+    **dict.fromkeys(_BY_OTHERS, lambda state, seat: _with_a_vote(state) - {seat}),
+    Decision.SEER_CHECK: lambda state, seat: set(state.living) - {seat},
     # The dead are not among the living, so that nobody shoots itself.
-    **dict.fromkeys((Decision.SHOT, Decision.BADGE), lambda state, seat: set(state.living)),
+    **dict.fromkeys((Decision.SHOT, Decision.TAKE, Decision.BADGE), lambda state, seat: set(state.living)),
     **dict.fromkeys((Decision.SHERIFF_PK_VOTE, Decision.PK_VOTE), lambda state, seat: _tied(state)),
     Decision.GUARD: _not_guarded_last_night,
     Decision.WITCH: lambda state, seat: (
@@ -129,7 +134,7 @@ CONSEQUENCES: Mapping[Decision, Callable[[Request, Action], list[Logged]]] = {
     Decision.WITCH: _witch,
     Decision.CAMPAIGN_SPEECH: _campaign,
     Decision.WITHDRAWAL: _withdrawal,
-    Decision.SHOT: _brings(EventKind.SHOT, always=False),
+    **dict.fromkeys((Decision.SHOT, Decision.TAKE), _brings(EventKind.SHOT, always=False)),
     Decision.BADGE: _badge,
     Decision.CLOSING_SPEECH: _brings(EventKind.CLOSING_SPEECH, says=True),
 }
@@ -239,7 +244,7 @@ def _check_question(request: Request, state: GameState) -> None:
 
 def _explosive(state: GameState) -> set[int]:
     """Living seats that may explode."""
-    able = {Role.WOLF, *([Role.WOLF_KING] if state.preset.wolf_king_may_explode else [])}
+    able = {Role.WOLF, Role.WHITE_WOLF_KING, *([Role.WOLF_KING] if state.preset.wolf_king_may_explode else [])}
     return {seat for seat in state.living if state.preset.wolves_may_explode and state.role_of(seat) in able}
 
 
@@ -264,7 +269,7 @@ def _check_who_is_asked(asked: Mapping[int, Decision], state: GameState) -> None
         assert phase is Phase.UNOPPOSED or ordinary, asked
     elif phase in BALLOTS_OF_A_PK:
         stage = _tied(state)
-        voters = dict.fromkeys(state.living - stage, Decision(phase.value))
+        voters = dict.fromkeys(_with_a_vote(state) - stage, Decision(phase.value))
         assert asked == {**dict.fromkeys(explosive & stage, Decision.EXPLOSION), **voters}, asked
     else:
         assert Decision.EXPLOSION not in asked.values(), asked
@@ -336,12 +341,14 @@ def _check_shooters(requests: Iterable[Request], before: GameState, after: GameS
     """Whoever dies in this step and may shoot joins the queue, and who was asked has left it for good."""
     queue = [*after.shooters, *(after.waiting if after.phase is Phase.SHOT else ())]
     queued = {*before.shooters, *(before.waiting if before.phase is Phase.SHOT else ())}
-    asked = {request.seat for request in requests if request.decision is Decision.SHOT}
-    barred = {event.seat for event in new if event.kind is EventKind.EXPLODED}
+    asked = {request.seat for request in requests if request.decision in (Decision.SHOT, Decision.TAKE)}
+    exploded = {event.seat for event in new if event.kind is EventKind.EXPLODED}
+    taking = {seat for seat in exploded if before.role_of(seat) is Role.WHITE_WOLF_KING}
+    barred = exploded - taking
     poisoned = _last(after, EventKind.POISON_USED)
     if poisoned is not None and poisoned.day == before.day:
         barred.add(poisoned.target)
-    died = {seat for seat in before.living - after.living if before.role_of(seat) in SHOOTERS}
+    died = {seat for seat in before.living - after.living if before.role_of(seat) in SHOOTERS} | taking
     assert sorted(queue) == sorted((queued - asked) | (died - barred)), (queued, asked, died, barred, queue)
 
 

@@ -101,7 +101,17 @@ ONE_DAY = Preset(
 )
 """The round limit is reached at once, also by an explosion."""
 
-TEST_PRESETS = (*PRESETS.values(), SEVEN, STRICT, STRICT_ELECTION, EVERYTHING, GUNS, VILLAGERS, GODS, ONE_DAY)
+IDIOTS = Preset(
+    name="8p_idiots",
+    deck=deck(wolf=1, white_wolf_king=2, idiot=4, hunter=1),
+    round_limit=6,
+    sheriff=True,
+    wolves_may_explode=True,
+    may_abstain=False,
+)
+"""Votes that exile nobody, until nobody is left to vote for; explosions that take one along."""
+
+TEST_PRESETS = (*PRESETS.values(), SEVEN, STRICT, STRICT_ELECTION, EVERYTHING, GUNS, VILLAGERS, GODS, ONE_DAY, IDIOTS)
 
 RIDING = (Option.EXPLODE, Option.WITHDRAW)
 RIDING_RATE = 0.05

@@ -25,8 +25,8 @@ def check_record(preset: Preset, roles: tuple[Role, ...], events: tuple[Event, .
     assert referee.result is result, (referee.result, result)
 
 
-WOLVES = {Role.WOLF, Role.WOLF_KING}
-GODS = {Role.SEER, Role.WITCH, Role.HUNTER, Role.GUARD}
+WOLVES = {Role.WOLF, Role.WOLF_KING, Role.WHITE_WOLF_KING}
+GODS = {Role.SEER, Role.WITCH, Role.HUNTER, Role.GUARD, Role.IDIOT}
 
 
 def who_has_won(preset: Preset, roles: tuple[Role, ...], alive: Collection[int]) -> Result | None:
@@ -89,6 +89,7 @@ class _Replay:
         self.announced = False
         self.day_over = False
         self.exploded: set[int] = set()
+        self.shown: set[int] = set()  # 白痴 that a vote spared
         self.owed_words: list[int] = []
         self.may_shoot: set[int] = set()
         self.order: list[int] = []
@@ -111,7 +112,7 @@ class _Replay:
 
     @property
     def wolves(self) -> set[int]:
-        return self.living_with(Role.WOLF, Role.WOLF_KING)
+        return self.living_with(*WOLVES)
 
     @property
     def candidates(self) -> set[int]:
@@ -205,7 +206,7 @@ class _Replay:
     def on_seer_result(self, event: Event) -> None:
         self.once_tonight(event)
         assert {event.seat} == self.living_with(Role.SEER) and event.target in self.alive - {event.seat}
-        wolf = self.roles[event.target] in (Role.WOLF, Role.WOLF_KING)
+        wolf = self.roles[event.target] in WOLVES
         assert event.data == {"side": Side.WOLF if wolf else Side.GOOD}
 
     def on_witch_told(self, event: Event) -> None:
@@ -305,7 +306,7 @@ class _Replay:
     def on_vote(self, event: Event) -> None:
         assert not self.election_open or self.put_off
         assert self.order and not self.day_over and event.seat not in self.ballot
-        assert event.seat in self.alive - set(self.stage)
+        assert event.seat in self.alive - set(self.stage) - self.shown and event.target not in self.shown
         assert event.target in (set(self.stage) or self.alive - {event.seat}) or (
             event.target is None and self.preset.may_abstain
         )
@@ -314,7 +315,7 @@ class _Replay:
 
     def on_vote_count(self, event: Event) -> None:
         exile = self.last.kind is EventKind.VOTE
-        voters = self.alive - (set(self.stage) if exile or self.stage else self.ran)
+        voters = self.alive - (set(self.stage) if exile or self.stage else self.ran) - self.shown
         assert set(self.ballot) == voters, "not exactly the voters voted"
         counts: dict[int, float] = {}
         for voter, target in self.ballot.items():
@@ -359,6 +360,8 @@ class _Replay:
 
     def on_shot(self, event: Event) -> None:
         assert event.seat in self.may_shoot and event.target in self.alive and not self.owed_words
+        white = self.roles[event.seat] is Role.WHITE_WOLF_KING
+        assert event.data == ({"exploded": "yes"} if white else {}) and white <= (event.seat in self.exploded)
         self.may_shoot.remove(event.seat)
         self.bury(event.target)
 
@@ -394,7 +397,7 @@ class _Replay:
     def on_closing_speech(self, event: Event) -> None:
         self.spoke.append(event.seat)
         assert self.spoke == self.order and event.seat == self.sheriff
-        assert event.target is None or event.target in self.alive - {event.seat}
+        assert event.target is None or event.target in self.alive - {event.seat} - self.shown
 
     def on_pk_speech(self, event: Event) -> None:
         assert event.seat in self.stage and event.seat not in self.spoke and not self.day_over
@@ -402,23 +405,36 @@ class _Replay:
 
     def on_exiled(self, event: Event) -> None:
         assert self.order and self.leaders == [event.target] and not self.day_over
+        assert self.roles[event.target] is not Role.IDIOT
         self.bury(event.target)
         self.owed_words, self.day_over = [event.target], True
 
+    def on_revealed(self, event: Event) -> None:
+        assert self.order and self.leaders == [event.target] and not self.day_over
+        assert self.roles[event.target] is Role.IDIOT and event.data == {"role": Role.IDIOT}
+        self.shown.add(event.target)
+        self.day_over = True
+
     def on_nobody_exiled(self, event: Event) -> None:
-        assert self.order and self.leaders is not None and len(self.leaders) != 1 and not self.day_over
-        assert not self.leaders or self.ballots == 2 or set(self.leaders) == self.alive, "no second ballot"
+        assert self.order and not self.day_over
+        if len(voters := self.alive - self.shown) > 1:
+            assert self.leaders is not None and len(self.leaders) != 1
+            assert not self.leaders or self.ballots == 2 or set(self.leaders) == voters, "no second ballot"
+        else:
+            assert self.leaders is None and self.spoke == self.order
         self.day_over = True
 
     def on_exploded(self, event: Event) -> None:
         role = self.roles[event.seat]
-        allowed = role is Role.WOLF or (role is Role.WOLF_KING and self.preset.wolf_king_may_explode)
+        allowed = role in (WOLVES if self.preset.wolf_king_may_explode else WOLVES - {Role.WOLF_KING})
         assert self.preset.wolves_may_explode and allowed and event.seat in self.alive
         assert self.by_day and not self.day_over and not self.ballot and not self.owed_words
         # From the first campaign speech until the badge is given away or lost, and from the discussion on.
         assert bool(self.order) if self.announced else self.election_open and bool(self.ran)
         self.exploded.add(event.seat)
         self.bury(event.seat, may_shoot=False)
+        if role is Role.WHITE_WOLF_KING:
+            self.may_shoot.add(event.seat)
         self.day_over = True
 
     def on_game_over(self, event: Event) -> None:

@@ -138,6 +138,7 @@ FACTS: Mapping[str, Callable[[GameState], object]] = {
     "targets": lambda state: pending(state)[0].targets,
     "options": lambda state: pending(state)[0].options,
     "subject": lambda state: pending(state)[0].subject,
+    "unsaved": lambda state: pending(state)[0].unsaved,
     "pass": lambda state: pending(state)[0].may_pass,
     "dead": lambda state: sorted({*state.preset.seats} - state.living),
     "deaths": lambda state: last(state, EventKind.DEATHS_ANNOUNCED).seats,
@@ -155,6 +156,7 @@ FACTS: Mapping[str, Callable[[GameState], object]] = {
     "count": lambda state: last(state, EventKind.VOTE_COUNT).data["count"],
     "tied": lambda state: last(state, EventKind.VOTE_TIED).seats,
     "exiled": lambda state: [event.target for event in all_of(state, EventKind.EXILED)],
+    "revealed": lambda state: [event.target for event in all_of(state, EventKind.REVEALED)],
     "exploded": lambda state: [event.seat for event in all_of(state, EventKind.EXPLODED)],
     "newest": lambda state: state.events[-1].kind,
 }

@@ -27,8 +27,11 @@ def draw_worlds(preset: Preset, seed: int, play: int, data: st.DataObject) -> tu
     assume(roles[observer - 1].side is Side.GOOD or roles[one - 1].side is roles[other - 1].side is Side.GOOD)
     prey = frozenset(s for s in preset.seats if roles[s - 1].side is swapped[s - 1].side is Side.GOOD)
     # What a guard or a witch does dies with it, and the two may die on different days.
-    idle = frozenset(NIGHT_WORK[role] for role in (roles[one - 1], roles[other - 1]) if role in NIGHT_WORK)
-    choose = _blind_chooser(play, frozenset((one, other)), prey, idle)
+    swapped_roles = {roles[one - 1], roles[other - 1]}
+    idle = frozenset(NIGHT_WORK[role] for role in swapped_roles if role in NIGHT_WORK)
+    # Exiled, 白痴 shows its card.
+    spared = frozenset((one, other)) if Role.IDIOT in swapped_roles else frozenset()
+    choose = _blind_chooser(play, frozenset((one, other)), prey, idle, spared)
     return observer, [_steps(preset, seed, dealt, choose) for dealt in (roles, tuple(swapped))]
 
 
@@ -42,10 +45,13 @@ def _steps(preset: Preset, seed: int, roles: tuple[Role, ...], choose: Chooser) 
     return found
 
 
-def _blind_chooser(play: int, pair: frozenset[int], prey: frozenset[int], idle: frozenset[Decision]) -> Chooser:
+def _blind_chooser(
+    play: int, pair: frozenset[int], prey: frozenset[int], idle: frozenset[Decision], spared: frozenset[int]
+) -> Chooser:
     """Choices that are the same in two games that differ only in the roles of ``pair``.
 
     prey: whom the wolves hit: seats that are good in both deals. idle: decisions in which nobody is chosen.
+    spared: seats that nobody votes to exile.
     """
 
     def pick(options: Iterable, *key: object):
@@ -68,6 +74,11 @@ def _blind_chooser(play: int, pair: frozenset[int], prey: frozenset[int], idle: 
                 return Action(pick([None, *(target for target in request.targets if target not in pair)], day, "check"))
             case Decision.GUARD | Decision.WITCH:
                 return Action(pick(choices(request), day, decision))
+            case Decision.EXILE_VOTE | Decision.PK_VOTE if spared:
+                targets = [target for target in request.targets if target not in spared]
+                if not targets and not request.may_pass:
+                    raise _Undecidable
+                return Action(pick(targets, day, decision, request.seat) if targets else None)
         # Only wolves are offered to explode, so the two must not: whether they are offered differs.
         explodes = Option.EXPLODE in request.options and request.seat not in pair
         if explodes and pick(range(10), day, request.phase, request.seat, "explode") == 0:

@@ -27,3 +27,4 @@ class Card:
     # Of players without a model.
     runs: float = 0.0  # how likely it runs for sheriff
     worth: float = 0.0  # to the wolves, killed by night
+    explodes_at_seer: float = 0.0  # how likely it explodes on a day on which a good seat claims to be the seer

@@ -3,7 +3,7 @@
 import { ROLES } from "./roles.js";
 
 const SPEECHES = new Set(["wolf_says", "campaign_speech", "sheriff_pk_speech", "speech", "closing_speech", "pk_speech", "last_words"]);
-const BALLOT_GOES_ON = new Set(["vote", "sheriff_vote", "vote_count", "vote_tied", "exiled", "nobody_exiled", "sheriff_elected"]);
+const BALLOT_GOES_ON = new Set(["vote", "sheriff_vote", "vote_count", "vote_tied", "exiled", "revealed", "nobody_exiled", "sheriff_elected"]);
 
 export const isSpeech = (event) => SPEECHES.has(event.kind);
 
@@ -57,6 +57,7 @@ export function fold(events, at, seats) {
         for (const dead of seatList(event)) table.deaths.set(dead, poisoned.has(dead) ? "poison" : "night");
         break;
       case "exiled": table.deaths.set(target, "exile"); break;
+      case "revealed": table.roles.set(target, event.data?.role); break;
       case "exploded": table.deaths.set(seat, "explode"); table.arrows = []; break;
       case "shot": table.deaths.set(target, "shot"); table.arrows = [{ from: seat, to: target, kind: "shot" }]; break;
       case "speaking_order": table.order = seatList(event); table.arrows = []; break;

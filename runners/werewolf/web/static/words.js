@@ -32,7 +32,7 @@ const zh = {
   sheriff: "警长", running: "上警", asked: "在想", votes: (n) => `${n}票`, abstain: "弃票", silent: "（过）",
   heads: { wolf_says: "对狼队友说", campaign_speech: "警上发言", sheriff_pk_speech: "警长PK发言", speech: "发言", closing_speech: "归票发言", pk_speech: "PK发言", last_words: "遗言" },
   proposes: (s) => `提议袭击${s}号`, closes: (s) => `归票${s}号`, secretTo: (l) => `仅${l}知道`, secret: "私密",
-  decisions: { wolf_talk: "狼人商议", guard: "守护", wolf_kill: "袭击", seer_check: "查验", witch: "用药", sign_up: "上警", campaign_speech: "警上发言", sheriff_vote: "警长投票", sheriff_pk_speech: "警长PK发言", sheriff_pk_vote: "警长PK投票", withdrawal: "退水", explosion: "自爆", last_words: "遗言", shot: "开枪", badge: "警徽", speaking_order: "发言顺序", speech: "发言", closing_speech: "归票", exile_vote: "放逐投票", pk_speech: "PK发言", pk_vote: "PK投票" },
+  decisions: { wolf_talk: "狼人商议", guard: "守护", wolf_kill: "袭击", seer_check: "查验", witch: "用药", sign_up: "上警", campaign_speech: "警上发言", sheriff_vote: "警长投票", sheriff_pk_speech: "警长PK发言", sheriff_pk_vote: "警长PK投票", withdrawal: "退水", explosion: "自爆", last_words: "遗言", shot: "开枪", take: "带人", badge: "警徽", speaking_order: "发言顺序", speech: "发言", closing_speech: "归票", exile_vote: "放逐投票", pk_speech: "PK发言", pk_vote: "PK投票" },
   notices: { waiting: "还在排队，没有人开始玩", failed: "这一局没有打完", cancelled: "这一局被取消了", replayed: "" },
   tokens: "看 token", unusable: "回答无效", reask: "再问", version: (v) => `策略 v${v}`, noTokens: "没有保存 token", living: "存活",
   open: "打开", nothingYet: "还没有对局", connectionLost: "连接断开，正在重连…", failed: "出错了", loading: "载入中…",
@@ -55,7 +55,7 @@ const en = {
   sheriff: "Sheriff", running: "running", asked: "thinking", votes: (n) => `${n} ${n === "1" ? "vote" : "votes"}`, abstain: "abstains", silent: "(passes)",
   heads: { wolf_says: "to the wolves", campaign_speech: "campaign speech", sheriff_pk_speech: "runoff speech", speech: "speech", closing_speech: "sheriff's closing", pk_speech: "runoff speech", last_words: "last words" },
   proposes: (s) => `proposes ${s}`, closes: (s) => `calls for ${s}`, secretTo: (l) => `known to ${l}`, secret: "secret",
-  decisions: { wolf_talk: "wolves' talk", guard: "guard", wolf_kill: "kill", seer_check: "check", witch: "potions", sign_up: "run for sheriff", campaign_speech: "campaign speech", sheriff_vote: "sheriff vote", sheriff_pk_speech: "runoff speech", sheriff_pk_vote: "runoff vote", withdrawal: "withdrawal", explosion: "explosion", last_words: "last words", shot: "shot", badge: "badge", speaking_order: "speaking order", speech: "speech", closing_speech: "closing speech", exile_vote: "exile vote", pk_speech: "runoff speech", pk_vote: "runoff vote" },
+  decisions: { wolf_talk: "wolves' talk", guard: "guard", wolf_kill: "kill", seer_check: "check", witch: "potions", sign_up: "run for sheriff", campaign_speech: "campaign speech", sheriff_vote: "sheriff vote", sheriff_pk_speech: "runoff speech", sheriff_pk_vote: "runoff vote", withdrawal: "withdrawal", explosion: "explosion", last_words: "last words", shot: "shot", take: "take along", badge: "badge", speaking_order: "speaking order", speech: "speech", closing_speech: "closing speech", exile_vote: "exile vote", pk_speech: "runoff speech", pk_vote: "runoff vote" },
   notices: { waiting: "Queued: nobody plays it yet", failed: "This game was not finished", cancelled: "This game was cancelled", replayed: "" },
   tokens: "Tokens", unusable: "unusable reply", reask: "asked again", version: (v) => `policy v${v}`, noTokens: "tokens not kept", living: "alive",
   open: "Open", nothingYet: "No games yet", connectionLost: "Connection lost, trying again…", failed: "Something went wrong", loading: "Loading…",
@@ -81,7 +81,7 @@ export function switchLanguage() {
 export const QUESTIONS = {
   wolf_talk: "Tell your fellow wolves your plan; you may propose a victim.", guard: "Whom do you protect tonight?", wolf_kill: "Whom do you attack tonight?", seer_check: "Whom do you check tonight?", witch: "Do you use a potion tonight?",
   sign_up: "Do you run for sheriff?", campaign_speech: "Give your campaign speech.", sheriff_vote: "Whom do you vote for as sheriff?", sheriff_pk_speech: "You are tied: speak once more for the badge.", sheriff_pk_vote: "Runoff: whom do you vote for as sheriff?",
-  withdrawal: "Do you withdraw from the election?", explosion: "Do you explode now?", last_words: "Your last words.", shot: "You are out: do you shoot somebody?", badge: "You are out: hand the badge on, or tear it up.", speaking_order: "Sheriff: choose the speaking order; you speak last.", speech: "It is your turn to speak.", closing_speech: "Sheriff: speak last; you may call for an exile.",
+  withdrawal: "Do you withdraw from the election?", explosion: "Do you explode now?", last_words: "Your last words.", shot: "You are out: do you shoot somebody?", take: "You exploded: whom do you take with you?", badge: "You are out: hand the badge on, or tear it up.", speaking_order: "Sheriff: choose the speaking order; you speak last.", speech: "It is your turn to speak.", closing_speech: "Sheriff: speak last; you may call for an exile.",
   exile_vote: "Whom do you vote to exile?", pk_speech: "You are tied: speak for yourself.", pk_vote: "Runoff: whom do you vote to exile?",
 };
 /** Who plays a seat, by the name that tasks use: in both languages, and what a newcomer should expect of it. */
@@ -141,7 +141,7 @@ const ENGLISH = {
   election_put_off: () => "After an explosion the election is put off to the next day.",
   badge_lost: (e) => `There is no sheriff: ${LOST[e.data?.reason] ?? "?"}.`,
   deaths_announced: (e) => (e.data?.seats ? `Dead last night: ${list(e.data.seats)}.` : "A peaceful night: nobody died."),
-  shot: (e) => `${e.seat} shoots ${e.target}.`,
+  shot: (e) => `${e.seat} ${e.data?.exploded ? "explodes and takes" : "shoots"} ${e.target}.`,
   badge_passed: (e) => `${e.seat} hands the badge to ${e.target}.`,
   badge_torn: (e) => `${e.seat} tears the badge up.`,
   speaking_order: (e) => `Speaking order${e.data?.way ? ` (${WAYS[e.data.way] ?? e.data.way})` : ""}: ${list(e.data?.seats)}.`,
@@ -149,6 +149,7 @@ const ENGLISH = {
   vote_count: (e) => (e.data?.count ? `Count: ${e.data.count.split(",").map((entry) => entry.replace(":", " has ")).join(", ")}.` : "Count: no votes."),
   vote_tied: (e) => `Tied: ${list(e.data?.seats)}.`,
   exiled: (e) => `${e.target} is exiled.`,
+  revealed: (e) => `${e.target} shows the card: ${(en.roles[e.data?.role] ?? "?").toLowerCase()}. It stays, without a vote, and gets none.`,
   nobody_exiled: () => "Nobody is exiled today.",
   exploded: (e) => `Wolf ${e.seat} explodes; the day ends.`,
   game_over: (e) => `The game is over: ${(en.results[e.data?.result] ?? "").toLowerCase()}.`,

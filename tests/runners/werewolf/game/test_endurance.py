@@ -2,8 +2,9 @@
 
     python -m pytest -m endurance -s tests/runners/werewolf/game/test_endurance.py
 
-plays ENDURANCE_GAMES games (100,000 unless the environment says otherwise) of random players over all presets, and
-a fifth as many of scripted players over the shipped ones, and prints how fast. A default run plays a few hundred.
+plays ENDURANCE_GAMES games (100,000 unless the environment says otherwise) of random players over all presets, a fifth
+as many of scripted and a hundredth of expert players over the shipped ones, and prints how fast. A default run plays
+a few hundred.
 """
 
 import multiprocessing
@@ -15,7 +16,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from runners.werewolf.brains import ScriptedBrain
+from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import (
     PRESETS,
     BadgeLost,
@@ -40,11 +41,14 @@ CHUNK = 20
 PLAYERS: Mapping[str, Callable[[Preset, int, int], Iterator[Step]]] = {
     "random": random_steps,
     "herd": herd_steps,
-    "scripted": lambda preset, seed, play_seed: brain_steps(preset, seed, ScriptedBrain),
+    "scripted": lambda preset, seed, play_seed: brain_steps(preset, seed, BRAINS["scripted"]),
+    "expert": lambda preset, seed, play_seed: brain_steps(preset, seed, BRAINS["expert"]),
 }
+OF_ALL_GAMES = {"random": 0.5, "herd": 0.5, "scripted": 0.2, "expert": 0.01}
+"""Share of the games that each kind of players plays, divided among the presets."""
 ALL = [
     *((preset, players) for preset in TEST_PRESETS for players in ("random", "herd")),
-    *((preset, "scripted") for preset in PRESETS.values()),
+    *((preset, players) for preset in PRESETS.values() for players in ("scripted", "expert")),
 ]
 
 
@@ -92,7 +96,8 @@ def pool():
 
 
 def test_a_few_hundred_games_are_in_order_and_reach_everything(pool):
-    seen = sum((play_many(pool, preset, players, SHORT_RUN) for preset, players in ALL), start=Counter())
+    played = (play_many(pool, preset, how, 2 if how == "expert" else SHORT_RUN) for preset, how in ALL)
+    seen = sum(played, start=Counter())
     asking = set(Phase) - {Phase.NIGHTFALL, Phase.DAWN, Phase.ANNOUNCEMENT, Phase.AFTERMATH, Phase.GAME_OVER}
     everything = {repr(value) for kind in (EventKind, Decision, Option, BadgeLost, Result, asking) for value in kind}
     assert everything - set(seen) == set()
@@ -102,5 +107,5 @@ def test_a_few_hundred_games_are_in_order_and_reach_everything(pool):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("preset", "players"), ALL, ids=lambda one: getattr(one, "name", one))
 def test_very_many_games(pool, preset, players):
-    games = GAMES / (2 * len(TEST_PRESETS)) if players != "scripted" else GAMES / (5 * len(PRESETS))
-    play_many(pool, preset, players, round(games))
+    presets = PRESETS if players in ("scripted", "expert") else TEST_PRESETS
+    play_many(pool, preset, players, round(GAMES * OF_ALL_GAMES[players] / len(presets)))

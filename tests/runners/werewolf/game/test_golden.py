@@ -26,7 +26,16 @@ from tests.support.game.game_scripts import play
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 
-SEEDED = {"5p_tiny": (20,), "7p": (66,), "9p": (33,), "12p_sheriff": (29, 325)}
+SEEDED = {
+    "5p_tiny": (20,),
+    "7p": (66,),
+    "9p": (33,),
+    "10p": (120,),
+    "12p_sheriff": (29, 325),
+    "12p_idiot": (124,),
+    "12p_white_wolf_king": (107,),
+    "12p_guard": (35,),
+}
 """preset -> seeds, chosen for much that happens: potions, PKs, explosions, an election put off, shots, the badge."""
 
 
@@ -36,6 +45,12 @@ TABLES = {
         deck=deck(seer=1, witch=1, hunter=1, guard=1, villager=2, wolf=2, wolf_king=1),
         round_limit=1,
         sheriff=True,
+        wolf_talk_rounds=0,
+        wolves_may_explode=True,
+    ),
+    "cards": Preset(
+        name="9p_cards",
+        deck=deck(seer=1, witch=1, hunter=1, idiot=1, villager=2, wolf=2, white_wolf_king=1),
         wolf_talk_rounds=0,
         wolves_may_explode=True,
     ),

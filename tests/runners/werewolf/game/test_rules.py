@@ -32,6 +32,10 @@ def test_the_shipped_presets_deal_what_the_rules_say():
     decks = {name: {role.value: count for role, count in Counter(p.deck).items()} for name, p in PRESETS.items()}
     assert decks == {
         "12p_sheriff": dict(villager=4, seer=1, witch=1, hunter=1, guard=1, wolf=3, wolf_king=1),
+        "12p_idiot": dict(villager=4, seer=1, witch=1, hunter=1, idiot=1, wolf=4),
+        "12p_white_wolf_king": dict(villager=4, seer=1, witch=1, hunter=1, guard=1, wolf=3, white_wolf_king=1),
+        "12p_guard": dict(villager=4, seer=1, witch=1, hunter=1, guard=1, wolf=4),
+        "10p": dict(villager=4, seer=1, witch=1, hunter=1, wolf=3),
         "9p": dict(villager=3, seer=1, witch=1, hunter=1, wolf=3),
         "7p": dict(villager=3, seer=1, witch=1, wolf=2),
         "5p_tiny": dict(villager=3, seer=1, wolf=1),
@@ -41,8 +45,8 @@ def test_the_shipped_presets_deal_what_the_rules_say():
         for name in ("sheriff", "wolves_may_explode", "witch_self_save", "wolf_king_may_explode")
     }
     assert set_in == {
-        "sheriff": {"12p_sheriff"},
-        "wolves_may_explode": {"12p_sheriff"},
+        "sheriff": {"12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard"},
+        "wolves_may_explode": {"12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard"},
         "witch_self_save": {"7p"},
         "wolf_king_may_explode": set(),
     }
@@ -66,7 +70,11 @@ def test_options_replace_a_presets_own_values():
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("9p_typo", {}, r"unknown preset '9p_typo'; valid presets: 12p_sheriff, 9p, 7p, 5p_tiny"),
+        (
+            "9p_typo",
+            {},
+            r"unknown preset '9p_typo'; valid presets: 12p_sheriff, .*, 10p, 9p, 7p, 5p_tiny",
+        ),
         ("9p", {"sherif": True}, r"unknown rule options \['sherif'\] for preset '9p'; valid options: win_rule,"),
         ("9p", {"sheriff": "yes"}, "rule option sheriff must be bool, got 'yes'"),
         ("9p", {"round_limit": True}, "rule option round_limit must be int, got True"),

@@ -21,6 +21,7 @@ from runners.werewolf.game import (
     known_events,
     new_game,
     observe,
+    pending,
 )
 from runners.werewolf.game.aftermath import outcome
 from tests.support.game.game_playing import GUNS, NINE, SEVEN, TINY, TWELVE, deck
@@ -78,11 +79,14 @@ NIGHTS = {
         HIT_5,
         "told=5 asks=witch subject=5 options=save targets=1,3,4,5,6,7,8,9,10,11,12 pass=True",
     ),
-    "without a victim nobody is saved": ("night_actions: 9,10,11,12=pass", "told=0 options=- subject=-"),
-    "not herself": ("night_actions: 9,10,11,12=2", "told=2 options=- subject=-"),
+    "without a victim nobody is saved": (
+        "night_actions: 9,10,11,12=pass",
+        "told=0 options=- subject=- unsaved=nobody_hit",
+    ),
+    "not herself": ("night_actions: 9,10,11,12=2", "told=2 options=- subject=- unsaved=herself"),
     "the antidote is used once, and she learns no more": (
         f"{HIT_5}; witch_action: 2=save; exile_vote:; night_actions: 9,10,11,12=6",
-        "day=2 told=5 options=- subject=-",
+        "day=2 told=5 options=- subject=- unsaved=used",
     ),
     "the poison is used once": (
         f"{HIT_5}; witch_action: 2=6; exile_vote:; night_actions: 9,10,11,12=7",
@@ -107,6 +111,18 @@ NIGHTS = {
 @scenarios(NIGHTS)
 def test_a_night(script, facts):
     check(night(script), facts)
+
+
+def test_a_wolf_is_told_what_its_mates_propose_and_how_often_it_still_speaks():
+    state, speakers, told = until(night(""), Phase.WOLF_TALK), [], []
+    for victim in (5, 6, None, 5, 6):
+        (request,) = pending(state)
+        speakers.append(request.seat)
+        told.append((request.rounds_left, request.proposed))
+        state = apply(state, {request.seat: Action(victim)})
+    one, two, _, four, again = speakers
+    assert again == one and told[:3] == [(1, ()), (1, ((one, 5),)), (1, ((one, 5), (two, 6)))]
+    assert told[4] == (0, ((two, 6), (four, 5)))
 
 
 def test_the_guard_may_not_guard_a_seat_two_nights_running():
@@ -435,6 +451,49 @@ def test_a_wolf_king_that_explodes_does_not_shoot_and_the_last_wolf_loses_by_it(
     check(twelve("discussion: 12=explode", wolf_king_may_explode=True), "day=2 dead=12 shots=-")
     script = "; ".join(f"exile_vote: {seat}=explode" for seat in (9, 10, 12, 11))
     check(twelve(script, wolf_king_may_explode=True), "result=good newest=game_over")
+
+
+SHOWN = replace(
+    TWELVE, deck=deck(seer=1, witch=1, hunter=1, idiot=1, villager=4, wolf=3, white_wolf_king=1), name="12p_shown"
+)
+"""1 seer, 2 witch, 3 hunter, 4 idiot, 5 to 8 villagers, 9 to 11 wolves, 12 white wolf king."""
+SHOWS = "exile_vote: 1,2=4"
+CARDS = {
+    "an idiot that is exiled stays, and has no last words": (SHOWS, "revealed=4 exiled=- dead=- words=- day=2"),
+    "it speaks, and neither votes nor is voted for": (
+        f"{SHOWS}; discussion: 4=「过」",
+        "asked=1,2,3,5,6,7,8,9,10,11,12 targets=2,3,5,6,7,8,9,10,11,12",
+    ),
+    "nor in a PK": (f"{SHOWS}; exile_vote: 1,2=5 3,6=7; pk_speech:", "asked=1,2,3,6,8,9,10,11,12 targets=5,7"),
+    "a PK shows it, too": ("exile_vote: 1,2=4 3,5=6; pk_vote: 1,2=4", "revealed=4 dead=- day=2"),
+    "it dies by night": (f"{SHOWS}; night_actions: 9,10,11,12=4; witch_action:", "deaths=4 dead=4"),
+    "as the sheriff it keeps the badge": (
+        f"sign_up: 4=run; {SHOWS}; speaking_order:",
+        "sheriff=4 day=2 phase=discussion",
+    ),
+    "a white wolf king takes one with its explosion": (
+        "discussion: 12=explode; shot: 12=5",
+        "exploded=12 shots=12>5 dead=5,12 day=2",
+    ),
+    "or nobody": ("exile_vote: 12=explode; shot: 12=pass", "shots=- dead=12 day=2"),
+    "whom it takes may shoot": ("discussion: 12=explode; shot: 12=3 3=9", "shots=12>3,3>9 dead=3,9,12"),
+    "exiled it takes nobody": ("exile_vote: 1,2=12; last_words:", "shots=- dead=12 day=2"),
+    "nor killed by night": ("night_actions: 9,10,11,12=12; witch_action:", "guns=3:yes shots=- dead=12"),
+    "the dead of the night are announced before it takes one": (
+        f"{HIT_5}; sign_up: 12=run; campaign: 12=explode",
+        "deaths=5 phase=last_words asked=5",
+    ),
+    "the game is over once it has chosen": (
+        "; ".join(f"exile_vote: {seat}=explode" for seat in (9, 10, 11, 12)),
+        "phase=shot asks=take pass=True result=-",
+    ),
+}
+
+
+@scenarios(CARDS)
+def test_a_card_that_is_shown_by_day(script, facts):
+    sheriff = "sign_up" in script
+    check(play(new_game(replace(SHOWN, sheriff=sheriff), 0, SHOWN.deck), script), facts)
 
 
 @pytest.mark.parametrize("script", ["sign_up: 1=run; withdrawal:", f"{PUT_OFF.replace('1,5,9', '1,9')}"])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from runners.werewolf.game import Action, Option, choices, legal
+from runners.werewolf.game import Action, Decision, Option, choices, legal
 from runners.werewolf.language.replies import ReplyError, clean_speech, parse_reply, render_reply, split_thought
 from runners.werewolf.prompts_zh.names import OPTION_WORDS, PASS_WORDS, REPLY_ERRORS, choice_name
 from tests.support.werewolf.reply_tables import QUESTIONS, REASK, rows
@@ -58,7 +58,9 @@ def test_what_is_offered_is_understood_by_its_word_and_nothing_else_is(request_)
     for word, choice in offered.items():
         assert parse_reply(f"决定：{word}", request_) == Action(choice)
     assert not request_.targets or code_of(f"决定：{choice_name(99, request_.decision)}", request_) == "illegal_target"
-    for word in {*OPTION_WORDS.values(), *PASS_WORDS.values()}:
+    alike = {PASS_WORDS[Decision.SHOT], PASS_WORDS[Decision.TAKE]}  # to shoot nobody is to take nobody
+    unused = alike - offered.keys() if alike & offered.keys() else set()
+    for word in {*OPTION_WORDS.values(), *PASS_WORDS.values()} - unused:
         for text in (word, f"决定：{word}"):
             if word in offered:
                 assert parse_reply(text, request_) == Action(offered[word])
@@ -85,6 +87,21 @@ def test_a_speech_is_cut_to_what_the_request_allows():
     short = replace(QUESTIONS["closing"], speech_chars=2)
     assert parse_reply("一二三四\n决定：3号", short) == Action(3, "一二")
     assert clean_speech("<|im_end|>", 20) == "＜|im_end|＞"
+
+
+@pytest.mark.parametrize(
+    ("speech", "heard"),
+    [
+        ("我是好人。今天出3号。我怀疑9号全是假话", "我是好人。今天出3号。"),
+        ("4号说“我是狼。”所以我投4号", "4号说“我是狼。”"),
+        ("我信3号!Vote 5. Then 6 and 7", "我信3号!Vote 5."),
+        ("我是一个好人，大家今天一起投3号", "我是一个好人，"),  # no sentence fits: its clauses that do
+        ("我是一个好人大家今天一起投3号", "我是一个好人大家今天一起"),
+        ("今天出3号，因为他一直划水", "今天出3号，"),
+    ],
+)
+def test_a_speech_that_is_too_long_ends_with_a_sentence(speech, heard):
+    assert clean_speech(speech, 12 if "Vote" not in speech else 16) == heard
 
 
 @pytest.mark.parametrize("text", ["我自爆", "我选择自爆", "那就自爆吧", "好吧，我自爆了。", "决定：我要自爆"])

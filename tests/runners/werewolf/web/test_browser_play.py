@@ -3,6 +3,7 @@
 import random
 
 import aiohttp
+
 from runners.werewolf.web.folders import read_file
 from runners.werewolf.web.tables import Table
 from runners.werewolf.web.views import read_game

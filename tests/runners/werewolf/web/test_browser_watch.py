@@ -7,14 +7,13 @@ import asyncio
 import json
 from itertools import product
 
-from agentlightning import EnqueueRolloutRequest
-
 from algo.evaluation.figures import Score
 from algo.evaluation.people import PeopleAgainst, PeopleScores
 from algo.evaluation.statistics import Estimate
-from runners.werewolf.agent import WerewolfPlay
+from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.transcript import game_data
 from runners.worker import Worker
+from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from store.werewolf import GameTask
 from tests.support.fakes import FakeVllm, make_turn
