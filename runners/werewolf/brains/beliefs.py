@@ -11,14 +11,14 @@ from runners.werewolf.game import Role, Side
 CERTAIN = 100.0
 """A seat's own finds outweigh everything heard."""
 
-# What speaks for a claim to be the seer.
-KILLED_ALONE, KILLED_WITH_ANOTHER = 3.0, 1.0  # wolves seldom kill their own, but the witch may have poisoned it
+# What speaks for a claim to be the seer. To be hit in the first night speaks for nobody: wolves may hit one of their
+# own and have it pose, saved or in its last words. Later they seldom do, but the witch may have poisoned it.
+KILLED_ALONE, KILLED_WITH_ANOTHER = 3.0, 1.0
 PROVEN = 3.0  # it named a seat that exploded
-HIT_BEFORE_ME, HIT_BY_REPORT = 1.5, 1.0  # the witch saved it, which a wolf that hit itself would hope for
-HOLDS_BADGE, NAMED_A_WOLF, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.2, -0.3, 0.1, 0.6
-# What speaks against it: that it came late, or to answer whoever named it; that it called a wolf whom nobody else
-# disputes to be one of the 神职, or whom the wolves killed.
-CLAIMED_LATE, ONLY_ANSWERED, NAMED_A_GOD, NAMED_A_VICTIM = -2.0, -2.0, -1.0, -2.0
+CLEARED_A_VICTIM, HOLDS_BADGE, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.7, 0.3, 0.1, 0.6
+# What speaks against it: that it came late, or to answer whoever named it; that it called anybody a wolf, above all one
+# whom nobody else disputes to be one of the 神职.
+CLAIMED_LATE, ONLY_ANSWERED, NAMED_A_WOLF, NAMED_A_GOD = -2.0, -2.0, -0.5, -1.7
 CLEAR_MARGIN = 1.5
 """How far a claim must lead the next for a seat to count on it."""
 
@@ -28,8 +28,8 @@ NAMED_BY_CLEAR_SEER, NAMED_BY_SEER = 6.0, 3.0
 RIVAL_OF_CLEAR_SEER, RIVAL_OF_SEER = 5.0, 0.7
 IS_SEER, CLEARED_BY_SEER = -6.0, -4.0
 # A wolf may have hit itself to be saved, and may call itself what nobody disputes while the true one is dead or hides.
-SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -2.5, -1.8, -2.2
-RIVAL_GOD, OUTLIVED_RIVAL_GOD = 2.5, 6.0
+SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -1.0, -0.5, -1.6
+RIVAL_GOD, OUTLIVED_RIVAL_GOD = 0.4, 6.0
 ATTACKED_SEER, FOLLOWED_RIVAL, RALLIED_BY_SHERIFF = 1.0, 0.8, 1.5
 VOTED_FOR_WOLF, VOTED_FOR_GOOD = -1.3, 0.6
 ACCUSED_BY_ONE, MOST_ACCUSERS_COUNTED = 0.3, 5
@@ -145,26 +145,24 @@ def _judge_claims(turn: Turn, unrivalled: set[int]) -> tuple[int | None, bool, s
 def _credibility(turn: Turn, seat: int, unrivalled: set[int]) -> float:
     memory = turn.memory
     reports = memory.claims[seat]
-    hit = 0.0
-    if seat == memory.saved:
-        hit = HIT_BEFORE_ME
-    elif any(vouched == seat for _, vouched in memory.vouched):
-        hit = HIT_BY_REPORT
-    if seat in memory.night_deaths and seat != memory.poisoned and not any(slain == seat for _, slain in memory.slain):
-        hit = KILLED_ALONE if memory.night_deaths[seat][1] == 1 else KILLED_WITH_ANOTHER
+    killed = 0.0
+    night, dead = memory.night_deaths.get(seat, (1, 0))
+    if night > 1 and seat != memory.poisoned and not any(slain == seat for _, slain in memory.slain):
+        killed = KILLED_ALONE if dead == 1 else KILLED_WITH_ANOTHER
     named_wolves = _of_side(reports, Side.WOLF)
+    victims = memory.night_deaths.keys() - {memory.poisoned}
     first_day = min(memory.claimed_on.values())
     answers = any(other != seat and told.get(seat) is Side.WOLF for other, told in memory.claims.items())
     return (
-        hit
-        + PROVEN * any(reports.get(wolf) is Side.WOLF for wolf in memory.exploded)
+        killed
+        + PROVEN * (not named_wolves.isdisjoint(memory.exploded))
+        + CLEARED_A_VICTIM * (not victims.isdisjoint(_of_side(reports, Side.GOOD)))
         + HOLDS_BADGE * (turn.observation.sheriff == seat)
-        + NAMED_A_WOLF * bool(named_wolves)
         + FOLLOWER * sum(seer == seat and speaker != seat for speaker, seer in memory.followed.items())
         + CLAIMED_LATE * (memory.claimed_on[seat] > first_day)
         + ONLY_ANSWERED * (answers and seat != next(iter(memory.claims)))
-        + NAMED_A_GOD * any(named in unrivalled for named in named_wolves)
-        + NAMED_A_VICTIM * any(named in memory.night_deaths and named != memory.poisoned for named in named_wolves)
+        + NAMED_A_WOLF * bool(named_wolves)
+        + NAMED_A_GOD * (not named_wolves.isdisjoint(unrivalled))
         + HUNCH_ABOUT_CLAIMS * (1.0 - turn.hunch(seat))
     )
 
