@@ -70,7 +70,7 @@ export function fold(events, at, seats) {
         table.counts = new Map((event.data?.count ?? "").split(",").filter(Boolean).map((entry) => entry.split(":")).map(([name, votes]) => [Number(name), votes]));
         break;
       case "vote_tied": table.tied = new Set(seatList(event)); break;
-      case "game_over": table.result = event.data?.result ?? null; table.arrows = []; break;
+      case "game_over": table.result = event.data?.result ?? null; table.arrows = []; table.tied = new Set(); break;
     }
   }
   table.arrows = table.arrows.filter((a) => a.from >= 1 && a.from <= seats && (a.to === null || (a.to >= 1 && a.to <= seats)));

@@ -1,12 +1,20 @@
 // Every word of the pages in both languages, and what happened in English (the server says it in Chinese).
 
-import { tidy } from "./dom.js";
-import { ROLES } from "./roles.js"; // the server writes it, from each role's own file
+import { h, tidy } from "./dom.js";
+import { PRESETS, ROLES } from "./roles.js"; // the server writes it, from each role's own file
 
 export const markOf = (role) => ROLES[role]?.mark;
 export const isWolf = (role) => kindOfRole(role) === "wolf";
 export const kindOfRole = (role) => ROLES[role]?.kind ?? "unknown";
 const roleNames = (language) => Object.fromEntries(Object.entries(ROLES).map(([role, card]) => [role, card[language]]));
+
+/** Seats, 神职 and wolves with a name of their own: what tells a preset from the others. brief: seats alone. */
+export function presetName(name, brief = false) {
+  if (!Object.hasOwn(PRESETS, name ?? "")) return tidy(name ?? "");
+  const { seats, named } = PRESETS[name], gods = named.filter((role) => !isWolf(role)), wolves = named.filter(isWolf);
+  if (brief) return say(`${seats}人局`, `${seats} players`);
+  return say([`${seats}人`, gods.map(markOf).join(""), ...wolves.map((role) => zh.roles[role])].filter(Boolean).join(" · "), `${seats} players: ${[...gods, ...wolves].map((role) => en.roles[role].toLowerCase()).join(", ")}`);
+}
 
 const zh = {
   title: "狼人杀", games: "对局", runs: "训练", play: "入座", language: "English", theme: "明暗",
@@ -18,7 +26,7 @@ const zh = {
   sides: { wolf: "狼人阵营", good: "好人阵营", draw: "平局" },
   results: { wolf: "狼人阵营胜利", good: "好人阵营胜利", draw: "平局", none: "未结束" },
   deaths: { night: "夜死", poison: "毒杀", exile: "放逐", shot: "枪杀", taken: "被自爆带走", duel: "决斗", explode: "自爆" },
-  deathMarks: { night: "夜", poison: "毒", exile: "票", shot: "枪", taken: "带", duel: "斗", explode: "爆" },
+  badges: { night: "夜", poison: "毒", exile: "票", shot: "枪", taken: "带", duel: "斗", explode: "爆", sheriff: "警", running: "上", abstain: "弃" },
   marks: { kill: "刀", guard: "守", save: "救", poison: "毒" },
   arrows: { vote: "票", kill: "刀", propose: "", guard: "守", checkWolf: "狼人", checkGood: "好人", save: "救", poison: "毒", shot: "带走", badge: "警徽" },
   sheriff: "警长", running: "上警", asked: "在想", votes: (n) => `${n}票`, abstain: "弃票", silent: "（过）",
@@ -41,7 +49,7 @@ const en = {
   sides: { wolf: "Wolves", good: "Good side", draw: "Draw" },
   results: { wolf: "The wolves won", good: "The good side won", draw: "A draw", none: "Not finished" },
   deaths: { night: "died at night", poison: "poisoned", exile: "exiled", shot: "shot", taken: "taken along", duel: "fell in a duel", explode: "exploded" },
-  deathMarks: { night: "夜", poison: "毒", exile: "票", shot: "枪", taken: "带", duel: "斗", explode: "爆" },
+  badges: { night: "killed", poison: "poison", exile: "exiled", shot: "shot", taken: "taken", duel: "duel", explode: "blew up", sheriff: "sheriff", running: "runs", abstain: "no vote" },
   marks: { kill: "kill", guard: "guard", save: "save", poison: "poison" },
   arrows: { vote: "", kill: "kill", propose: "", guard: "guard", checkWolf: "wolf", checkGood: "good", save: "save", poison: "poison", shot: "takes", badge: "badge" },
   sheriff: "Sheriff", running: "running", asked: "thinking", votes: (n) => `${n} ${n === "1" ? "vote" : "votes"}`, abstain: "abstains", silent: "(passes)",
@@ -76,6 +84,39 @@ export const QUESTIONS = {
   withdrawal: "Do you withdraw from the election?", explosion: "Do you explode now?", last_words: "Your last words.", shot: "You are out: do you shoot somebody?", take: "You exploded: whom do you take with you?", badge: "You are out: hand the badge on, or tear it up.", speaking_order: "Sheriff: choose the speaking order; you speak last.", speech: "It is your turn to speak.", closing_speech: "Sheriff: speak last; you may call for an exile.",
   duel: "The speeches are over: do you duel somebody?", exile_vote: "Whom do you vote to exile?", pk_speech: "You are tied: speak for yourself.", pk_vote: "Runoff: whom do you vote to exile?",
 };
+/** Who plays a seat, by the name that tasks use: in both languages, and what a newcomer should expect of it. */
+export const PLAYERS = {
+  policy: ["策略模型", "the policy", "训练中的语言模型，水平随训练而变。", "The language model in training; as good as its training so far."],
+  expert: ["高手", "expert", "按每句话推算身份，会悍跳，会做局。最难赢。", "Works out the odds from every word, lies well and sets traps. The hardest to beat."],
+  patient: ["耐心玩家", "patient", "拿不准时打成平票，多等一夜的查验。", "When it can but guess it ties the vote and waits for one more check."],
+  scripted: ["规则玩家", "scripted", "按常理发言和投票，报查验、跟证据。适合第一局。", "Speaks and votes sensibly, reports checks, follows evidence. Good for a first game."],
+  timid: ["胆小玩家", "timid", "按常理玩，但多半弃票。", "Plays sensibly, but mostly abstains."],
+  random: ["随机玩家", "random", "随便选，什么都可能发生。", "Answers at random; anything may happen."],
+  person: ["真人", "a person", "", ""],
+};
+export const playerName = (name) => (Object.hasOwn(PLAYERS, name) ? say(PLAYERS[name][0], PLAYERS[name][1]) : tidy(name));
+
+/** A run's name for people: of a recipe's run the recipe's, without its time, and its own. */
+export function runName(name) {
+  const [run, recipe] = tidy(name).split("@");
+  return recipe ? `${recipe.replace(/-\d{8}-\d{6}$/, "")} · ${run}` : run;
+}
+
+const NOT_THERE = {
+  game: ["这里没有这一局。", "There is no such game here."], run: ["这里没有这个训练。", "There is no such run here."], report: ["这里没有这份报告。", "There is no such report here."],
+  table: ["没有这张牌桌；半小时没人看，牌桌就会收起。", "There is no such table; one that nobody looks at for half an hour is closed."], seat: ["没有这个座位；半小时没人看，牌桌就会收起。", "There is no such seat; a table that nobody looks at for half an hour is closed."],
+};
+
+/** What went wrong, in the page's language; what the server says of it (in English) comes after, for whoever runs it. */
+export function explain(problem) {
+  const kind = /^\/api\/([a-z]+)/.exec(problem.path ?? "")?.[1];
+  const told = problem.status === undefined ? ["连不上服务器。", "The server cannot be reached."]
+    : problem.status === 401 ? ["需要口令：请用启动时打印出来的、带 ?token=… 的地址。", "A token is needed: open the address with ?token=… that was printed at the start."]
+    : problem.status === 404 ? NOT_THERE[kind] ?? ["这个地址什么也没有。", "There is nothing at this address."]
+    : problem.status === 502 ? ["hub 没有回答。", "The hub does not answer."] : ["服务器不接受这个请求。", "The server refuses this."];
+  return [say(...told), problem.status === 400 || (chosen === "en" && problem.status === 502) ? h("small", { class: "faint", lang: "en" }, ` ${tidy(problem.message)}`) : null];
+}
+
 const list = (text) => (text ?? "").split(",").filter(Boolean).join(", ");
 const WAYS = { sheriff_left: "rising from the sheriff", sheriff_right: "falling from the sheriff", dead_left: "rising from the dead", dead_right: "falling from the dead" };
 const LOST = { nobody_runs: "nobody runs", no_voters: "nobody may vote", no_votes: "all abstained", tied_twice: "tied twice", swallowed: "two explosions" };
