@@ -84,7 +84,8 @@ def believe_by_rule(turn: Turn, role: Role) -> Beliefs:
     marks: tuple[tuple[float, Collection[int]], ...] = (
         (CERTAIN, _of_side(found, Side.WOLF)),
         (-CERTAIN, _of_side(found, Side.GOOD)),
-        (-CERTAIN, memory.revealed),
+        (CERTAIN, _of_side(memory.proven, Side.WOLF)),
+        (-CERTAIN, _of_side(memory.proven, Side.GOOD)),
         (LIAR, liars),
         (NAMED_BY_CLEAR_SEER if clear else NAMED_BY_SEER, _of_side(reports, Side.WOLF)),
         (CLEARED_BY_SEER, _of_side(reports, Side.GOOD)),
