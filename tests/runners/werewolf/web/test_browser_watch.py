@@ -23,7 +23,6 @@ from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.seat_players import reply_to
 from tests.support.werewolf.web_server import WebServer
 
-
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
