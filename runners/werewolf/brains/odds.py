@@ -91,8 +91,8 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
     is_wolf = {seat: sets[:, seat - 1] for seat in range(1, seats + 1)}
     for seat in memory.exploded:
         _know(sets, weight, seat, Side.WOLF)
-    for seat in memory.revealed:
-        _know(sets, weight, seat, Side.GOOD)
+    for seat, side in memory.proven.items():
+        _know(sets, weight, seat, side)
     if not memory.over:
         # Less than what a seat knows: while a shot is pending, the last wolf may be dead and the game not over yet.
         dead_wolves = sets[:, [seat - 1 for seat in sorted(memory.gone)]].sum(axis=1)
@@ -157,7 +157,7 @@ def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
         found += np.log(CLAIMS_OWN_GOD if claimed is role else OTHER_CLAIMS_GOD)
     if seat in memory.shooters and role is not Role.HUNTER:
         found += np.log(IMPOSSIBLE)
-    if seat in memory.revealed and role is not Role.IDIOT:
+    if memory.cards.get(seat, role) is not role:
         found += np.log(IMPOSSIBLE)
     return found
 
