@@ -15,7 +15,7 @@ from tests.support.werewolf.nonsense import nonsense
 from tests.support.werewolf.speech_classifier import SpeechClassifier, area_under_curve
 from tests.support.werewolf.trick_players import CELLS, BelievesPlans, ReadsPhrases, gain
 
-GAMES = {**dict.fromkeys(PRESETS, 120), "10p": 180, "9p": 200, "7p": 250, "5p_tiny": 500}
+GAMES = {**dict.fromkeys(PRESETS, 60), "12p_sheriff": 120, "10p": 120, "9p": 200, "7p": 250, "5p_tiny": 500}
 """preset -> games on either side of every comparison; their noise is about 4 points."""
 GAIN, NOISE = 0.06, 0.04
 """How much tricks may gain, and how much more is no news."""
