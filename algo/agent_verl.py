@@ -46,7 +46,7 @@ def main() -> int:
     config = read_configuration(options, AgentConfig, check)
     if isinstance(config, int):
         return config
-    from algo.agents.workload import Agents  # brings agentlightning along
+    from algo.agents.workload import Agents  # takes seconds
 
     return run_training(config, options, Agents, logger)
 

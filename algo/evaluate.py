@@ -99,7 +99,7 @@ def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
     if len(set(options.players)) < len(options.players):
         raise ConfigError(f"--players {' '.join(options.players)}: a player is named twice")
     if options.label is not None:
-        from algo.evaluation.record import check_label  # brings agentlightning along
+        from algo.evaluation.record import check_label  # takes seconds
 
         check_label(options.label)
     if "policy" in (options.players or ("policy",)) and (options.model is not None or config.serving.mode == "start"):
@@ -118,7 +118,7 @@ def main() -> int:
 
 
 def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
-    # agentlightning takes many seconds to import.
+    # These take seconds to import.
     from algo.evaluation.page import show_tables, wide_console
     from algo.evaluation.play import evaluate_model
     from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE

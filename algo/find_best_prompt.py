@@ -114,7 +114,7 @@ def main() -> int:
     if options.local:
         workload = ("agents", "--agent", options.agent) if options.tasks else ("werewolf",)
         return run_locally("algo.find_best_prompt", config, options, suffix, *workload)
-    # agentlightning takes many seconds to import.
+    # These take seconds to import.
     from algo.prompt_search.run import run
 
     return run(config, options, plan, *found[0], suffix)

@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def _report(folders: list[Path]) -> int:
-    # matplotlib and agentlightning take seconds to import.
+    # matplotlib takes seconds to import.
     from algo.evaluation.page import show_tables, wide_console
     from algo.recipes.comparison import comparison_table
     from algo.recipes.report import write_report

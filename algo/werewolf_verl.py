@@ -36,7 +36,7 @@ def main() -> int:
         return config
     if options.local:
         return run_locally("algo.werewolf_verl", config, options, training_suffix(options), "werewolf")
-    # These bring agentlightning along.
+    # These take seconds.
     from algo.evaluation.play import evaluate_in_training
     from algo.werewolf.file_names import how_to_watch
     from algo.werewolf.workload import Werewolf

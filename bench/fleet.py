@@ -10,13 +10,13 @@ import tempfile
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
-from agentlightning import EnqueueRolloutRequest
 from rich.table import Table
 
 from bench.recorded import task_of
 from bench.runner import AT_ONCE, PRESET, SAYS, TURNS
 from bench.tables import ratio_rows, table_of
 from store.client import connect
+from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from tests.support.hub.hub_process import HubProcess, StockHub
 

@@ -6,9 +6,9 @@ import random
 from collections import Counter
 
 import aiohttp
-from agentlightning import Span
 
 from store.client import encode_otlp
+from store.protocol import Span
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}
 TEXT = "他发言时一直在躲闪，我更相信对面那位预言家的验人。" * 6
@@ -18,7 +18,7 @@ _NOT_OURS_ANY_MORE = (404, 409)
 
 def turn_span(key: tuple[str, str], number: int) -> Span:
     """key: (rollout id, attempt id). number: in its attempt, from 1."""
-    return Span.from_attributes(
+    return Span(
         attributes={"text": TEXT, "turn": number, "score": 0.5},
         rollout_id=key[0],
         attempt_id=key[1],

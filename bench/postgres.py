@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import asyncpg
 import psutil
-from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from rich.table import Table
 
 from bench.light_runners import LightRunners
@@ -24,6 +23,7 @@ from bench.tables import table_of
 from store.client import connect
 from store.finished import FinishedGames
 from store.hub.database.postgres import SCHEMA
+from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from tests.support.hub.hub_process import HubProcess, StockHub
 from tests.support.hub.postgres_server import PostgresServer, discard, new_server
 

@@ -6,8 +6,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
-
 from runners.play import TurnSink
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.codecs import LocalCodec
@@ -36,10 +34,10 @@ class ScriptedPolicyPlayer(PolicyPlayer):
 
     model = "scripted"
 
-    def __init__(self, seat: int, tokens: ChatTokens, system: str, key: str, tokenizer, wait: Wait):
+    def __init__(self, seat: int, tokens: ChatTokens, system: str, key: str, wait: Wait):
         super().__init__(seat, TokenExactChatModel(self, tokens, TokenLimits(**LIMITS), key), system)
         self._brain = ScriptedBrain(random.Random(key))
-        self._tokenizer, self._wait = tokenizer, wait
+        self._tokens, self._wait = tokens, wait
 
     async def decide(self, observation) -> Decided:
         self._reply = render_reply(self._brain.act(observation), observation.request)
@@ -48,14 +46,14 @@ class ScriptedPolicyPlayer(PolicyPlayer):
     async def complete(self, prompt_ids: object, max_tokens: int, seed: int) -> Completion:
         """As ``PolicyServer``: the reply in token ids, with made-up log-probs."""
         await self._wait()
-        ids = (*self._tokenizer.encode(self._reply, add_special_tokens=False), self._tokenizer.eos_token_id)
+        ids = tuple(await self._tokens.encode_reply(self._reply))
         return Completion(ids, (-1.0,) * len(ids), "stop")
 
 
 @cache
-def _tokenizer(model_folder: Path) -> PreTrainedTokenizerBase:
+def _codec(model_folder: Path) -> LocalCodec:
     """One for all games, as in a runner."""
-    return AutoTokenizer.from_pretrained(model_folder)
+    return LocalCodec.of(model_folder)
 
 
 def task_of(preset: str, seed: int, limits: Mapping[str, int] = LIMITS, **rules: Any) -> GameTask:
@@ -70,12 +68,12 @@ def task_of(preset: str, seed: int, limits: Mapping[str, int] = LIMITS, **rules:
 
 async def play_scripted(task: GameTask, model_folder: Path, on_turn: TurnSink, wait: Wait = _at_once) -> ResultSpan:
     """Play a task, all of its seats by scripted players in a policy's tokens."""
-    preset, tokenizer = get_preset(task.preset), _tokenizer(model_folder)
-    tokens = await ChatTokens.of(LocalCodec(tokenizer), tokenizer.get_added_vocab())
+    preset, codec = get_preset(task.preset), _codec(model_folder)
+    tokens = await ChatTokens.of(codec, codec.added)
 
     def seat_player(seat: int, role: Role, name: str) -> ScriptedPolicyPlayer:
         key = f"{task.sampling_seed}/{seat}"
-        return ScriptedPolicyPlayer(seat, tokens, system_prompt(preset, seat, role), key, tokenizer, wait)
+        return ScriptedPolicyPlayer(seat, tokens, system_prompt(preset, seat, role), key, wait)
 
     return await play_game(task, 0, seat_player, on_turn)
 

@@ -14,14 +14,14 @@ import sys
 from pathlib import Path
 
 import psutil
-from agentlightning import AttemptedRollout, LightningStoreClient, LitAgent, LitAgentRunner, OtelTracer
 
 from bench.recorded import play_scripted, record_game
 from runners.attempt_spans import AttemptSpans
-from runners.play import TurnSink
-from runners.werewolf.agent import read_task
+from runners.play import Play, TurnSink
+from runners.werewolf.play import read_task
 from runners.worker import Worker
 from store.client import connect
+from store.protocol import AttemptedRollout
 from store.werewolf import ResultSpan
 
 PRESET, TURNS = "12p_sheriff", 60
@@ -33,19 +33,21 @@ def _say(what: object) -> None:
     print(SAYS.decode(), what, flush=True)
 
 
-class _StockAgent(LitAgent[dict]):
-    """Plays as ours do, and stores the spans of a game at its end, a request each."""
+def _stock_runner(url: str, play: Play, count: int):
+    """(client, runner) of agentlightning's: it plays as ours does, and stores a game's spans at its end, one by one."""
+    from agentlightning import LightningStoreClient, LitAgent, LitAgentRunner, OtelTracer, Span
 
-    def __init__(self, play):
-        super().__init__()
-        self._play = play
+    class Agent(LitAgent[dict]):
+        async def rollout_async(self, task: dict, resources: object, rollout: AttemptedRollout) -> list[Span]:
+            spans = []
+            attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
+            attempt.add_result(await play(rollout, attempt.add_turn), 1.7e9)
+            return [Span.from_attributes(**dict(span)) for span in spans]
 
-    async def rollout_async(self, task: dict, resources: object, rollout: AttemptedRollout) -> None:
-        spans = []
-        attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
-        attempt.add_result(await self._play(rollout, attempt.add_turn), 1.7e9)
-        for span in spans:
-            await self.get_runner().get_store().add_span(span)
+    client, runner = LightningStoreClient(url), LitAgentRunner(OtelTracer(), max_rollouts=count)
+    runner.init(Agent())
+    runner.init_worker(os.getpid(), client)
+    return client, runner
 
 
 async def run(kind: str, url: str, model_folder: Path, count: int) -> None:
@@ -75,9 +77,7 @@ async def run(kind: str, url: str, model_folder: Path, count: int) -> None:
         client, at_once = connect(url), count if held else AT_ONCE
         running = asyncio.create_task(Worker(client, play, kind, games_at_once=at_once, max_games=count).run())
     else:
-        client, runner = LightningStoreClient(url), LitAgentRunner(OtelTracer(), max_rollouts=count)
-        runner.init(_StockAgent(play))
-        runner.init_worker(os.getpid(), client)
+        client, runner = _stock_runner(url, play, count)
         running = asyncio.create_task(runner.iter())
     if not held:
         await running

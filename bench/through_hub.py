@@ -12,11 +12,12 @@ from collections import defaultdict
 from pathlib import Path
 
 import psutil
-from agentlightning import EnqueueRolloutRequest, Span
+from agentlightning import LightningStoreClient, Span
 from rich.table import Table
 
 from bench.recorded import record_game
 from bench.tables import ratio_rows, table_of
+from store import protocol
 from store.client import connect, encode_otlp
 from store.token_spans import to_span
 from store.werewolf import TurnSpan
@@ -26,7 +27,7 @@ GAMES = 5
 PRESET = "12p_sheriff"
 
 
-def _both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple[list[Span], list[Span]]:
+def _both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple[list[protocol.Span], list[Span]]:
     """(our spans, spans with full id lists) of the same turns."""
     ours, full = [], []
     sequences: dict[tuple[str, int], list[int]] = defaultdict(list)  # (actor, segment) -> all up to its last turn
@@ -45,7 +46,8 @@ def _both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple
             "response_token_ids": list(turn.response_ids),
             "logprobs.content": json.dumps(logprobs),
         }
-        full.append(ours[-1].model_copy(update={"name": "openai.chat.completion", "attributes": attributes}))
+        named = {"name": "openai.chat.completion", "attributes": attributes}
+        full.append(Span.from_attributes(**dict(ours[-1]) | named))
         sequence += turn.response_ids
     return ours, full
 
@@ -53,12 +55,12 @@ def _both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple
 async def _costs(folder: Path, turns: list[TurnSpan]) -> tuple[list[float], list[float]]:
     """[megabytes, CPU seconds of the hub] of a game, sent in our way and in the other."""
     stock = await StockHub(folder).start()
-    hub, client = psutil.Process(stock.process.pid), connect(stock.url)
+    hub, client, other = psutil.Process(stock.process.pid), connect(stock.url), LightningStoreClient(stock.url)
     costs = [0.0, 0.0], [0.0, 0.0]
     for _ in range(GAMES):
         for of_ours, cost in zip((True, False), costs, strict=True):
-            await client.enqueue_many_rollouts([EnqueueRolloutRequest(input={})])
-            rollout = await client.dequeue_rollout()
+            await client.enqueue_many_rollouts([protocol.EnqueueRolloutRequest(input={})])
+            (rollout,) = await client.dequeue_many_rollouts()
             key = (rollout.rollout_id, rollout.attempt.attempt_id)
             ours, full = _both_ways(turns, *key)
             before = sum(hub.cpu_times()[:2])
@@ -67,10 +69,11 @@ async def _costs(folder: Path, turns: list[TurnSpan]) -> tuple[list[float], list
                 await client.upload_spans(ours)
             else:
                 size = sum(len(json.dumps(span.model_dump(mode="json"))) for span in full)
-                await client.add_many_spans(full)
+                await other.add_many_spans(full)
             cost[0] += size / 1e6 / GAMES
             cost[1] += (sum(hub.cpu_times()[:2]) - before) / GAMES
     await client.close()
+    await other.close()
     stock.kill()
     return costs
 

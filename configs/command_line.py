@@ -1,7 +1,7 @@
 """What programs have in common on the command line: which configuration they take.
 
 Nothing here takes long to import, so that ``--help``, ``--print-config`` and whatever is refused answer at once:
-programs import verl, agentlightning and what else is heavy behind ``read_configuration``.
+programs import verl and what else is heavy behind ``read_configuration``.
 """
 
 import argparse

@@ -2,9 +2,8 @@
 
 from collections.abc import Callable
 
-from agentlightning import Span
-
 from store.client import AttemptKey
+from store.protocol import Span
 from store.token_spans import NoteSpan, OutcomeSpan, SpanRecord, to_span
 
 

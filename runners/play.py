@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from agentlightning import AttemptedRollout
-
+from store.protocol import AttemptedRollout
 from store.token_spans import OutcomeSpan, SpanRecord
 
 TurnSink = Callable[[SpanRecord, float, float], None]

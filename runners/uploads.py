@@ -5,9 +5,9 @@ import logging
 from collections import defaultdict
 
 import aiohttp
-from agentlightning import Span
 
 from store.client import AttemptKey, PatientStoreClient, described
+from store.protocol import Span
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import aiohttp
-from agentlightning import AttemptedRollout
 from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception_type, wait_exponential
 
 from runners.attempt_spans import AttemptSpans
@@ -22,6 +21,7 @@ from runners.errors import CannotPlay
 from runners.play import Play
 from runners.uploads import GameForgotten, SpanUploader
 from store.client import AttemptKey, NotAHub, PatientStoreClient, StoreUnreachable, described
+from store.protocol import AttemptedRollout
 from store.token_spans import OutcomeSpan
 
 logger = logging.getLogger(__name__)

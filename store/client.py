@@ -1,7 +1,8 @@
-"""A LightningStoreClient that waits for a hub that is away, and uploads spans in bulk.
+"""The client of a hub: agentlightning's LightningStore protocol over HTTP, in so far as it is used here.
 
-agentlightning's own client gives up on a dead hub after 0.8 s and sends one request per span. This one sends many spans
-of many games as one compressed OTLP request, the only bulk route of the protocol.
+agentlightning's own client gives up on a dead hub after 0.8 s, sends one request per span, and takes seconds to import.
+This one waits for a hub that is away, and sends many spans of many games as one compressed OTLP request, the only bulk
+route of the protocol.
 """
 
 import asyncio
@@ -11,12 +12,10 @@ import logging
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import aiohttp
-from agentlightning import AttemptedRollout, LightningStoreClient, Span
-from agentlightning.semconv import LightningResourceAttributes
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Status
@@ -24,25 +23,41 @@ from tenacity import (
     AsyncRetrying,
     RetryCallState,
     retry_if_exception,
-    stop_after_attempt,
     stop_before_delay,
     wait_exponential,
 )
 
 from store.auth import TOKEN_VARIABLE, check_token, read_token
 from store.printable import printable
+from store.protocol import (
+    ATTEMPT_ID,
+    ROLLOUT_ID,
+    SPAN_SEQUENCE_ID,
+    Attempt,
+    AttemptedRollout,
+    EnqueueRolloutRequest,
+    NamedResources,
+    Page,
+    ResourcesUpdate,
+    Rollout,
+    RolloutMode,
+    Span,
+    Worker,
+)
 
 logger = logging.getLogger(__name__)
 
 AttemptKey = tuple[str, str]
 """(rollout id, attempt id)."""
 
-_NETWORK_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError)
+Answer = TypeVar("Answer")
+
+_NETWORK_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
+_CONNECT_SECONDS = 5.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
-_RETRY_DELAYS = (0.2, 1.0, 2.0)
+_TRIES = 5
 _CONFLICT = 409
-_TOO_MANY_REQUESTS = 429
-_NOT_THE_HUB = (408, _TOO_MANY_REQUESTS, 502, 503, 504)
+_NOT_THE_HUB = (408, 429, 502, 503, 504)
 """Answers of a gateway in between, which has trouble with the hub, or with us for a moment."""
 _SPANS_PER_REQUEST = 200
 _VALUES_PER_REQUEST = 200_000
@@ -80,9 +95,11 @@ def connect(url: str, patience_seconds: float = 120.0, token: str | None = None)
     return PatientStoreClient(url, patience_seconds, token)
 
 
-class PatientStoreClient(LightningStoreClient):
-    """The stock client with a patient retry schedule, a reachability check and a bulk span upload.
+class PatientStoreClient:
+    """A client that waits for its hub, for one event loop. Methods as of agentlightning's ``LightningStore``.
 
+    All that ask raise aiohttp.ClientResponseError for an error that the hub goes on answering, aiohttp.ClientError or
+    TimeoutError where it answers its health check alone, and StoreUnreachable.
     request_timeout_seconds: how long the answer to one request is waited for.
     """
 
@@ -93,51 +110,128 @@ class PatientStoreClient(LightningStoreClient):
             raise ValueError(f"hub address {url!r} must start with http:// or https://, e.g. http://127.0.0.1:4747")
         if not (math.isfinite(patience_seconds) and patience_seconds >= 0):
             raise ValueError(f"the patience with the hub must be a finite number of seconds, got {patience_seconds}")
-        super().__init__(
-            url,
-            retry_delays=_RETRY_DELAYS,
-            health_retry_delays=[0.2, 0.4, 0.8, 1.6, 3.2, *[_LONGEST_DELAY] * int(patience_seconds / _LONGEST_DELAY)],
-            request_timeout=request_timeout_seconds,
-        )
+        self.server_address_root = url.rstrip("/")
         self.patience_seconds = patience_seconds
+        self._timeout = aiohttp.ClientTimeout(total=request_timeout_seconds, connect=_CONNECT_SECONDS)
         self._has_met_hub = False
         self._token = read_token() if token is None else check_token(token, "the hub's token")
+        self._session: aiohttp.ClientSession | None = None
 
-    async def _request_json(
-        self, method: Literal["get", "post"], path: str, *, json: Any | None = None, params: Any | None = None
-    ) -> Any:
-        """Also asks again where the stock client gives up: an answer broke off, or a gateway has too many requests.
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
 
-        Raises NotAHub, or aiohttp.ContentTypeError, when a page comes where JSON is expected, and goes on coming.
-        """
+    async def start_rollout(
+        self,
+        input: Any,
+        mode: RolloutMode | None = None,
+        resources_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        worker_id: str | None = None,
+    ) -> AttemptedRollout:
+        """A new rollout with its first attempt, past the queue."""
+        request = {"mode": mode, "resources_id": resources_id, "metadata": metadata, "worker_id": worker_id}
+        return AttemptedRollout.model_validate(await self.request("post", "/rollouts", {"input": input, **request}))
 
-        async def wait_for_hub(_: RetryCallState) -> None:
-            await self.wait_until_reachable()
-
-        async for attempt in _retrying(_is_broken_answer, stop_after_attempt(len(_RETRY_DELAYS) + 1), wait_for_hub):
-            with attempt:
-                answer = await super()._request_json(method, path, json=json, params=params)
-                if answer is None and method == "post" and path != "/spans":  # an empty body; the others may say "null"
-                    raise NotAHub(f"what answers at {self.server_address_root} is no hub: nothing comes for {path}")
-        return answer
-
-    async def _get_session(self) -> aiohttp.ClientSession:
-        session = await super()._get_session()
-        if self._token is not None:
-            session.headers["Authorization"] = f"Bearer {self._token}"
-        return session
+    async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
+        """Queue rollouts; a stock hub queues them again where its first answer was lost."""
+        if not rollouts:
+            return []
+        request = {"rollouts": [rollout.model_dump() for rollout in rollouts]}
+        return list(map(Rollout.model_validate, await self.request("post", "/queues/rollouts/enqueue", request)))
 
     async def dequeue_many_rollouts(self, *, limit: int = 1, worker_id: str | None = None) -> list[AttemptedRollout]:
         """Take up to ``limit`` games. Asked once: what the hub hands out in an answer that is lost must time out.
 
         Raises aiohttp.ClientError, NotAHub or TimeoutError, where the stock client says that there are no games.
         """
-        session = await self._get_session()
         request = {"limit": limit} if worker_id is None else {"limit": limit, "worker_id": worker_id}
-        async with session.post(f"{self.server_address}/queues/rollouts/dequeue", json=request) as response:
+        answer = await self._ask("post", "/queues/rollouts/dequeue", request, expected=list)
+        return list(map(AttemptedRollout.model_validate, answer))
+
+    async def query_rollouts(self, **query: Any) -> Page[Rollout]:
+        """The rollouts that a search finds, with their attempts where they have any."""
+        return await self._search("/rollouts", query, _read_rollout)
+
+    async def query_attempts(self, rollout_id: str) -> Page[Attempt]:
+        """All attempts at a rollout, in their order."""
+        return await self._search(f"/rollouts/{rollout_id}/attempts", {}, Attempt.model_validate)
+
+    async def query_spans(self, rollout_id: str, attempt_id: str | None = None, **query: Any) -> Page[Span]:
+        """The spans of a rollout, or of one attempt or its ``latest``, in their order unless the query has another."""
+        query |= {"rollout_id": rollout_id, "attempt_id": attempt_id}
+        return await self._search("/spans", query, Span.model_validate)
+
+    async def query_resources(self, **query: str) -> Page[ResourcesUpdate]:
+        """The resources that a search finds."""
+        return _page(await self.request("get", "/resources", params=query), ResourcesUpdate.model_validate)
+
+    async def get_latest_resources(self) -> ResourcesUpdate | None:
+        """What was added or updated last."""
+        answer = await self.request("get", "/resources/latest")
+        return None if answer is None else ResourcesUpdate.model_validate(answer)
+
+    async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
+        """Publish resources under an id, in place of those that were."""
+        request = {name: resource.model_dump() for name, resource in resources.items()}
+        return ResourcesUpdate.model_validate(await self.request("post", f"/resources/{resources_id}", request))
+
+    async def update_rollout(self, rollout_id: str, **changes: Any) -> Rollout:
+        """Change a rollout's fields."""
+        return Rollout.model_validate(await self.request("post", f"/rollouts/{rollout_id}", changes))
+
+    async def update_attempt(self, rollout_id: str, attempt_id: str, **changes: Any) -> Attempt:
+        """Change an attempt's fields."""
+        answer = await self.request("post", f"/rollouts/{rollout_id}/attempts/{attempt_id}", changes)
+        return Attempt.model_validate(answer)
+
+    async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any]) -> Worker:
+        """Tell the hub that a runner lives."""
+        answer = await self.request("post", f"/workers/{worker_id}", {"heartbeat_stats": heartbeat_stats})
+        return Worker.model_validate(answer)
+
+    async def _search(self, path: str, query: dict[str, Any], read: Callable[[Any], Answer]) -> Page[Answer]:
+        return _page(await self.request("post", f"{path}/search", query), read)
+
+    async def request(self, method: str, path: str, json: Any = None, params: Any = None) -> Any:
+        """The JSON that the hub answers. Asked again through an outage, and some times where it fails."""
+        return await self._ride_out(self._ask, method, path, json, params)
+
+    async def _ask(self, method: str, path: str, json: Any, params: Any = None, expected: Any = object) -> Any:
+        session = await self._get_session()
+        url = f"{self.server_address_root}/v1/agl{path}"
+        async with session.request(method, url, json=json, params=params) as response:
             response.raise_for_status()
-            answer = await self._answer_of_a_hub(response, list)
-        return [AttemptedRollout.model_validate(rollout) for rollout in answer]
+            return await self._answer_of_a_hub(response, expected)
+
+    async def _get_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
+            self._session = aiohttp.ClientSession(timeout=self._timeout, headers=headers)
+        return self._session
+
+    async def _ride_out(self, send: Callable[..., Awaitable[Answer]], *arguments: Any) -> Answer:
+        """What a request brings, sent again until it comes through: for the patience, which an outage has to itself.
+
+        What the hub itself answers is an error once it has answered so some times.
+        """
+        deadline = time.monotonic() + self.patience_seconds
+
+        def is_enough(state: RetryCallState) -> bool:
+            if _is_outage(state.outcome.exception()):  # type: ignore[union-attr]
+                return time.monotonic() > deadline
+            return state.attempt_number >= _TRIES
+
+        async def wait_for_hub(state: RetryCallState) -> None:
+            nonlocal deadline
+            interrupted = time.monotonic()
+            error = state.outcome.exception()  # type: ignore[union-attr]
+            logger.info("a request to the hub is interrupted (%s)", type(error).__name__)
+            await self.wait_until_reachable()
+            deadline += time.monotonic() - interrupted
+
+        return await _retrying(_may_pass, is_enough, wait_for_hub)(send, *arguments)
 
     async def take_back(self, rollout_id: str) -> bool:
         """Cancel a game that is open; False if our hub says that it has been closed in the meantime."""
@@ -164,7 +258,7 @@ class PatientStoreClient(LightningStoreClient):
     async def _ask_ours(self, path: str, json: Any, absent: Sequence[int]) -> Any:
         """The answer to a request that only our hub knows; None for a status in ``absent``."""
         try:
-            return await self._request_json("post", path, json=json)
+            return await self.request("post", path, json)
         except aiohttp.ClientResponseError as error:
             if error.status not in absent:
                 raise
@@ -181,7 +275,7 @@ class PatientStoreClient(LightningStoreClient):
         def passes(error: BaseException) -> bool:
             if isinstance(error, NotAHub):
                 return self._has_met_hub
-            return _is_outage(error)
+            return isinstance(error, (*_NETWORK_ERRORS, aiohttp.ClientResponseError))
 
         def log_first(state: RetryCallState) -> None:
             if state.attempt_number == 1:
@@ -201,12 +295,10 @@ class PatientStoreClient(LightningStoreClient):
         self._has_met_hub = True
 
     async def _check_hub(self) -> None:
-        session = await self._get_session()
-        async with session.get(f"{self.server_address}/health") as response:
-            response.raise_for_status()
-            await self._answer_of_a_hub(response, dict)
+        await self._ask("get", "/health", None, expected=dict)
         # The health check is open to everybody; any other cheap request shows whether we are admitted.
-        async with session.get(f"{self.server_address}/resources/latest") as response:
+        session = await self._get_session()
+        async with session.get(f"{self.server_address_root}/v1/agl/resources/latest") as response:
             self._check_admission(response)
             response.raise_for_status()
             await self._answer_of_a_hub(response, dict | None)
@@ -252,13 +344,12 @@ class PatientStoreClient(LightningStoreClient):
 
     async def _insist(self, key: AttemptKey, spans: list[Span]) -> bool:
         """Send an attempt's spans, again as long as the hub knows the attempt; False when it is no use."""
-        for delay in (*_RETRY_DELAYS, None):
+        for number in range(_TRIES):
             if await self._post_spans({key: spans}):
                 return True
             if not await self.knows_attempt(key):
                 return False
-            if delay is not None:
-                await asyncio.sleep(delay)
+            await asyncio.sleep(_FIRST_DELAY * 2**number)
         logger.error("the hub keeps answering spans of rollout %s with a server error; see its log", key[0])
         return False
 
@@ -269,30 +360,17 @@ class PatientStoreClient(LightningStoreClient):
     async def _post_spans(self, by_attempt: dict[AttemptKey, list[Span]]) -> bool:
         """One bulk request; False when the hub does not know an attempt or fails. Outages are waited out."""
         body = gzip.compress(encode_otlp(by_attempt).SerializeToString())
-        deadline = time.monotonic() + self.patience_seconds
-
-        async def wait_for_hub(state: RetryCallState) -> None:
-            nonlocal deadline
-            error = state.outcome.exception() if state.outcome else None
-            logger.warning("span upload interrupted (%s); waiting for the hub", type(error).__name__)
-            interrupted = time.monotonic()
-            await self.wait_until_reachable()
-            deadline += time.monotonic() - interrupted  # an outage has its own patience
-
         try:
-            async for attempt in _retrying(_is_outage, lambda _: time.monotonic() > deadline, wait_for_hub):
-                with attempt:
-                    return await self._post_body(body)
+            return await self._ride_out(self._post_body, body)
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
             raise StoreUnreachable(
                 f"the hub at {self.server_address_root} answers its health check, but no upload of spans "
                 f"gets through within {self.patience_seconds:.0f} s: {described(error)}"
             ) from error
-        return False
 
     async def _post_body(self, body: bytes) -> bool:
         session = await self._get_session()
-        async with session.post(self.otlp_traces_endpoint(), data=body, headers=_OTLP_HEADERS) as response:
+        async with session.post(f"{self.server_address_root}/v1/traces", data=body, headers=_OTLP_HEADERS) as response:
             self._check_admission(response)
             if response.status in _NOT_THE_HUB:
                 response.raise_for_status()
@@ -316,20 +394,25 @@ def _retrying(passes: Callable[[BaseException], bool], stop: Any, before_sleep: 
     )
 
 
-def _is_outage(error: BaseException) -> bool:
-    return isinstance(error, (*_NETWORK_ERRORS, aiohttp.ClientResponseError))
+def _is_outage(error: BaseException | None) -> bool:
+    """Whether the hub is away, or hidden by what stands before it."""
+    if isinstance(error, aiohttp.ClientResponseError):
+        return error.status in _NOT_THE_HUB
+    return isinstance(error, _NETWORK_ERRORS)
 
 
-def _is_broken_answer(error: BaseException) -> bool:
-    """An answer that broke off, is no JSON, or comes from a gateway that has too many requests.
+def _may_pass(error: BaseException) -> bool:
+    """Whether the request may succeed when it is made again."""
+    failed = isinstance(error, aiohttp.ClientResponseError) and error.status >= 500
+    return failed or isinstance(error, NotAHub) or _is_outage(error)
 
-    So is a connection that ends before the answer: a long wait may meet several hubs that are killed, more often than
-    the stock client tries.
-    """
-    broken = aiohttp.ClientPayloadError | aiohttp.ContentTypeError | aiohttp.ServerDisconnectedError | NotAHub
-    if isinstance(error, broken):
-        return True
-    return isinstance(error, aiohttp.ClientResponseError) and error.status == _TOO_MANY_REQUESTS
+
+def _page(answer: dict[str, Any], read: Callable[[Any], Answer]) -> Page[Answer]:
+    return Page(map(read, answer["items"]), answer["total"])
+
+
+def _read_rollout(item: Any) -> Rollout:
+    return (AttemptedRollout if "attempt" in item else Rollout).model_validate(item)
 
 
 def _batches(spans: Iterable[Span]) -> Iterator[list[Span]]:
@@ -351,8 +434,7 @@ def encode_otlp(by_attempt: dict[AttemptKey, list[Span]]) -> ExportTraceServiceR
     request = ExportTraceServiceRequest()
     for (rollout_id, attempt_id), spans in by_attempt.items():
         group: ResourceSpans = request.resource_spans.add()
-        names = [LightningResourceAttributes.ROLLOUT_ID.value, LightningResourceAttributes.ATTEMPT_ID.value]
-        group.resource.attributes.extend(map(_key_value, names, (rollout_id, attempt_id)))
+        group.resource.attributes.extend(map(_key_value, (ROLLOUT_ID, ATTEMPT_ID), (rollout_id, attempt_id)))
         scope = group.scope_spans.add()
         for span in spans:
             encoded = scope.spans.add(
@@ -364,7 +446,7 @@ def encode_otlp(by_attempt: dict[AttemptKey, list[Span]]) -> ExportTraceServiceR
                 end_time_unix_nano=int((span.end_time or 0) * _NANOSECONDS),
                 status=Status(code=Status.STATUS_CODE_OK),
             )
-            encoded.attributes.append(_key_value(LightningResourceAttributes.SPAN_SEQUENCE_ID.value, span.sequence_id))
+            encoded.attributes.append(_key_value(SPAN_SEQUENCE_ID, span.sequence_id))
             encoded.attributes.extend(_key_value(key, value) for key, value in span.attributes.items())
     return request
 

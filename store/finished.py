@@ -2,9 +2,8 @@
 
 from collections.abc import Collection
 
-from agentlightning import Rollout
-
 from store.client import PatientStoreClient
+from store.protocol import Rollout
 
 _CLOSED = ("succeeded", "failed", "cancelled")
 

@@ -7,11 +7,11 @@ A rollout's ``input`` is a task of its workload (``store.werewolf.GameTask``); i
 from collections.abc import Mapping
 from typing import Annotated, Any, Protocol, Self
 
-from agentlightning import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
 from store.endpoints import ServedPolicy
 from store.players import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
+from store.protocol import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """Name of the entry of a task's ``metadata`` by which ``python -m store`` recognises a repeated enqueue.

@@ -17,10 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from agentlightning import Span
-from agentlightning.semconv import AGL_ANNOTATION, LightningSpanAttributes, RewardAttributes
-from agentlightning.types.tracer import Attributes
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from store.protocol import AGL_ANNOTATION, REWARD_ATTRIBUTE, Attributes, Span
 
 _PACKED: Mapping[str, Literal["I", "f"]] = {"prompt_ids": "I", "response_ids": "I", "logprobs": "f"}
 
@@ -210,10 +209,9 @@ class OutcomeSpan(SpanRecord):
     def encode(self) -> Attributes:
         """As ``SpanRecord.encode``, with the rewards as agentlightning writes them."""
         attributes = super().encode()
-        reward = LightningSpanAttributes.REWARD.value
         for index, (name, value) in enumerate(self.rewards().items()):
-            attributes[f"{reward}.{index}.{RewardAttributes.REWARD_NAME.value}"] = name
-            attributes[f"{reward}.{index}.{RewardAttributes.REWARD_VALUE.value}"] = value
+            attributes[f"{REWARD_ATTRIBUTE}.{index}.name"] = name
+            attributes[f"{REWARD_ATTRIBUTE}.{index}.value"] = value
         return attributes
 
 
@@ -251,7 +249,7 @@ def to_span(
     """
     trace_id = hashlib.blake2b(f"{rollout_id}/{attempt_id}".encode(), digest_size=16).hexdigest()
     span_id = hashlib.blake2b(f"{rollout_id}/{attempt_id}/{sequence_id}".encode(), digest_size=8).hexdigest()
-    return Span.from_attributes(
+    return Span(
         name=record.span_name,
         attributes=record.encode(),
         rollout_id=rollout_id,

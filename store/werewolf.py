@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from agentlightning import Span
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from store.players import TRAINED_POLICY, SeatingRule, SideName
+from store.protocol import Span
 from store.schema import TokenLimits, check_kind
 from store.token_spans import CallSpan, MalformedSpan, OutcomeSpan, TaskKind
 from store.werewolf_study import Study, StudySpan

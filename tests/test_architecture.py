@@ -46,7 +46,7 @@ FORBIDDEN = {
         *HEAVY,
     },
     "store": {"algo", "runners", "configs", "agentscope", *HEAVY},
-    "runners": {"algo", "configs", "store.hub", *HEAVY},
+    "runners": {"algo", "configs", "store.hub", "transformers", *HEAVY},
     "algo": {"runners", "agentscope", "store.hub"},
     "runners/werewolf": {"runners.worker", "runners.uploads", "runners.agents"},
     "runners/agents": {"runners.worker", "runners.uploads", "runners.werewolf", "agentscope"},
@@ -138,17 +138,21 @@ def test_agents_are_played_without_agentscope():
     assert wrong == []
 
 
-def test_training_ranks_start_without_agentlightning():
-    """Which takes as long to import as all of verl, and has nothing to do in the processes that hold the model."""
-    files = files_by_module("algo", "store", "configs")
-
-    def at_start(path):
-        """Not what functions import later, nor what only annotations name."""
-        return _named_by(path, ast.parse(path.read_text()).body)
-
-    reached = reached_from(["algo.training.worker"], files, at_start)
-    assert {"algo.training.verl_configs", "algo.advantages.registry"} <= reached
-    wrong = [name for name in sorted(reached) if any(is_within(m, {"agentlightning"}) for m in at_start(files[name]))]
+def test_agentlightning_is_imported_by_hubs_and_adapters_alone():
+    """It takes seconds and 300 MB, and so does its litellm; the rest speaks the protocol with ``store.client``."""
+    adapters = {
+        *("store/__main__.py", "algo/agents/algorithm.py", "runners/agents/lit.py", "runners/agents/lightning.py"),
+        "runners/werewolf/lit_agent.py",
+    }
+    wrong = [
+        name
+        for product in ("algo", "configs", "runners", "store")
+        for path in modules_in(product)
+        if not (name := path.relative_to(ROOT).as_posix()).startswith("store/hub/")
+        and "/example" not in name
+        and name not in adapters
+        and any(is_within(module, {"agentlightning", "litellm"}) for module in imports_of(path))
+    ]
     assert wrong == []
 
 

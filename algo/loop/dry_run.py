@@ -7,7 +7,6 @@ log-probs of what was sampled, so a disagreement between vLLM and verl shows her
 import json
 from contextlib import AsyncExitStack
 
-from agentlightning import Triplet
 from rich.console import Console
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
@@ -18,6 +17,7 @@ from algo.loop.learn import compare
 from algo.loop.running import log_probs_of, start
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
+from algo.rollouts.triplets import Triplet
 from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.run.metrics import trajectory_metrics
 from algo.run.summary import RunSummary

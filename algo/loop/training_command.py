@@ -12,7 +12,7 @@ from configs.command_line import configured_parser
 from configs.schema import Config
 
 if TYPE_CHECKING:
-    from algo.loop.workload import Workload  # brings agentlightning along
+    from algo.loop.workload import Workload
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 

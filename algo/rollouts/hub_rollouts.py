@@ -6,11 +6,10 @@ from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentlightning import EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
-
 from algo.rollouts.played import PlayedRollouts, read_rollout, reason_of
 from configs.sections.rollout import RolloutSettings
 from store.client import PatientStoreClient
+from store.protocol import EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
 from store.schema import IDEMPOTENCY_KEY, VERSION_SEPARATOR, PolicyResources, Task
 from store.token_spans import TaskKind
 

@@ -5,9 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentlightning import Attempt, Rollout, Span
-
 from algo.rollouts.triplets import FinishedRollout, IncompleteRollout, WrongLearner, read_attempt
+from store.protocol import Attempt, Rollout, Span
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan, TaskKind
 

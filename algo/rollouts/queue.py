@@ -9,13 +9,13 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import aiohttp
-from agentlightning import Rollout, RolloutMode
 
 from algo.rollouts.hub_rollouts import TERMINAL, HubRollouts, OpenRollout, Resumption
 from algo.rollouts.played import NothingFinished, PlayedRollouts, Progress
 from configs.sections.rollout import RolloutSettings
-from store.client import PatientStoreClient
+from store.client import PatientStoreClient, StoreUnreachable
 from store.finished import FinishedGames
+from store.protocol import Rollout, RolloutMode
 from store.schema import PolicyResources, Task
 from store.token_spans import TaskKind
 
@@ -175,7 +175,7 @@ class RolloutQueue:
             async with asyncio.timeout(_CANCEL_SECONDS):  # a hub that is away must not hold up the end
                 await self._hub.cancel(self._open)
                 self._open.clear()
-        except (TimeoutError, aiohttp.ClientError) as error:
+        except (TimeoutError, aiohttp.ClientError, StoreUnreachable) as error:
             kind = type(error).__name__
             logger.warning("%d rollouts not cancelled (%s); runners may still play them", len(self._open), kind)
 

@@ -1,4 +1,4 @@
-"""Stored spans -> finished rollouts -> agentlightning Triplets, in turn order.
+"""Stored spans -> finished rollouts -> Triplets, in turn order.
 
 A call's span carries only what is new since the actor's last call. Joining the turns of a segment must
 give back exactly the token sequence that the policy saw; every join is checked against the length and
@@ -8,9 +8,9 @@ the digest that the runner recorded, and a turn whose past is incomplete is left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from agentlightning import Span, Triplet
-
+from store.protocol import Span
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.token_spans import CallSpan, NoteSpan, OutcomeSpan, TaskKind, context_digest
 
@@ -27,13 +27,24 @@ class WrongLearner(ValueError):
 
 
 @dataclass(frozen=True)
+class Triplet:
+    """One model call: agentlightning's ``Triplet`` without its reward, since the workload weighs what actors earn.
+
+    prompt["token_ids"]: the whole prompt as sent. response: ``token_ids`` and ``logprobs``. metadata: the call's other
+    fields, with its ``task``, ``actor`` and ``question``.
+    """
+
+    prompt: dict[str, list[int]]
+    response: dict[str, list[Any]]
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class FinishedRollout:
     """One finished rollout as read back from the store.
 
     outcome: how it ended. turns: its model calls in the order of (actor, turn), also those that gave no triplet: what
         an actor earns does not depend on which of its calls can be trained on.
-    triplets: ``prompt["token_ids"]`` is the whole prompt as sent, ``response`` holds ``token_ids`` and ``logprobs``,
-        ``metadata`` the call's other fields, with its ``task``, ``actor`` and ``question``.
     left_out: stored turn spans that gave no triplet, counted by reason.
     calls: start and end of each model call, in seconds by the runner's clock.
     notes: what was noted beside calls and end, where the task wanted it.
@@ -50,10 +61,7 @@ class FinishedRollout:
 
 
 def triplets_of(turns: Iterable[CallSpan]) -> Iterator[Triplet]:
-    """One Triplet per call whose whole prompt can be rebuilt, without reward: the workload weighs what actors earn.
-
-    turns: in the order of (actor, turn).
-    """
+    """One Triplet per call whose whole prompt can be rebuilt. turns: in the order of (actor, turn)."""
     sequences: dict[tuple[str, int], list[int]] = {}  # (actor, segment) -> everything up to its last turn
     for turn in turns:
         sequence = sequences.setdefault((turn.actor, turn.segment), [])

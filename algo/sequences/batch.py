@@ -19,7 +19,7 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -27,10 +27,8 @@ from verl.utils import tensordict_utils
 from verl.utils.dataset.dataset_utils import DatasetPadMode
 from verl.utils.seqlen_balancing import get_seqlen_balanced_partitions
 
-if TYPE_CHECKING:
-    # The training workers import this module, and have no use for agentlightning, which that one brings along.
-    from algo.sequences.targets import TargetRow
-    from algo.sequences.trajectories import Trajectory
+from algo.sequences.targets import TargetRow
+from algo.sequences.trajectories import Trajectory
 
 PerToken = Sequence[Sequence[float] | torch.Tensor]
 """One row per trajectory, each aligned with that trajectory's ``token_ids``."""
@@ -147,7 +145,7 @@ def build_batch(
     )
 
 
-def row_of(trajectory: "Trajectory", name: str, given: Sequence[float] | torch.Tensor) -> torch.Tensor:
+def row_of(trajectory: Trajectory, name: str, given: Sequence[float] | torch.Tensor) -> torch.Tensor:
     """A row of a ``PerToken`` as a tensor. Raises ValueError, naming rollout and actor, for another length."""
     row = torch.as_tensor(given, dtype=torch.float32)
     if row.shape != (len(trajectory.token_ids),):

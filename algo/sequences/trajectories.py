@@ -4,13 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    # The training ranks import this module by way of the advantages, and have no use for agentlightning.
-    from agentlightning import Triplet
-
-    from algo.rollouts.triplets import FinishedRollout
+from algo.rollouts.triplets import FinishedRollout, Triplet
 
 
 @dataclass(frozen=True)
@@ -144,7 +139,7 @@ class ActorReward:
     dimensions: Mapping[str, float]
 
 
-RewardsOf = Callable[["FinishedRollout"], Mapping[str, ActorReward]]
+RewardsOf = Callable[[FinishedRollout], Mapping[str, ActorReward]]
 """What each actor of a finished rollout earns, by its name: the workload's part in its trajectories."""
 
 NOT_TRAINABLE = "not_trainable"
@@ -168,7 +163,7 @@ class TrajectorySet:
 
 
 def build_trajectories(
-    rollouts: Iterable["FinishedRollout"], rewards_of: RewardsOf, max_sequence_tokens: int
+    rollouts: Iterable[FinishedRollout], rewards_of: RewardsOf, max_sequence_tokens: int
 ) -> TrajectorySet:
     """One sequence per actor and segment of every rollout, for the actors that may be trained on.
 
@@ -201,7 +196,7 @@ def build_trajectories(
     )
 
 
-def _by_actor(triplets: Iterable["Triplet"]) -> dict[str, list["Triplet"]]:
+def _by_actor(triplets: Iterable[Triplet]) -> dict[str, list[Triplet]]:
     actors: dict[str, list[Triplet]] = defaultdict(list)
     for triplet in triplets:
         if triplet.metadata["trainable"]:
@@ -209,7 +204,7 @@ def _by_actor(triplets: Iterable["Triplet"]) -> dict[str, list["Triplet"]]:
     return actors
 
 
-def _chains(triplets: Sequence["Triplet"]) -> list[list["Triplet"]]:
+def _chains(triplets: Sequence[Triplet]) -> list[list[Triplet]]:
     """Turns of a segment whose prompts each extend, token by token, everything before them.
 
     Turns of several segments may alternate: an agent may hold several conversations at once.
@@ -227,7 +222,7 @@ def _chains(triplets: Sequence["Triplet"]) -> list[list["Triplet"]]:
     return chains
 
 
-def _trajectory(chain: Sequence["Triplet"], number: int, group_id: str, reward: ActorReward) -> Trajectory:
+def _trajectory(chain: Sequence[Triplet], number: int, group_id: str, reward: ActorReward) -> Trajectory:
     token_ids: list[int] = []
     loss_mask: list[int] = []
     logprobs: list[float] = []

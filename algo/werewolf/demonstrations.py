@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import get_args
 
-from agentlightning import Rollout, Triplet
-
 from algo.rollouts.hub_rollouts import newest_first
 from algo.rollouts.played import PlayedRollouts, read_rollout
-from algo.rollouts.triplets import FinishedRollout
+from algo.rollouts.triplets import FinishedRollout, Triplet
 from algo.sequences.selection import select_sequences
 from algo.sequences.trajectories import Trajectory, build_trajectories
 from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import derived_seed, study_of_training, token_limits
 from configs.werewolf import WerewolfConfig
 from store.client import PatientStoreClient
+from store.protocol import Rollout
 from store.schema import VERSION_SEPARATOR
 from store.werewolf import GAME, PEOPLE, PERSON, GameTask, SeatingRule, SideName
 

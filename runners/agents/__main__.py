@@ -56,11 +56,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def open_play(options: argparse.Namespace, client):
     """What plays the tasks. ValueError names an agent, a function or an address that cannot be used."""
     from runners.addresses import Addresses
-    from runners.agents.lit import LitPlayer, load, load_agent
-    from runners.agents.play import AgentPlay
+    from runners.agents.play import AgentPlay, load
     from runners.agents.service import ServicePlayer
 
     if options.agent:
+        from runners.agents.lit import LitPlayer, load_agent  # brings agentlightning along
+
         player = LitPlayer(load_agent(options.agent))
     else:
         reward = load(options.reward) if options.reward else None

@@ -5,31 +5,70 @@ client say, does not keep the gateway from answering it.
 """
 
 import asyncio
-import contextvars
 import inspect
 import logging
-import pkgutil
 import threading
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import Future
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from agentlightning import LitAgent, rollout
+from agentlightning import (
+    AttemptedRollout,
+    DummyTracer,
+    LitAgent,
+    NamedResources,
+    Span,
+    SpanCoreFields,
+    get_active_tracer,
+    rollout,
+    set_active_tracer,
+)
+from agentlightning.emitter import get_rewards_from_span
+from pydantic import TypeAdapter
 
-from runners.agents.play import AgentFailed, Session
-from runners.agents.rewards import dimensions_of, emitted_rewards
-from runners.errors import CannotPlay
+from runners.agents.play import AgentFailed, AgentUnavailable, Session, in_thread, load
+from runners.agents.rewards import dimensions_of
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_TRACEBACK = 4_000
+_emitted: ContextVar[list[Mapping[str, float]]] = ContextVar("emitted")
 
 Result = TypeVar("Result")
 
 
-class AgentUnavailable(CannotPlay):
-    """Something that the agent needs is away: a service, an MCP server. The attempt is played again."""
+class EmittedRewards(DummyTracer):
+    """Takes what agents emit (``agentlightning.emit_reward``) to the attempt that emits it, many at once.
+
+    agentlightning keeps one tracer for a process, and its own allow one attempt at a time.
+    """
+
+    def create_span(self, *args: Any, **kwargs: Any) -> SpanCoreFields:
+        """Note the rewards of a span; other spans go nowhere."""
+        span = super().create_span(*args, **kwargs)
+        noted = _emitted.get(None)
+        if noted is not None and (dimensions := _of_span(span)):
+            noted.append(dimensions)
+        return span
+
+
+@contextmanager
+def emitted_rewards() -> Iterator[list[Mapping[str, float]]]:
+    """Rewards that are emitted in this context, and in tasks and threads begun within it with their context."""
+    if get_active_tracer() is None:
+        set_active_tracer(EmittedRewards())
+    noted: list[Mapping[str, float]] = []
+    token = _emitted.set(noted)
+    try:
+        yield noted
+    finally:
+        _emitted.reset(token)
+
+
+def _of_span(span: Span | SpanCoreFields) -> dict[str, float]:
+    return {reward.name: reward.value for reward in get_rewards_from_span(span)}
 
 
 class LitPlayer:
@@ -44,7 +83,9 @@ class LitPlayer:
     async def __call__(self, session: Session) -> Mapping[str, float]:
         """Let the agent act. Raises AgentFailed for what it raises, AgentUnavailable where a connection broke."""
         agent, training = self._agent, session.rollout.mode in (None, "train")
-        given = (session.rollout.input, session.named_resources(), session.rollout)
+        resources = TypeAdapter(NamedResources).validate_python(session.named_resources(), from_attributes=True)
+        own = AttemptedRollout.model_validate(session.rollout, from_attributes=True)
+        given = (own.input, resources, own)
         with emitted_rewards() as emitted:
             try:
                 if agent.is_async():
@@ -57,6 +98,8 @@ class LitPlayer:
                 raise AgentUnavailable(f"{type(error).__name__}: {error}") from error
             except Exception as error:
                 raise self._failed(error) from error
+        if isinstance(result, list) and all(isinstance(span, Span) for span in result):
+            result = next((found for span in reversed(result) if (found := _of_span(span))), None)
         return dimensions_of(result, emitted)
 
     async def close(self) -> None:
@@ -75,34 +118,6 @@ class LitPlayer:
     async def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         # The context of this moment goes along, and with it where emitted rewards are noted.
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
-
-
-async def in_thread(function: Callable[[], Result]) -> Result:
-    """Call a function in a thread of its own, which may outlive us: nothing can stop it from outside."""
-    future: Future[Result] = Future()
-    future.set_running_or_notify_cancel()
-    context = contextvars.copy_context()
-
-    def run() -> None:
-        try:
-            future.set_result(context.run(function))
-        except StopIteration as error:  # no future takes it
-            future.set_exception(RuntimeError(f"StopIteration: {error}"))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, name="agent", daemon=True).start()
-    return await asyncio.wrap_future(future)
-
-
-def load(name: str) -> Any:
-    """What ``module:name`` names. ValueError, which says what is wrong with it, otherwise."""
-    if ":" not in name:
-        raise ValueError(f"{name!r} must be of the form module:name, e.g. my.module:agent")
-    try:
-        return pkgutil.resolve_name(name)
-    except (ValueError, ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(f"{name!r}: {error}; modules are found from the folder that you are in") from error
 
 
 def load_agent(name: str) -> LitAgent[Any]:

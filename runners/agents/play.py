@@ -1,30 +1,35 @@
 """Plays one attempt of an agent's task: opens its address, lets the agent act, and says what came of it."""
 
 import asyncio
-from collections.abc import Mapping
+import contextvars
+import pkgutil
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
-
-from agentlightning import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
+from typing import Any, Protocol, TypeVar
 
 from runners.addresses import Addresses
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.attempt import Attempt
 from runners.agents.gateway.chat_server import ChatServer
-from runners.errors import PolicyUnavailable, UnusableTask
+from runners.errors import CannotPlay, PolicyUnavailable, UnusableTask
 from runners.play import TurnSink
 from runners.policy.resources import PublishedResources
 from runners.policy.server import POLICY_PATIENCE_SECONDS
 from runners.policy.servers import Connections
 from store.agents import AGENT, AgentOutcome, AgentTask
 from store.client import PatientStoreClient
+from store.protocol import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
 from store.schema import TRAINED_POLICY, PolicyResources, check_kind
 
 MAIN_LLM = "main_llm"
 """Name of the trained policy's ``LLM`` among an agent's resources, and the first of them."""
 
 _STOP_SECONDS = 5.0
+
+Result = TypeVar("Result")
 
 
 class AgentFailed(Exception):
@@ -36,6 +41,10 @@ class AgentFailed(Exception):
     def __init__(self, message: str, traceback: str = ""):
         super().__init__(message)
         self.traceback = traceback
+
+
+class AgentUnavailable(CannotPlay):
+    """Something that the agent needs is away: a service, an MCP server. The attempt is played again."""
 
 
 @dataclass(frozen=True)
@@ -167,3 +176,31 @@ def read_task(rollout: Rollout) -> AgentTask:
         return AgentTask.decode(rollout.input)
     except ValueError as error:
         raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
+
+
+async def in_thread(function: Callable[[], Result]) -> Result:
+    """Call a function in a thread of its own, which may outlive us: nothing can stop it from outside."""
+    future: Future[Result] = Future()
+    future.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            future.set_result(context.run(function))
+        except StopIteration as error:  # no future takes it
+            future.set_exception(RuntimeError(f"StopIteration: {error}"))
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="agent", daemon=True).start()
+    return await asyncio.wrap_future(future)
+
+
+def load(name: str) -> Any:
+    """What ``module:name`` names. ValueError, which says what is wrong with it, otherwise."""
+    if ":" not in name:
+        raise ValueError(f"{name!r} must be of the form module:name, e.g. my.module:agent")
+    try:
+        return pkgutil.resolve_name(name)
+    except (ValueError, ModuleNotFoundError, AttributeError) as error:
+        raise ValueError(f"{name!r}: {error}; modules are found from the folder that you are in") from error

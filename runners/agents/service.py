@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from runners.agents.lit import AgentUnavailable, in_thread
-from runners.agents.play import AgentFailed, Session
+from runners.agents.play import AgentFailed, AgentUnavailable, Session, in_thread
 from runners.agents.rewards import dimensions_of
 from runners.errors import CannotPlay
 

@@ -78,7 +78,7 @@ class ChatTokens:
             )
         try:
             local = await LocalCodec.load(folder, thinking)
-            return await cls.of(local, local.tokenizer.get_added_vocab())
+            return await cls.of(local, local.added)
         except (OSError, ValueError) as error:
             raise UnusableTokenizer(f"the tokenizer in {folder} cannot be used: {error}") from error
 

@@ -8,14 +8,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from jinja2 import TemplateError
+from tokenizers import Tokenizer
 
+from runners.policy.model_folder import ChatTemplates, read_tokenizer
 from runners.policy.server import PolicyServer
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 RENDER_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE = "/v1/chat/completions/render", "/tokenize", "/detokenize"
 
@@ -40,28 +39,32 @@ class Codec(Protocol):
 
 
 class LocalCodec:
-    """A tokenizer on this machine. Rendering raises UnfitTemplate for messages that its template refuses."""
+    """A tokenizer on this machine. Rendering raises UnfitTemplate for messages that its template refuses.
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", thinking: bool = False):
-        self.tokenizer = tokenizer
+    added: the vocabulary that is matched in a text before anything else, with its ids.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, templates: ChatTemplates, thinking: bool = False):
+        self.added = {token.content: token_id for token_id, token in tokenizer.get_added_tokens_decoder().items()}
+        self._tokenizer = tokenizer
+        self._templates = templates
         self._variables = template_variables(thinking)
 
     @classmethod
-    async def load(cls, folder: Path, thinking: bool = False) -> "LocalCodec":
+    def of(cls, folder: Path, thinking: bool = False) -> "LocalCodec":
         """The tokenizer of a Hugging Face model folder. OSError or ValueError where there is none with a template."""
-        from transformers import AutoTokenizer  # takes seconds, so only where a model is really played
+        return cls(read_tokenizer(folder), ChatTemplates(folder), thinking)
 
-        tokenizer = await asyncio.to_thread(AutoTokenizer.from_pretrained, folder, local_files_only=True)
-        if not tokenizer.chat_template:
-            raise ValueError(f"the tokenizer in {folder} has no chat template; use an instruction-tuned model's folder")
-        return cls(tokenizer, thinking)
+    @classmethod
+    async def load(cls, folder: Path, thinking: bool = False) -> "LocalCodec":
+        """As ``of``, in a thread: a large vocabulary takes a second."""
+        return await asyncio.to_thread(cls.of, folder, thinking)
 
     async def render(self, messages: Sequence[Message], **more: Any) -> list[int]:
         try:
-            text = self.tokenizer.apply_chat_template(
+            text = self._templates.render(
                 list(map(_with_arguments_decoded, messages)),
-                tools=more.get("tools"),
-                tokenize=False,
+                more.get("tools"),
                 add_generation_prompt=more.get("add_generation_prompt", True),
                 **self._variables,
             )
@@ -70,10 +73,10 @@ class LocalCodec:
         return await self.encode(text)
 
     async def encode(self, text: str) -> list[int]:
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     async def text(self, token_ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(list(token_ids), skip_special_tokens=False)
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
 
 class ServedCodec:

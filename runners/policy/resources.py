@@ -2,13 +2,13 @@
 
 import logging
 
-from agentlightning import AttemptedRollout
 from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_result, wait_fixed
 
 from runners.addresses import Addresses
 from runners.errors import MissingResources
 from runners.policy.shared import Shared
 from store.client import PatientStoreClient
+from store.protocol import AttemptedRollout
 from store.schema import PolicyResources
 
 logger = logging.getLogger(__name__)

@@ -95,7 +95,7 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
 def open_play(options: argparse.Namespace, client):
     """What plays the games."""
     from runners.addresses import Addresses  # these take seconds, which --help should not have to wait for
-    from runners.werewolf.agent import WerewolfPlay
+    from runners.werewolf.play import WerewolfPlay
 
     return WerewolfPlay(
         client,

@@ -1,22 +1,20 @@
-"""Plays one attempt of a game rollout: reads its task and resources, seats the players, plays."""
+"""Plays games whose resources are at hand: seats the players, plays."""
 
 import random
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-
-from agentlightning import AttemptedRollout, Rollout
+from typing import TYPE_CHECKING
 
 from runners.addresses import Addresses
-from runners.errors import PolicyUnavailable, RouteRefused, UnknownPlayer, UnusableTask
+from runners.errors import UnknownPlayer, UnusableTask
 from runners.keys import ApiKeys
 from runners.play import TurnSink
 from runners.policy.model import TokenExactChatModel
-from runners.policy.resources import PublishedResources
 from runners.policy.server import POLICY_PATIENCE_SECONDS, seed_of
 from runners.policy.servers import Policies
 from runners.werewolf.api.judge import Judge
-from runners.werewolf.api.models import ApiModels
 from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.demonstrations import DemonstratingPlayer
@@ -25,10 +23,11 @@ from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
 from runners.werewolf.seating import who_plays
 from runners.werewolf.table import play_game
-from store.client import PatientStoreClient
-from store.printable import printable
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.werewolf import GameTask, ResultSpan
+
+if TYPE_CHECKING:
+    from runners.werewolf.api.models import ApiModels
 
 
 class WerewolfGames:
@@ -49,7 +48,7 @@ class WerewolfGames:
         keys: ApiKeys | None = None,
     ):
         self.policies = Policies(addresses, tokenizer, policy_patience_seconds)
-        self._api_models = ApiModels(keys, addresses)
+        self._keys, self._addresses = keys, addresses
 
     async def play(
         self,
@@ -127,10 +126,17 @@ class WerewolfGames:
         server, _ = await self.policies.serving(resources, player)
         return await server.context_tokens()
 
+    @cached_property
+    def _api_models(self) -> "ApiModels":
+        from runners.werewolf.api.models import ApiModels  # openai: 25 MB, for games with such players alone
+
+        return ApiModels(self._keys, self._addresses)
+
     async def close(self) -> None:
         """Close the connections to the policy's servers and to the other models."""
         await self.policies.close()
-        await self._api_models.close()
+        if "_api_models" in vars(self):
+            await self._api_models.close()
 
 
 def _policies_of(resources: PolicyResources, seats: Mapping[int, tuple[str, Role]]) -> dict[int, str | None]:
@@ -144,52 +150,3 @@ def _policies_of(resources: PolicyResources, seats: Mapping[int, tuple[str, Role
         }
     except ValueError as error:
         raise UnknownPlayer(str(error)) from error
-
-
-class WerewolfPlay:
-    """A ``runners.play.Play`` for Werewolf. One instance serves a whole runner process.
-
-    tokenizer, policy_patience_seconds, keys: see ``WerewolfGames``.
-    resources_patience_seconds: how long missing resources are waited for.
-    addresses: that models may be called at; None: the defaults for the client's hub.
-    """
-
-    def __init__(
-        self,
-        client: PatientStoreClient,
-        tokenizer: Path | None = None,
-        resources_patience_seconds: float = 60.0,
-        policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
-        keys: ApiKeys | None = None,
-        addresses: Addresses | None = None,
-    ):
-        addresses = addresses or Addresses(client.server_address_root)
-        self._resources = PublishedResources(client, resources_patience_seconds, addresses)
-        self._games = WerewolfGames(addresses, tokenizer, policy_patience_seconds, keys)
-
-    async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
-        """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""
-        task = read_task(rollout)
-        resources = await self._resources.of(rollout)
-        try:
-            return await self._games.play(task, resources, on_turn)
-        except (PolicyUnavailable, RouteRefused):
-            # The algorithm may have started again, and published the same version with another server.
-            self._resources.forget(resources.resources_id)
-            raise
-
-    async def close(self) -> None:
-        """Close all connections but the client's."""
-        await self._resources.close()
-        await self._games.close()
-
-
-def read_task(rollout: Rollout) -> GameTask:
-    """The task in a rollout's input. Raises UnusableTask, which names the field or the preset at fault."""
-    try:
-        task = GameTask.decode(rollout.input)
-        get_preset(task.preset, task.rules)
-    except ValueError as error:
-        reason = printable("; ".join(str(error).splitlines()))  # it quotes the input
-        raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {reason}") from error
-    return task

@@ -6,13 +6,14 @@ reported. This one plays a game at a time wherever agentlightning plays its agen
     from agentlightning import Baseline, OtelTracer, Trainer
 
     policy = PolicyResources(run_name="dev", version=0, endpoints=("http://127.0.0.1:8000/v1",), model="policy")
-    trainer = Trainer(algorithm=Baseline(), tracer=OtelTracer(), initial_resources=policy.encode(), n_runners=1)
+    resources = lightning_resources(policy)
+    trainer = Trainer(algorithm=Baseline(), tracer=OtelTracer(), initial_resources=resources, n_runners=1)
     trainer.dev(WerewolfLitAgent(), train_dataset=[task.encode() for task in game_tasks])
 
 or, against a hub in which games are queued::
 
     runner = LitAgentRunner(tracer=OtelTracer(), max_rollouts=1)
-    with runner.run_context(agent=WerewolfLitAgent(), store=connect("http://127.0.0.1:4747"), worker_id=0):
+    with runner.run_context(agent=WerewolfLitAgent(), store=LightningStoreClient("http://127.0.0.1:4747"), worker_id=0):
         await runner.iter()
 
 What to know of agentlightning's runner: it wants a tracer that traces (``DummyTracer`` does not). It stores an agent's
@@ -32,16 +33,18 @@ from agentlightning import (
     LitAgent,
     LitAgentRunner,
     NamedResources,
-    ResourcesUpdate,
     Rollout,
     Span,
 )
+from pydantic import TypeAdapter
 
 from runners.addresses import Addresses
 from runners.attempt_spans import AttemptSpans
 from runners.errors import MissingResources
 from runners.keys import ApiKeys
-from runners.werewolf.agent import WerewolfGames, read_task
+from runners.werewolf.agent import WerewolfGames
+from runners.werewolf.play import read_task
+from store import protocol
 from store.schema import VERSION_SEPARATOR, PolicyResources
 
 
@@ -64,18 +67,18 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
     async def rollout_async(self, task: dict[str, Any], resources: NamedResources, rollout: Rollout) -> list[Span]:
         """Play one game. Raises CannotPlay, naming the task, preset, resources, address, player or server at fault.
 
-        task: a ``GameTask``, encoded. resources: a ``PolicyResources``, encoded.
+        task: a ``GameTask``, encoded. resources: as of ``lightning_resources``.
         """
         if not isinstance(rollout, AttemptedRollout):
             raise TypeError(f"rollout {rollout.rollout_id} comes without an attempt; a runner must have started one")
-        spans: list[Span] = []
+        spans: list[protocol.Span] = []
         attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
         game, policies = read_task(rollout), _decode(rollout, resources)
         addresses = self._addresses or Addresses(self._hub())
         await addresses.check(policies)
         result = await self._games_here(addresses).play(game, policies, attempt.add_turn)
         attempt.add_result(result, time.time())
-        return spans
+        return [Span.from_attributes(**dict(span)) for span in spans]
 
     async def close(self) -> None:
         """Close the connections that were made in this event loop; the agent may play on, with new ones."""
@@ -94,16 +97,19 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
         return self._games[loop]
 
 
+def lightning_resources(policy: PolicyResources) -> NamedResources:
+    """A policy as agentlightning's own types have it: what its stores and trainers take."""
+    return TypeAdapter(NamedResources).validate_python(policy.encode(), from_attributes=True)
+
+
 def _decode(rollout: Rollout, resources: NamedResources) -> PolicyResources:
     resources_id = rollout.resources_id
     if resources_id is None:
         raise MissingResources(f"rollout {rollout.rollout_id} names no resources, so its policy's version is unknown")
     if VERSION_SEPARATOR not in resources_id:  # a trainer calls its initial resources "default"
         resources_id = f"{resources_id}{VERSION_SEPARATOR}{0:06d}"
-    update = ResourcesUpdate(
-        resources_id=resources_id, resources=resources, create_time=0.0, update_time=0.0, version=1
-    )
+    update = dict(resources_id=resources_id, resources=resources, create_time=0.0, update_time=0.0, version=1)
     try:
-        return PolicyResources.decode(update)
+        return PolicyResources.decode(protocol.ResourcesUpdate.model_validate(update, from_attributes=True))
     except ValueError as error:
         raise MissingResources(str(error)) from error

@@ -148,7 +148,7 @@ def served_model(request, tiny_model, tmp_path):
 async def test_vllms_log_probs_are_those_of_a_plain_forward_pass_under_every_template(served_model, tmp_path):
     """Three turns under each template, sampled by vLLM at its temperature, from ids that grow beyond the window."""
     temperature, question = 0.7, {"role": "user", "content": "【法官】3号，请投票放逐一人，可选：1号、2号、弃票。"}
-    system = {"role": "system", "content": "你在玩狼人杀。你是3号。" * (WINDOW // 8)}
+    system = {"role": "system", "content": "你在玩狼人杀。你是3号。" * (WINDOW // 4)}
     tokenizer, model = AutoTokenizer.from_pretrained(served_model), load_model(served_model)
     config = serving_config(tmp_path, served_model, kv_cache_gb=0.25, start_timeout_seconds=900)
     async with await Servers.open(config) as serving:
@@ -158,7 +158,6 @@ async def test_vllms_log_probs_are_those_of_a_plain_forward_pass_under_every_tem
                 tokens = chat_tokens(with_template(tokenizer, FOREIGN.get(family)), thinking)
                 server.stop_token_ids = (tokens.end_of_turn,)
                 ids, expected, returned = await tokens.first_prompt([system, question]), [], []
-                assert len(ids) > WINDOW - 32
                 for turn in range(3):
                     reply = await server.complete(ids, 24, seed=turn)
                     where = range(len(ids), len(ids) + len(reply.token_ids))

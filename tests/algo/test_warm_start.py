@@ -38,7 +38,8 @@ from algo.werewolf.resources import game_resources
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.warm_start import WarmStartConfig
-from runners.werewolf.agent import WerewolfGames, WerewolfPlay
+from runners.werewolf.agent import WerewolfGames
+from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from runners.worker import Worker
 from store.players import SCRIPTED_PLAYER

@@ -11,7 +11,6 @@ import asyncio
 import random
 
 import pytest
-from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from openai import AsyncOpenAI
 
 from algo.rollouts.triplets import read_attempt
@@ -21,6 +20,7 @@ from runners.policy.chat_tokens import ChatTokens
 from runners.policy.server import PolicyServer
 from runners.policy.servers import Connections
 from store.agents import AGENTS
+from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
 from tests.support.agents.tool_model import TOOL
 from tests.support.processes import end, start_module

@@ -15,11 +15,11 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from agentlightning import EnqueueRolloutRequest
 
 from algo.werewolf.demonstrations import StoredGames, demonstrations_of, stored_games
 from configs.loading import load_config
 from store.client import connect
+from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON
 from tests.runners.werewolf.web.test_browser_play import opens_a_table, plays_on
@@ -103,8 +103,7 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
 
     def watches(p):
         p.opens(f"{server.url}/?lang=zh")
-        p.until(lambda: p.all("section:not([hidden]) tbody a"), "the game to be listed")
-        p.clicks("a", task.game_id)
+        p.clicks(".games a", "5人局")
         p.sees(".live", "直播")
         seen = set()
 

@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
-from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
 from runners.worker import Worker
 from store.client import PatientStoreClient, connect
+from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from tests.support.fakes import make_result, make_turn
+from tests.support.hub.asking import look_up, take
 from tests.support.hub.hub_process import HubProcess, StockHub
 from tests.support.waiting import until
 
@@ -45,7 +46,7 @@ async def test_a_game_without_spans_is_kept_alive_by_its_runner_and_by_nothing_e
 
     async def outlived():
         """Its runner has kept it alive for longer than its silence may be."""
-        attempt = await client.get_latest_attempt(rollout.rollout_id)
+        attempt = (await client.query_attempts(rollout.rollout_id))[-1]
         return attempt if (attempt.last_heartbeat_time or 0) - attempt.start_time > 1.5 * SILENCE else None
 
     attempt = await until(outlived)
@@ -56,10 +57,10 @@ async def test_a_game_without_spans_is_kept_alive_by_its_runner_and_by_nothing_e
     assert attempt.status == "succeeded"
 
     (rollout,) = await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=1, config=CONFIG)])
-    await client.dequeue_rollout(worker_id="dead")
+    await take(client, "dead")
 
     async def is_requeued():
-        return (await client.get_rollout_by_id(rollout.rollout_id)).status == "requeuing"
+        return (await look_up(client, rollout.rollout_id)).status == "requeuing"
 
     await until(is_requeued)
 
@@ -71,8 +72,8 @@ class Recording(PatientStoreClient):
         super().__init__(url, 20)
         self.asked, self.asked_again = [], asyncio.Condition()
 
-    async def _request_json(self, method, path, **request):
-        answer = await super()._request_json(method, path, **request)
+    async def request(self, method, path, *body, **query):
+        answer = await super().request(method, path, *body, **query)
         async with self.asked_again:
             self.asked.append(path)
             self.asked_again.notify_all()
@@ -83,13 +84,13 @@ async def test_all_games_of_a_process_are_kept_alive_by_one_request(tmp_path):
     hub = await HubProcess(tmp_path).start()
     client, play = Recording(hub.url), SlowPlay()
     tasks = [EnqueueRolloutRequest(input=n, config=CONFIG) for n in range(6)]
-    rollouts = await client.enqueue_many_rollouts(tasks)
+    await client.enqueue_many_rollouts(tasks)
     running = asyncio.create_task(Worker(client, play, "w", heartbeat_seconds=0.05, max_games=6).run())
     alive = "/queues/attempts/alive"
     async with asyncio.timeout(30), client.asked_again:
         await client.asked_again.wait_for(lambda: client.asked.count(alive) >= 2)
     assert not [path for path in client.asked if path.startswith("/rollouts/") and "/attempts/" in path]
-    attempts = [await client.get_latest_attempt(rollout.rollout_id) for rollout in rollouts]
+    attempts = [one.attempt for one in await client.query_rollouts()]
     assert len({attempt.last_heartbeat_time for attempt in attempts}) == 1
     assert {attempt.status for attempt in attempts} == {"preparing"}
     play.gate.set()

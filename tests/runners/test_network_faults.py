@@ -7,10 +7,10 @@ import uuid
 from collections import Counter
 
 import pytest
-from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
 from runners.worker import Worker
 from store.client import PatientStoreClient, connect
+from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import IDEMPOTENCY_KEY
 from store.werewolf import TurnSpan, is_result, is_turn
 from tests.support.fakes import make_result, make_turn
@@ -212,8 +212,8 @@ async def test_an_outage_does_not_count_as_idleness(client, proxy, afar):
         await proxy.stop()
         await asyncio.sleep(3)  # twice as long as it may be idle
         await proxy.start()
-        (worker_seen,) = await client.query_workers()
-        while (await client.get_worker_by_id("w")).last_heartbeat_time == worker_seen.last_heartbeat_time:
+        (seen,) = (await client.request("post", "/workers/search", {}))["items"]
+        while (await client.request("get", "/workers/w"))["last_heartbeat_time"] == seen["last_heartbeat_time"]:
             await asyncio.sleep(0.02)
         ids = await enqueue(client, 1)
         await all_closed(client, ids)

@@ -9,12 +9,12 @@ import subprocess
 import sys
 
 import pytest
-from agentlightning import EnqueueRolloutRequest
 
 from runners.command_line import unique_worker_name
 from runners.processes import EXIT_INTERRUPTED
 from runners.werewolf.__main__ import parse_arguments
 from store.client import connect
+from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from store.werewolf import GameTask
 from tests.support.hub.hub_process import HubProcess

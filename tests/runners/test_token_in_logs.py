@@ -4,10 +4,10 @@ import asyncio
 import logging
 
 import pytest
-from agentlightning import EnqueueRolloutRequest
 
 from runners.worker import Worker
 from store.client import PatientStoreClient, StoreUnreachable
+from store.protocol import EnqueueRolloutRequest
 from store.token_spans import to_span
 from tests.support.fakes import make_result, make_turn
 from tests.support.fault_proxy import FaultProxy

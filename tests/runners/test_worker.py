@@ -5,16 +5,18 @@ import random
 import re
 
 import pytest
-from agentlightning import EnqueueRolloutRequest, RolloutConfig, find_final_reward
+from agentlightning import find_final_reward
 
 from algo.machine.ports import free_port
 from runners.errors import CannotPlay
-from runners.werewolf.agent import WerewolfPlay
+from runners.werewolf.play import WerewolfPlay
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
+from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import PolicyResources
 from store.werewolf import is_result, is_turn
 from tests.support.fakes import FakeVllm, make_result, make_turn
+from tests.support.hub.asking import enqueue_one
 from tests.support.tasks import game_task
 from tests.support.waiting import until
 
@@ -242,7 +244,7 @@ async def test_a_hub_that_restarts_empty_costs_its_games_only(hub, client, play)
 async def test_a_hub_that_stays_away_ends_the_worker(hub, play):
     impatient = connect(hub.url, patience_seconds=0.3)
     running = asyncio.create_task(Worker(impatient, play, "w", heartbeat_seconds=0.1).run())
-    await until(impatient.query_workers)
+    await until(lambda: impatient.request("get", "/statistics"))
     await hub.stop()
     with pytest.raises(StoreUnreachable, match="agl store"):
         await running
@@ -274,7 +276,7 @@ async def play_rollout(client, policy, task_input, attempts=1, publish=True, **p
     if publish:
         await client.update_resources(policy.resources_id, policy.encode())
     config = RETRY.model_copy(update={"max_attempts": attempts})
-    rollout = await client.enqueue_rollout(task_input, resources_id=policy.resources_id, config=config)
+    rollout = await enqueue_one(client, task_input, resources_id=policy.resources_id, config=config)
     werewolf = WerewolfPlay(client, **play_options)
     await Worker(client, werewolf, "w", max_games=attempts).run()
     await werewolf.close()
@@ -322,7 +324,7 @@ async def test_resources_are_fetched_once_for_all_games_of_a_version(client, pol
     monkeypatch.setattr(client, "query_resources", counted)
     task = werewolf_task(seating={"wolf": "scripted", "good": "scripted"}, trainable=[])
     for _ in range(3):
-        await client.enqueue_rollout(task, resources_id=policy.resources_id, config=RETRY)
+        await enqueue_one(client, task, resources_id=policy.resources_id, config=RETRY)
     werewolf = WerewolfPlay(client)
     assert (await Worker(client, werewolf, "w", games_at_once=2, max_games=3).run()).finished == 3
     await werewolf.close()
@@ -333,7 +335,7 @@ async def test_a_policy_that_has_moved_is_found_by_the_retry(client, policy):
     """The algorithm was started again, and published the same version with another server."""
     gone = policy.model_copy(update={"endpoints": (f"http://127.0.0.1:{free_port()}/v1",)})
     await client.update_resources(policy.resources_id, gone.encode())
-    rollout = await client.enqueue_rollout(werewolf_task(), resources_id=policy.resources_id, config=RETRY)
+    rollout = await enqueue_one(client, werewolf_task(), resources_id=policy.resources_id, config=RETRY)
     werewolf = WerewolfPlay(client, policy_patience_seconds=0.5)
     assert (await Worker(client, werewolf, "w", max_games=1).run()).failed == 1
     (attempt,) = await client.query_attempts(rollout.rollout_id)

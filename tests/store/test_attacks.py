@@ -10,12 +10,12 @@ import sqlite3
 import aiohttp
 import psutil
 import pytest
-from agentlightning import EnqueueRolloutRequest
 
 from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from store.client import NotAHub, connect
 from store.hub.server import listen
+from store.protocol import EnqueueRolloutRequest
 from tests.support.hub.hub_process import HubProcess
 
 TOKEN = "jIwG7-long-and-secret"

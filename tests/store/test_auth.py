@@ -19,6 +19,7 @@ from store.client import StoreRefused, connect
 from store.hub.server import Hub, HubSettings
 from store.token_spans import to_span
 from tests.support.fakes import make_turn
+from tests.support.hub.asking import enqueue_one, take
 from tests.support.hub.hub_process import HubProcess, run_command
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
@@ -119,8 +120,8 @@ async def test_the_token_shows_nowhere(tmp_path):
     good, bad = connect(hub.url, 20, TOKEN), connect(hub.url, 20, "another-secret")
     try:
         await good.wait_until_reachable()
-        await good.enqueue_rollout(input=1)
-        rollout = await good.dequeue_rollout()
+        await enqueue_one(good, 1)
+        rollout = await take(good)
         turn = to_span(
             make_turn(), rollout_id=rollout.rollout_id, attempt_id=rollout.attempt.attempt_id, sequence_id=1,
             start_time=1.7e9, end_time=1.7e9,

@@ -4,14 +4,16 @@ import asyncio
 
 import aiohttp
 import pytest
-from agentlightning import EnqueueRolloutRequest, find_final_reward
+from agentlightning import find_final_reward
 from aiohttp import web
 
 from algo.machine.ports import free_port
 from store.client import StoreUnreachable, connect
+from store.protocol import EnqueueRolloutRequest
 from store.token_spans import to_span
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 from tests.support.fakes import make_result, make_turn
+from tests.support.hub.asking import look_up, take
 
 # agentlightning tells seconds from nanoseconds by size, so the times must be plausible.
 NOW = 1_700_000_000.0
@@ -19,7 +21,7 @@ NOW = 1_700_000_000.0
 
 async def start_game(client):
     await client.enqueue_many_rollouts([EnqueueRolloutRequest(input={"n": 1})])
-    return await client.dequeue_rollout(worker_id="w")
+    return await take(client, "w")
 
 
 def spans_of(rollout, count=3):
@@ -42,7 +44,7 @@ async def test_bulk_upload_stores_what_was_sent_in_order(client):
         assert [ResultSpan.decode(span) for span in stored if is_result(span)] == [make_result()]
         assert (stored[0].start_time, stored[0].end_time) == (NOW, NOW + 0.5)
         assert find_final_reward(stored) == -1.0
-    assert (await client.get_rollout_by_id(rollouts[0].rollout_id)).status == "running"
+    assert (await look_up(client, rollouts[0].rollout_id)).status == "running"
 
 
 async def test_sending_a_span_twice_stores_it_once(client):
@@ -97,7 +99,7 @@ async def test_a_request_outlives_more_hubs_than_the_stock_client_tries():
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     client = connect(f"http://127.0.0.1:{runner.addresses[0][1]}", patience_seconds=20)
     try:
-        assert await client._request_json("get", "/statistics") == {"total_rollouts": 1} and len(met) > 8
+        assert await client.request("get", "/statistics") == {"total_rollouts": 1} and len(met) > 8
     finally:
         await client.close()
         await runner.cleanup()

@@ -12,13 +12,14 @@ from functools import partial
 
 import aiohttp
 import pytest
-from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
 from algo.machine.ports import free_port
 from store.client import connect
+from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import IDEMPOTENCY_KEY
 from store.token_spans import to_span
 from tests.support.fakes import make_result, make_turn
+from tests.support.hub.asking import enqueue_one, look_up, take
 from tests.support.hub.hub_process import HubProcess, run_command
 from tests.support.waiting import until
 
@@ -85,7 +86,10 @@ class Traffic:
 
     async def run(self, worker_id):
         while len(self.finished) < GAMES:
-            rollout = await self.client.dequeue_rollout(worker_id=worker_id)
+            try:
+                rollout = await take(self.client, worker_id)
+            except (aiohttp.ClientError, TimeoutError):
+                rollout = None
             if rollout is None:
                 await asyncio.sleep(0.05)  # as a runner looks again
                 continue
@@ -142,7 +146,7 @@ async def play_with_kills(folder, chance, kills, *options, kill=kill_the_hub):
             assert [span.sequence_id for span in spans][:count] == list(range(1, count + 1))
         for rollout_id, attempt_id in traffic.finished.items():
             assert len(await client.query_spans(rollout_id, attempt_id)) == TURNS + 1
-        assert await client.dequeue_rollout() is None
+        assert await take(client) is None
     finally:
         await client.close()
         hub.kill()
@@ -150,13 +154,13 @@ async def play_with_kills(folder, chance, kills, *options, kill=kill_the_hub):
 
 async def test_a_game_whose_runner_died_with_the_hub_is_played_again(hub, client):
     config = RolloutConfig(unresponsive_seconds=0.2, max_attempts=2, retry_condition=["unresponsive"])
-    await client.enqueue_rollout(input=1, config=config)
-    first = await client.dequeue_rollout()
+    await enqueue_one(client, 1, config=config)
+    first = await take(client)
     hub.kill()
     await hub.start()
 
     async def given_out_again():
-        again = await client.dequeue_rollout()
+        again = await take(client)
         return again is not None and (again.rollout_id, again.attempt.sequence_id) == (first.rollout_id, 2)
 
     await until(given_out_again)
@@ -164,8 +168,8 @@ async def test_a_game_whose_runner_died_with_the_hub_is_played_again(hub, client
 
 async def test_overdue_attempts_are_noticed_without_anybody_calling(hub, client):
     config = RolloutConfig(timeout_seconds=0.1, max_attempts=2, retry_condition=["timeout"])
-    await client.enqueue_rollout(input=1, config=config)
-    await client.dequeue_rollout()
+    await enqueue_one(client, 1, config=config)
+    await take(client)
 
     async def noticed():
         with sqlite3.connect(f"file:{hub.database}?mode=ro", uri=True) as looking_on:
@@ -176,7 +180,7 @@ async def test_overdue_attempts_are_noticed_without_anybody_calling(hub, client)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_it_ends_in_good_order_although_a_request_hangs(hub, client, number):
-    rollout = await client.enqueue_rollout(input=1)
+    rollout = await enqueue_one(client, 1)
 
     async def wait_for_ever():
         async with aiohttp.ClientSession() as session:
@@ -234,8 +238,8 @@ def test_the_command_as_one_types_it():
 async def test_the_memory_backend_forgets_and_a_killed_hub_s_port_is_free(tmp_path):
     hub = await HubProcess(tmp_path, "--backend", "memory").start()
     client = connect(hub.url, patience_seconds=60)
-    rollout = await client.enqueue_rollout(input=1)
-    assert (await client.get_rollout_by_id(rollout.rollout_id)).input == 1
+    rollout = await enqueue_one(client, 1)
+    assert (await look_up(client, rollout.rollout_id)).input == 1
     hub.kill()
     await hub.start()
     assert (await client.query_rollouts()).total == 0 and not hub.database.exists()

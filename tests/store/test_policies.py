@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from agentlightning import PromptTemplate, ResourcesUpdate
 from pydantic import ValidationError
 
 from store.endpoints import ServedPolicy
+from store.protocol import PromptTemplate, ResourcesUpdate
 from store.schema import PolicyResources, Sampling
 from store.token_spans import to_span
 from store.werewolf import TurnSpan

@@ -19,6 +19,7 @@ from store.hub.database.opening import opened_store
 from store.hub.database.schema import VERSION
 from store.schema import IDEMPOTENCY_KEY
 from tests.store.test_hub_process import kill_the_hub, play_with_kills
+from tests.support.hub.asking import enqueue_one, look_up
 from tests.support.hub.hub_process import HubProcess, run_command
 from tests.support.hub.postgres_server import PASSWORD, discard, new_server
 from tests.support.waiting import until
@@ -251,7 +252,7 @@ async def test_while_the_database_is_away_the_hub_says_so_and_clients_wait(tmp_p
     url = await mortal_server.make_database("away")
     hub = await HubProcess(tmp_path, "--db", url).start()
     client = connect(hub.url, patience_seconds=200)
-    rollout = await client.enqueue_rollout(input=1)
+    rollout = await enqueue_one(client, 1)
     mortal_server.stop("immediate")
     async with aiohttp.ClientSession() as session:
 
@@ -264,7 +265,7 @@ async def test_while_the_database_is_away_the_hub_says_so_and_clients_wait(tmp_p
             detail = (await answer.json())["detail"]
             assert answer.status == 503 and answer.headers["Retry-After"] == "1"
             assert f"127.0.0.1:{mortal_server.port}/away" in detail and PASSWORD not in detail
-    waiting = asyncio.create_task(client.get_rollout_by_id(rollout.rollout_id))
+    waiting = asyncio.create_task(look_up(client, rollout.rollout_id))
     await asyncio.to_thread(mortal_server.start)
     assert (await waiting).input == 1
     await client.close()
@@ -299,7 +300,7 @@ async def test_all_of_them_answer_and_end_together(tmp_path, postgres_url):
         return any(one.status == "ESTABLISHED" for one in of_hub)
 
     clients = [connect(hub.url, 60) for _ in range(24)]
-    await asyncio.gather(*(client.enqueue_rollout(input=n) for n, client in enumerate(clients)))
+    await asyncio.gather(*(enqueue_one(client, n) for n, client in enumerate(clients)))
     assert sum(map(is_connected, workers)) > 1
     assert (await clients[0].query_rollouts()).total == 24
     for client in clients:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from agentlightning import LLM, EnqueueRolloutRequest
+from agentlightning import LLM, EnqueueRolloutRequest, Span
 
 from store.__main__ import main
 from store.hub.database import schema
@@ -41,7 +41,10 @@ async def play(store, first, last, status="succeeded"):
         ids = {"rollout_id": taken.rollout_id, "attempt_id": taken.attempt.attempt_id}
         records = enumerate([make_turn(turn=1), make_turn(turn=2), make_result()], start=1)
         await store.add_many_spans(
-            [to_span(record, **ids, sequence_id=n, start_time=1.7e9, end_time=1.7e9) for n, record in records]
+            [
+                Span.from_attributes(**dict(to_span(record, **ids, sequence_id=n, start_time=1.7e9, end_time=1.7e9)))
+                for n, record in records
+            ]
         )
         if status is not None:
             await store.update_attempt(*ids.values(), status=status)

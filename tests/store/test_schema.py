@@ -1,10 +1,10 @@
 import json
 
 import pytest
-from agentlightning import LLM, ResourcesUpdate
 from pydantic import ValidationError
 
 from store.endpoints import ServedPolicy
+from store.protocol import LLM, ResourcesUpdate
 from store.schema import ChatEndpoint, PolicyResources, Sampling, WrongKind
 from store.werewolf import GameTask, SeatingRule
 from tests.support.tasks import game_task

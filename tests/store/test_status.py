@@ -7,14 +7,15 @@ import os
 import sys
 
 import pytest
-from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from aiohttp import web
 from rich.console import Console
 
 from algo.machine.ports import free_port
 from store.__main__ import main
 from store.client import connect
+from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.status import STATES, summary, table
+from tests.support.hub.asking import take
 from tests.support.hub.hub_process import HubProcess
 
 NOW = 1_000_000.0
@@ -73,7 +74,7 @@ async def test_a_real_hub(tmp_path, capsys, monkeypatch):
     config = RolloutConfig(max_attempts=2, retry_condition=["failed"])
     await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=n, config=config) for n in range(5)])
     for status, reason in (("succeeded", None), ("failed", "HubError: why"), (None, None)):
-        taken = await client.dequeue_rollout(worker_id="host-12")
+        taken = await take(client, "host-12")
         if status is not None:
             key = (taken.rollout_id, taken.attempt.attempt_id)
             await client.update_attempt(*key, status=status, metadata={"reason": reason})

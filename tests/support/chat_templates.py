@@ -1,6 +1,8 @@
 """Chat templates as other model families have them, in the control tokens that the tokenizers of tests know."""
 
 import copy
+import tempfile
+from pathlib import Path
 
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.codecs import LocalCodec
@@ -45,8 +47,11 @@ def with_template(tokenizer, template):
 
 
 def chat_tokens(tokenizer, thinking=False):
-    """``ChatTokens`` of a tokenizer in memory. Nothing in it waits, so it needs no event loop."""
-    made = ChatTokens.of(LocalCodec(tokenizer, thinking), tokenizer.get_added_vocab())
+    """``ChatTokens`` of a tokenizer of transformers. Nothing in it waits, so it needs no event loop."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        codec = LocalCodec.of(Path(folder), thinking)
+    made = ChatTokens.of(codec, codec.added)
     try:
         made.send(None)
     except StopIteration as end:

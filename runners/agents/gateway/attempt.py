@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentlightning import AttemptedRollout
-
 from runners.agents.gateway.chat_server import ChatServer
 from runners.agents.gateway.requests import (
     Message,
@@ -28,6 +26,7 @@ from runners.policy.codecs import UnfitTemplate
 from runners.policy.server import Completion, seed_of
 from runners.policy.servers import Connections
 from store.agents import AGENT, ActorResult, AgentCallSpan, AgentOutcome, AgentTask
+from store.protocol import AttemptedRollout
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.token_spans import context_digest
 

@@ -11,14 +11,17 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from runners.errors import EndpointUnavailable
-from runners.werewolf.api.models import ApiModel
 from runners.werewolf.game import Decision, Event, Request, Role
 from runners.werewolf.prompts_zh.names import ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.quoting import quote_speech
 from runners.werewolf.prompts_zh.record import render_events
 from store.werewolf import Judgement
+
+if TYPE_CHECKING:
+    from runners.werewolf.api.models import ApiModel
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +53,7 @@ Messages = list[dict[str, str]]
 class Judge:
     """One model's judgements. patience_seconds: how long a finished game waits for its last ones."""
 
-    model: ApiModel
+    model: "ApiModel"
     patience_seconds: float = 30.0
 
 

@@ -10,16 +10,19 @@ endpoint takes. Prompts of one seat begin alike, so a provider's prefix cache se
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from agentscope.message import Msg
 
-from runners.werewolf.api.models import ApiModel
 from runners.werewolf.game import Event, Observation
 from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.players import Decided, Player, log_refusal
 from runners.werewolf.prompts_zh.history import answer_line, said_lines
 from runners.werewolf.prompts_zh.questions import render_question, render_reply_error
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
+
+if TYPE_CHECKING:
+    from runners.werewolf.api.models import ApiModel
 
 _Line = tuple[str, str]
 """(who, what)"""
@@ -32,7 +35,7 @@ class ApiPlayer(Player):
     becomes a recap, and what follows is told in full again. Decisions leave no turns, since there are no token ids.
     """
 
-    def __init__(self, seat: int, model: ApiModel, system_prompt: str):
+    def __init__(self, seat: int, model: "ApiModel", system_prompt: str):
         super().__init__(seat)
         self._model = model
         self._system = Msg("system", system_prompt, "system")

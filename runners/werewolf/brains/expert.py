@@ -63,7 +63,8 @@ class ExpertBrain(ScriptedBrain):
                 odds = self._odds(observation, observation.role)
                 prey = [seat for seat in targets if seat not in team]
                 best = max(prey, key=lambda seat: _worth(odds[seat]), default=usual.choice)
-                return Action(best, usual.text.replace(f"{usual.choice}号", f"{best}号", 1))
+                text = usual.text.replace(f"{usual.choice}号", f"{best}号", 1)
+                return Action(best, text if len(text) <= request.speech_chars else "")
         return usual
 
     def _odds(self, observation: Observation, role: Role, *, publicly: bool = False) -> Odds:

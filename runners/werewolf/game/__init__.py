@@ -25,6 +25,7 @@ from runners.werewolf.game.types import (
     Result,
     Role,
     Side,
+    Unsaved,
 )
 from runners.werewolf.game.view import known_events, observe
 
@@ -48,6 +49,7 @@ __all__ = [
     "Result",
     "Role",
     "Side",
+    "Unsaved",
     "WinRule",
     "apply",
     "check",

@@ -2,13 +2,24 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from runners.werewolf.game.day import order_options
 from runners.werewolf.game.election import candidates
 from runners.werewolf.game.night import may_save
 from runners.werewolf.game.presets import Preset
 from runners.werewolf.game.state import GameState, generator
-from runners.werewolf.game.types import Action, Choice, Decision, IllegalAction, Option, Phase, Request
+from runners.werewolf.game.types import (
+    Action,
+    Choice,
+    Decision,
+    EventKind,
+    IllegalAction,
+    Option,
+    Phase,
+    Request,
+    Unsaved,
+)
 
 
 def _others(state: GameState, seat: int) -> Collection[int]:
@@ -69,6 +80,7 @@ DECISIONS: Mapping[Decision, DecisionRule] = {
     ),
     Decision.SPEECH: DecisionRule(options=_explosion, speaks=True),
     Decision.CLOSING_SPEECH: DecisionRule(_others_with_a_vote, _explosion, speaks=True),
+    Decision.DUEL: DecisionRule(_others),
     Decision.EXILE_VOTE: _ballot(_others_with_a_vote),
     Decision.PK_SPEECH: DecisionRule(options=_explosion, speaks=True),
     Decision.PK_VOTE: _ballot(lambda state, seat: state.tied),
@@ -99,7 +111,22 @@ def make_request(state: GameState, seat: int, decision: Decision) -> Request:
         speech_chars=state.preset.speech_chars if rule.speaks else 0,
         default=default,
         subject=subject,
+        unsaved=_why_unsaved(state) if decision is Decision.WITCH and Option.SAVE not in options else None,
+        **(_talk(state, seat) if decision is Decision.WOLF_TALK else {}),
     )
+
+
+def _why_unsaved(state: GameState) -> Unsaved:
+    if not state.antidote:
+        return Unsaved.USED
+    return Unsaved.NOBODY_HIT if state.night.victim is None else Unsaved.HERSELF
+
+
+def _talk(state: GameState, seat: int) -> dict[str, Any]:
+    said = [event for event in state.events if event.kind is EventKind.WOLF_SAYS and event.day == state.day]
+    last = {event.seat: event.target for event in said if event.seat != seat}
+    proposed = tuple((mate, victim) for mate, victim in last.items() if victim is not None)
+    return {"rounds_left": state.waiting.count(seat) - 1, "proposed": proposed}
 
 
 def choices(request: Request) -> tuple[Choice, ...]:

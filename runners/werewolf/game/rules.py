@@ -149,6 +149,7 @@ PHASES: Mapping[Phase, PhaseRule] = {
         day.hear_speech,
         lambda state, seat: Decision.CLOSING_SPEECH if seat == state.sheriff else Decision.SPEECH,
     ),
+    Phase.DUEL: PhaseRule(day.start_duel, day.take_duel, Decision.DUEL, hidden=True),
     Phase.EXILE_VOTE: PhaseRule(day.start_exile_vote, day.take_exile_vote, Decision.EXILE_VOTE, together=True),
     Phase.PK_SPEECH: PhaseRule(
         _ask_the_tied("pk_speech"), _hear(EventKind.PK_SPEECH, Phase.PK_VOTE), Decision.PK_SPEECH

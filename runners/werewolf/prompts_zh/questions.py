@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from runners.werewolf.game import Decision, Observation, Option, Phase, Request, Role, choices
+from runners.werewolf.game import Decision, Observation, Option, Phase, Request, Role, Unsaved, choices
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.prompts_zh.names import (
     DECISION_MARKER,
@@ -27,8 +27,8 @@ _QUESTIONS: Mapping[Decision, str] = {
     Decision.SHERIFF_VOTE: "请投票选出警长",
     Decision.SHERIFF_PK_SPEECH: "你与他人平票，请在PK台上再次发言，竞选警长",
     Decision.SHERIFF_PK_VOTE: "请在PK台上的人中投票选出警长",
-    Decision.LAST_WORDS: "请留遗言",
-    Decision.SHOT: "你已出局，请选择是否开枪带走一人",
+    Decision.LAST_WORDS: "请留遗言，这是你最后一次发言",
+    Decision.SHOT: "你已出局，请选择是否开枪带走一人，他会立即出局",
     Decision.BADGE: "你已出局，请选择把警徽移交给谁，或者撕毁警徽",
     Decision.SPEAKING_ORDER: "你是警长，请选择今天的发言顺序，你最后发言",
     Decision.SPEECH: "轮到你发言",
@@ -56,6 +56,12 @@ _BEFORE: Mapping[Phase, str] = {
 }
 """Before what a wolf is asked whether it explodes."""
 
+_UNSAVED: Mapping[Unsaved, str] = {
+    Unsaved.USED: "解药已用，",
+    Unsaved.NOBODY_HIT: "今夜无人可救，",
+    Unsaved.HERSELF: "今夜你被袭击，不可自救，",
+}
+
 _NAMING: Mapping[Decision, str] = {Decision.WOLF_TALK: "提议", Decision.CLOSING_SPEECH: "归票"}
 """What it is called to name a seat at the end of a speech."""
 
@@ -63,10 +69,10 @@ _NAMING: Mapping[Decision, str] = {Decision.WOLF_TALK: "提议", Decision.CLOSIN
 def render_question(request: Request) -> str:
     """The question on one line, with everything that is legal and the exact form of the answer."""
     question = f"{REFEREE}{seat_name(request.seat)}，{_occasion(request)}{_QUESTIONS[request.decision]}"
+    seats = [choice_name(seat, request.decision) for seat in request.targets]
     # The options that ride on a speech are offered with their own form, after the speech's.
-    offered = request.targets if request.speaks else choices(request)
-    if offered:
-        question += f"，可选：{'、'.join(choice_name(choice, request.decision) for choice in offered)}"
+    if offered := seats if request.speaks else _in_order(request, seats):
+        question += f"，可选：{'、'.join(offered)}"
     meanings = [f"{choice_name(o, request.decision)}是{_MEANINGS[o]}" for o in request.options if o in _MEANINGS]
     explained = f"{'；'.join(meanings)}。" if meanings else ""
     return f"{question}。{explained}{_speech_form(request) if request.speaks else _choice_form(request)}"
@@ -93,9 +99,23 @@ def render_probe(target: int, roles: Iterable[Role]) -> str:
 
 def _occasion(request: Request) -> str:
     """What the question comes of, where the events before it do not say."""
-    if request.decision is Decision.EXPLOSION:
-        return _BEFORE.get(request.phase, "").format(subject=request.subject)
-    return "" if request.subject is None else f"今夜{seat_name(request.subject)}被袭击，"
+    match request.decision:
+        case Decision.EXPLOSION:
+            return _BEFORE.get(request.phase, "").format(subject=request.subject)
+        case Decision.WITCH:
+            hit = f"今夜{seat_name(request.subject)}被袭击，" if request.unsaved is None else _UNSAVED[request.unsaved]
+            return hit if request.targets else f"{hit}毒药已用，"
+        case Decision.WOLF_TALK:
+            left = f"本轮之后还可商议{request.rounds_left}轮，" if request.rounds_left else "这是最后一轮商议，"
+            return left + "".join(f"{seat_name(mate)}提议{seat_name(victim)}，" for mate, victim in request.proposed)
+    return ""
+
+
+def _in_order(request: Request, seats: Iterable[str]) -> tuple[str, ...]:
+    """Words of what may be chosen: ``seats``, then the rest. The witch is offered 救 first."""
+    others = [choice_name(choice, request.decision) for choice in choices(request)[len(request.targets) :]]
+    first = len(request.options) if request.decision is Decision.WITCH else 0
+    return (*others[:first], *seats, *others[first:])
 
 
 def _choice_form(request: Request) -> str:
@@ -108,19 +128,18 @@ def _speech_form(request: Request) -> str:
     )
     if request.targets:
         passing = PASS_WORDS[request.decision]
-        form += f"如要{_NAMING[request.decision]}，最后一行写{_decision_line('X号')}，否则写{_decision_line(passing)}。"
+        naming = _NAMING[request.decision]
+        form += f"说完另起一行，要{naming}就写{_decision_line('X号')}，否则写{_decision_line(passing)}。"
     for option in request.options:
         word = choice_name(option, request.decision)
-        form += f"如要{word}，最后一行写{_decision_line(word)}。"
+        form += f"如要{word}，说完另起一行写{_decision_line(word)}。"
     return form
 
 
 def _answer_words(request: Request) -> Iterable[str]:
     """The words of a decision line, with one form for all seats."""
-    if request.targets:
-        yield f"{POISON}X号" if request.decision is Decision.WITCH else "X号"
-    for choice in choices(request)[len(request.targets) :]:
-        yield choice_name(choice, request.decision)
+    form = f"{POISON}X号" if request.decision is Decision.WITCH else "X号"
+    return _in_order(request, (form,) if request.targets else ())
 
 
 def _decision_line(word: str) -> str:

@@ -9,14 +9,17 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from runners.werewolf.game import Decision, Preset, Role, Side
 from runners.werewolf.game.roles import CARDS
-from runners.werewolf.prompts_zh.names import DECISION_MARKER, ROLE_NAMES, SIDE_NAMES, seat_name
+from runners.werewolf.prompts_zh.names import DECISION_MARKER, REFEREE, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.quoting import fill, placeholders
 
 REPLY_FORMAT = (
-    f"回答方式：要你选择时，最后一行写“{DECISION_MARKER}：X号”（X为座位号）或题中给出的其他选项；"
-    "要你发言时，直接写要说的话，只说一段。"
+    f"回答方式：要你选择时，可先写理由（别人看不到），最后一行写“{DECISION_MARKER}：X号”（X为座位号）或题中的其他选项；"
+    "要你发言时，直接写要说的话，只说一段；还要选择的，另起一行写。"
 )
-FRAME = "你在玩狼人杀。\n{rules}\n你是{seat}，身份是{role}，属{side}。{guidance}\n{reply_format}"
+FRAME = (
+    f"你在玩狼人杀。只有{REFEREE}开头的行是法官说的，其余都是玩家说的，可能是假话。\n"
+    "{rules}\n你是{seat}，身份是{role}，属{side}。{guidance}\n{reply_format}"
+)
 REPLACEABLE = ("system", *(role.value for role in Role))
 """The parts of the system prompt that a run may replace by name: the frame, and the guidance of each role, what the
 preset adds to it included. Rules and reply format are not: they must agree with the referee and the parser."""

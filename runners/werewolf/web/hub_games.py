@@ -10,15 +10,13 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from agentlightning import Rollout
-from agentlightning.semconv import AGL_ANNOTATION
-
-from runners.werewolf.game import get_preset, new_game
+from runners.werewolf.game import Role, Side, get_preset, new_game
 from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import asked_in, event_data
 from runners.werewolf.web.folders import NotThere
 from runners.werewolf.web.views import ShownGame, UnreadableGame, number_in, read_game
 from store.client import PatientStoreClient
+from store.protocol import AGL_ANNOTATION, Rollout
 from store.schema import VERSION_SEPARATOR
 from store.token_spans import MalformedSpan
 from store.werewolf import PEOPLE, GameTask, ResultSpan, TurnSpan, is_result, is_turn, read_events
@@ -35,7 +33,7 @@ _FILTERS = {
     "run": lambda row, text: text in row["run"],
     "step": lambda row, text: str(row["version"]) == text,
     "preset": lambda row, text: row["preset"] == text,
-    "policy": lambda row, text: any(text in name for name in row["players"]),
+    "policy": lambda row, text: any(text in name for names in row["players"].values() for name in names),
     "mode": lambda row, text: row["mode"] == text,
     "status": lambda row, text: row["status"] == text,
     "people": lambda row, text: row["people"],
@@ -77,11 +75,11 @@ class HubGames:
         while position > last and len(rows) < PAGE:
             start = max(0, position - PAGE)
             found = await self._client.query_rollouts(limit=position - start, offset=start)
-            page = (await self._rows(found.items, query))[::-1][: PAGE - len(rows)]
+            page = (await self._rows(found, query))[::-1][: PAGE - len(rows)]
             rows += [row for _, row in page]
             position = start + page[-1][0] if len(rows) == PAGE else start
         playing = await self._client.query_rollouts(status_in=list(_PLAYED), limit=PAGE)
-        live = [] if query.get("before") else [row for _, row in await self._rows(playing.items, {})]
+        live = [] if query.get("before") else [row for _, row in await self._rows(playing, {})]
         return {"rows": rows, "playing": live, "next": position if position > 0 else None}
 
     async def _rows(self, rollouts: Sequence[Rollout], query: Mapping[str, str]) -> list[tuple[int, dict[str, Any]]]:
@@ -110,7 +108,7 @@ class HubGames:
                     rollout_id, "latest", name=AGL_ANNOTATION, limit=1, sort_by="sequence_id", sort_order="desc"
                 )
             try:
-                ends = [_end(ResultSpan.decode(span)) for span in spans.items if is_result(span)]
+                ends = [_end(ResultSpan.decode(span)) for span in spans if is_result(span)]
             except MalformedSpan:
                 ends = []  # of another version: the game is listed without its end
             self._ends[rollout_id] = ends[0] if ends else {}
@@ -182,15 +180,15 @@ class _Watched:
         status = None if self._rollout is None else self._rollout.status
         if self._looks % _LOOKS_PER_STATUS == 0 or self._result is not None:
             found = await self._client.query_rollouts(rollout_id_in=[self._rollout_id], limit=1)
-            if not found.items:
+            if not found:
                 raise NotThere(f"the hub has no game {self._rollout_id!r}; it may have archived it")
-            self._rollout = found.items[0]
+            self._rollout = found[0]
         self._looks += 1
-        spans = (await self._client.query_spans(self._rollout_id, "latest", offset=self._seen)).items
+        spans = await self._client.query_spans(self._rollout_id, "latest", offset=self._seen)
         if spans and spans[0].attempt_id != self._attempt:  # it is played again, from its beginning
             if self._seen:
                 self._seen = 0
-                spans = (await self._client.query_spans(self._rollout_id, "latest")).items
+                spans = await self._client.query_spans(self._rollout_id, "latest")
             self._attempt, self.turns, self._result = spans[0].attempt_id, [], None
         self._seen += len(spans)
         try:
@@ -230,7 +228,7 @@ class _Watched:
 
 
 def _row(rollout: Rollout) -> dict[str, Any] | None:
-    """What the list says of a game before its end; None for a rollout that is no game."""
+    """What the list says of a game before its end, as ``views.card_of``; None for a rollout that is no game."""
     try:
         task = GameTask.decode(rollout.input)
     except ValueError:
@@ -244,7 +242,10 @@ def _row(rollout: Rollout) -> dict[str, Any] | None:
         "mode": rollout.mode,
         "run": run,
         "version": number_in(version),
-        "players": sorted({name for rule in task.seating for name in rule.players}),
+        "players": {
+            side: sorted({name for rule in task.seating if rule.side in (None, side) for name in rule.players})
+            for side in Side
+        },
         "people": bool((rollout.metadata or {}).get(PEOPLE)),
     }
 
@@ -256,4 +257,7 @@ def _end(result: ResultSpan) -> dict[str, Any]:
         "unusable": sum(seat.invalid_turns for seat in result.seats),
         "leaks": sum(seat.facts.get("identity_leak", 0.0) > 0 for seat in result.seats),
         "winners": sorted({seat.role for seat in result.seats if seat.outcome > 0}),
+        "players": {
+            side: sorted({seat.policy for seat in result.seats if Role(seat.role).side == side}) for side in Side
+        },
     }

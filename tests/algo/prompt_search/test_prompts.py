@@ -8,6 +8,7 @@ from algo.prompt_search.plan import check_players, read_halves, sides_of
 from algo.prompt_search.prompts import GAME_SLOTS, Candidate, agent_prompts, game_prompts, game_slot
 from algo.prompt_search.tasks import GameTasks, Stage, resources_of
 from configs.loading import load_config
+from configs.roles_and_decks import DECKS
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import get_preset
@@ -80,7 +81,8 @@ def test_a_prompt_is_refused_exactly_when_runners_would_refuse_it(text):
             refused = False
         except ValueError:
             refused = True
-        assert bool(game_slot(slot, "12p_sheriff").problem_with(text)) == refused
+        preset = next((name for name, deck in DECKS.items() if slot in deck), "9p")
+        assert bool(game_slot(slot, preset).problem_with(text)) == refused
 
 
 def test_built_in_prompts_can_be_written_as_files_to_beat(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 
 import pytest
-from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
 from algo.rollouts import hub_rollouts as earlier_games
 from algo.rollouts.hub_rollouts import HubRollouts, Resumption
@@ -13,10 +12,12 @@ from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import derived_seed, step_tasks
 from runners.errors import CannotPlay
 from runners.worker import Worker
+from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import IDEMPOTENCY_KEY, PolicyResources
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, GameTask, SeatingRule
 from tests.support.fakes import make_result, make_turn
+from tests.support.hub.asking import take
 from tests.support.settings import werewolf_config
 from tests.support.waiting import until
 
@@ -295,7 +296,7 @@ async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touc
     untouched, touched, playing, halfway = await enqueue_like_an_earlier_process(client, tasks)
     # Of the last one's second turn, new weights sampled the end.
     for rollout_id, versions in ((untouched, (0, 0)), (touched, (0, 1)), (playing, (0,)), (halfway, (0, "0 to 1"))):
-        taken = await client.dequeue_rollout(worker_id="w")
+        taken = await take(client, "w")
         assert taken.rollout_id == rollout_id
         key = dict(rollout_id=rollout_id, attempt_id=taken.attempt.attempt_id)
         turns = [
@@ -321,7 +322,7 @@ async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touc
 async def test_what_is_finished_is_not_taken_back(client):
     games = RolloutQueue(client, GAME, CONFIG.rollout)
     await games.enqueue(step_tasks(CONFIG, 1), RESOURCES)
-    taken = await client.dequeue_rollout(worker_id="w")
+    taken = await take(client, "w")
     await client.update_attempt(taken.rollout_id, taken.attempt.attempt_id, status="succeeded")
     await games.cancel_open()
     statuses = Counter(rollout.status for rollout in await client.query_rollouts())

@@ -3,8 +3,7 @@
 from collections import Counter
 from types import SimpleNamespace
 
-from agentlightning import Triplet
-
+from algo.rollouts.triplets import Triplet
 from algo.sequences.trajectories import NOTHING_SAMPLED, ActorReward, build_trajectories
 
 

@@ -9,14 +9,7 @@ import time
 import types
 
 import pytest
-from agentlightning import (
-    EnqueueRolloutRequest,
-    LitAgent,
-    RolloutConfig,
-    emit_reward,
-    find_final_reward,
-    rollout,
-)
+from agentlightning import LitAgent, emit_reward, find_final_reward, rollout
 from aiohttp import web
 from openai import AsyncOpenAI, OpenAI
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -31,6 +24,7 @@ from runners.agents.play import AgentPlay
 from runners.agents.service import ServicePlayer
 from runners.worker import Worker
 from store.agents import AGENTS
+from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from tests.support.agents.fakes_agents import FakeChatVllm, resources_of, task_of
 
 RETRY = RolloutConfig(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from runners.errors import UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.codecs import UnfitTemplate
+from runners.policy.codecs import LocalCodec, UnfitTemplate
 from runners.werewolf.language.replies import split_thought
 from tests.support.chat_templates import chat_tokens
 
@@ -188,7 +188,6 @@ async def test_a_tokenizer_without_template_or_control_tokens_is_refused(tiny_to
     with_template(tiny_tokenizer, None).save_pretrained(tmp_path)
     with pytest.raises(UnusableTokenizer, match="no chat template"):
         await ChatTokens.load(tmp_path)
-    bare = with_template(tiny_tokenizer, TEMPLATES["plain"])
-    bare.get_added_vocab = dict
+    with_template(tiny_tokenizer, TEMPLATES["plain"]).save_pretrained(tmp_path)
     with pytest.raises(UnfitTemplate, match="no control tokens"):
-        chat_tokens(bare)
+        await ChatTokens.of(LocalCodec.of(tmp_path), {})

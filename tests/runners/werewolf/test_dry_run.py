@@ -7,11 +7,11 @@ import signal
 import sys
 
 import pytest
-from agentlightning import LLM
 
 from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.dry_run import dry_run
 from store.endpoints import ServedPolicy
+from store.protocol import LLM
 from store.schema import PolicyResources
 from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
@@ -104,7 +104,9 @@ async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, c
     assert status == 0 and sum("[reply]" in call for call in calls) == len(vllm.exchanges) > 5
     assert "(old): " in end and "(scripted): 0 model calls" in end
     assert list(await client.query_resources()) == before
-    assert not list(await client.query_rollouts()) and not list(await client.query_workers())
+    assert (
+        not list(await client.query_rollouts()) and not (await client.request("post", "/workers/search", {}))["items"]
+    )
 
 
 async def add_foreign_resources(client):

@@ -10,20 +10,21 @@ from agentlightning import (
     DummyTracer,
     EnqueueRolloutRequest,
     InMemoryLightningStore,
+    LightningStoreClient,
     LitAgentRunner,
     OtelTracer,
     RolloutConfig,
     Trainer,
     find_final_reward,
 )
-from agentlightning.semconv import LightningResourceAttributes
 
 from runners.addresses import Addresses
 from runners.errors import AddressRefused
-from runners.werewolf.agent import WerewolfPlay
-from runners.werewolf.lit_agent import WerewolfLitAgent
+from runners.werewolf.lit_agent import WerewolfLitAgent, lightning_resources
+from runners.werewolf.play import WerewolfPlay
 from runners.worker import Worker
 from store.players import ChatEndpoint
+from store.protocol import SPAN_SEQUENCE_ID
 from store.schema import PolicyResources
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 from tests.support.fakes import FakeVllm
@@ -66,10 +67,12 @@ async def play_with_worker(client, count, **options):
     await play.close()
 
 
-async def play_with_lit_agent_runner(client, agent, tracer, count):
+async def play_with_lit_agent_runner(url, agent, tracer, count):
+    client = LightningStoreClient(url)
     runner = LitAgentRunner(tracer=tracer, max_rollouts=count, poll_interval=0.1, heartbeat_launch_mode="asyncio")
     with runner.run_context(agent=agent, store=client):
         await runner.iter()
+    await client.close()
 
 
 async def enqueue(client, policy, *tasks):
@@ -83,14 +86,13 @@ async def enqueue(client, policy, *tasks):
 
 def without_times_and_ids(spans):
     """What two games' spans must have in common: everything but when and in which attempt they were played."""
-    by_route = LightningResourceAttributes.SPAN_SEQUENCE_ID.value  # OTLP carries the sequence id as an attribute
     return [
         (
             span.name,
             span.sequence_id,
             span.parent_id,
-            span.status,
-            {name: value for name, value in span.attributes.items() if name != by_route},
+            # OTLP carries the sequence id as an attribute.
+            {name: value for name, value in span.attributes.items() if name != SPAN_SEQUENCE_ID},
         )
         for span in spans
     ]
@@ -100,7 +102,7 @@ async def test_agentlightnings_runner_stores_the_spans_that_our_worker_stores(cl
     ours, theirs = await enqueue(client, policy, make_task(), make_task())
     await play_with_worker(client, 1)
     agent = WerewolfLitAgent()
-    await play_with_lit_agent_runner(client, agent, tracer, 1)
+    await play_with_lit_agent_runner(client.server_address_root, agent, tracer, 1)
     await agent.close()
     found = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
     assert {found[ours].attempt.worker_id, found[theirs].attempt.worker_id} == {"ours", "Worker-0"}
@@ -125,12 +127,12 @@ async def test_a_model_is_not_called_at_an_address_that_the_runner_may_not_call(
         rollout_id="r", input=make_task(), start_time=0.0, resources_id=named.resources_id,
         attempt=Attempt(rollout_id="r", attempt_id="a", sequence_id=1, start_time=0.0),
     )  # fmt: skip
-    runner = LitAgentRunner(tracer=DummyTracer())
-    with runner.run_context(agent=agent, store=client), pytest.raises(AddressRefused):
-        await agent.rollout_async(rollout.input, named.encode(), rollout)
+    runner, store = LitAgentRunner(tracer=DummyTracer()), LightningStoreClient(client.server_address_root)
+    with runner.run_context(agent=agent, store=store), pytest.raises(AddressRefused):
+        await agent.rollout_async(rollout.input, lightning_resources(named), rollout)
     elsewhere = WerewolfLitAgent(addresses=Addresses("http://10.0.0.5:4747"))
     with pytest.raises(AddressRefused):
-        await elsewhere.rollout_async(rollout.input, policy.encode(), rollout)
+        await elsewhere.rollout_async(rollout.input, lightning_resources(policy), rollout)
 
 
 async def test_the_trainers_dry_run_plays_and_stores_games(client, policy, agent, tracer):
@@ -145,7 +147,7 @@ async def test_the_trainers_dry_run_plays_and_stores_games(client, policy, agent
         ),
         strategy="shm",
         n_runners=1,
-        initial_resources=policy.encode(),
+        initial_resources=lightning_resources(policy),
     )
     await asyncio.to_thread(trainer.dev, agent, train_dataset=tasks)
 

@@ -19,6 +19,7 @@ from runners.werewolf.game import (
     Preset,
     Role,
     Side,
+    Unsaved,
     WinRule,
     choices,
 )
@@ -261,3 +262,19 @@ def test_a_wolf_that_is_asked_whether_it_explodes_is_told_before_what(phase, sub
     assert render_question(request) == (
         f"【法官】2号，{occasion}，请决定是否自爆，可选：自爆、不自爆。最后一行写“决定：自爆”或“决定：不自爆”。"
     )
+
+
+@pytest.mark.parametrize(
+    ("request_", "told"),
+    [
+        (QUESTIONS["witch"], "今夜5号被袭击，请选择今夜如何用药，可选：救、毒1号、毒3号、"),
+        (QUESTIONS["save"], "今夜5号被袭击，毒药已用，请选择今夜如何用药，可选：救、不用药。"),
+        (QUESTIONS["poison"], "解药已用，请选择今夜如何用药，可选：毒1号、毒3号、"),
+        (replace(QUESTIONS["poison"], unsaved=Unsaved.HERSELF), "今夜你被袭击，不可自救，请选择"),
+        (replace(QUESTIONS["poison"], unsaved=Unsaved.NOBODY_HIT), "今夜无人可救，请选择"),
+        (replace(QUESTIONS["talk"], rounds_left=1), "2号，本轮之后还可商议1轮，请对同伴说"),
+        (replace(QUESTIONS["talk"], proposed=((7, 5), (9, 1))), "2号，这是最后一轮商议，7号提议5号，9号提议1号，请"),
+    ],
+)
+def test_witch_and_wolves_are_told_what_their_question_comes_of(request_, told):
+    assert told in render_question(request_)

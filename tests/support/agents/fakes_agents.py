@@ -9,19 +9,16 @@ from openai import AsyncOpenAI
 
 from runners.agents.gateway.attempt import Attempt
 from runners.agents.gateway.requests import ModelRequest
+from store import protocol
 from store.agents import AgentTask
 from store.schema import PolicyResources
 from tests.support.agents.tool_model import TEMPLATE
 from tests.support.fakes import FakeVllm
 
-# isort: split
-from agentlightning import Attempt as StoredAttempt
-from agentlightning import AttemptedRollout
-
 
 def rollout_of(number=1):
-    attempt = StoredAttempt(rollout_id=f"ro-{number}", attempt_id=f"at-{number}", sequence_id=1, start_time=0.0)
-    return AttemptedRollout(rollout_id=f"ro-{number}", input={}, start_time=0.0, attempt=attempt)
+    attempt = protocol.Attempt(rollout_id=f"ro-{number}", attempt_id=f"at-{number}", sequence_id=1, start_time=0.0)
+    return protocol.AttemptedRollout(rollout_id=f"ro-{number}", input={}, start_time=0.0, attempt=attempt)
 
 
 def task_of(number=1, **changes):

@@ -138,6 +138,7 @@ FACTS: Mapping[str, Callable[[GameState], object]] = {
     "targets": lambda state: pending(state)[0].targets,
     "options": lambda state: pending(state)[0].options,
     "subject": lambda state: pending(state)[0].subject,
+    "unsaved": lambda state: pending(state)[0].unsaved,
     "pass": lambda state: pending(state)[0].may_pass,
     "dead": lambda state: sorted({*state.preset.seats} - state.living),
     "deaths": lambda state: last(state, EventKind.DEATHS_ANNOUNCED).seats,

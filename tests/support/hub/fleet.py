@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from agentlightning import Rollout, Span
 from aiohttp import web
 
 from algo.rollouts.queue import RolloutQueue
@@ -20,16 +19,15 @@ from algo.werewolf.tasks import step_tasks
 from configs.schema import Config
 from runners.processes import EXIT_INTERRUPTED
 from store.client import connect
+from store.protocol import Rollout, Span
 from store.schema import PolicyResources, Task
 from store.token_spans import TaskKind
 from store.werewolf import GAME
 from tests.support.fakes import FakeVllm
 from tests.support.hub import hub_process
 
-# The real imports of a runner take ten seconds; a forked one has them.
-hub_process.preload(
-    "runners.werewolf.agent", "runners.worker", "transformers.models.auto.tokenization_auto", "algo.rollouts.queue"
-)
+# A forked runner has its imports.
+hub_process.preload("runners.werewolf.agent", "runners.worker", "algo.rollouts.queue")
 
 RUN = "fleet"
 _OWN_DEATH = "died:"

@@ -1,10 +1,10 @@
 """The tables of replies in ``tests/runners/werewolf/language``: the questions, and how the lines are read."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runners.werewolf.game import Action, Choice, Decision, Option, Phase, Request
+from runners.werewolf.game import Action, Choice, Decision, Option, Phase, Request, Unsaved
 from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.prompts_zh.names import OPTION_WORDS, choice_name
 
@@ -42,9 +42,10 @@ QUESTIONS = {
     "kill": _ask(Decision.WOLF_KILL, (1, 2, *_ALL[1:])),
     "check": _ask(Decision.SEER_CHECK, _ALL),
     "shot": _ask(Decision.SHOT, _ALL),
+    "duel": _ask(Decision.DUEL, _ALL),
     "take": _ask(Decision.TAKE, _ALL),
     "witch": _ask(Decision.WITCH, _ALL, _SAVE, subject=5),
-    "poison": _ask(Decision.WITCH, _ALL),
+    "poison": replace(_ask(Decision.WITCH, _ALL), unsaved=Unsaved.USED),
     "save": _ask(Decision.WITCH, (), _SAVE, subject=5),
     "speech": _ask(Decision.SPEECH, chars=200),
     "wolf_speech": _ask(Decision.SPEECH, (), _EXPLODE, chars=200),

@@ -4,13 +4,12 @@ import random
 import re
 
 import pytest
-from agentlightning import RolloutConfig
 from agentscope.message import Msg
 
-from runners.werewolf.agent import WerewolfPlay
 from runners.werewolf.api.models import ApiModels
 from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.game import PRESETS, Action, Decision, Event, EventKind, Observation, Phase, Request, Role, Side
+from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.players import Decided
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT, said_lines
 from runners.werewolf.prompts_zh.names import REFEREE
@@ -18,9 +17,11 @@ from runners.werewolf.prompts_zh.record import render_events
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from runners.worker import Worker
+from store.protocol import RolloutConfig
 from store.schema import PolicyResources
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 from tests.support.fakes import FakeVllm
+from tests.support.hub.asking import enqueue_one
 from tests.support.tasks import game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
 
@@ -214,7 +215,7 @@ async def test_a_mixed_table_of_twelve_through_the_hub(client, api, tiny_tokeniz
     )
     await client.update_resources(resources.resources_id, resources.encode())
     config = RolloutConfig(timeout_seconds=60, unresponsive_seconds=60, max_attempts=1, retry_condition=["failed"])
-    rollout = await client.enqueue_rollout(task.encode(), resources_id=resources.resources_id, config=config)
+    rollout = await enqueue_one(client, task.encode(), resources_id=resources.resources_id, config=config)
     werewolf = WerewolfPlay(client)
     await Worker(client, werewolf, "w", max_games=1).run()
     await werewolf.close()

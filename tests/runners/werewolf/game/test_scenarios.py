@@ -21,6 +21,7 @@ from runners.werewolf.game import (
     known_events,
     new_game,
     observe,
+    pending,
 )
 from runners.werewolf.game.aftermath import outcome
 from tests.support.game.game_playing import GUNS, NINE, SEVEN, TINY, TWELVE, deck
@@ -78,11 +79,14 @@ NIGHTS = {
         HIT_5,
         "told=5 asks=witch subject=5 options=save targets=1,3,4,5,6,7,8,9,10,11,12 pass=True",
     ),
-    "without a victim nobody is saved": ("night_actions: 9,10,11,12=pass", "told=0 options=- subject=-"),
-    "not herself": ("night_actions: 9,10,11,12=2", "told=2 options=- subject=-"),
+    "without a victim nobody is saved": (
+        "night_actions: 9,10,11,12=pass",
+        "told=0 options=- subject=- unsaved=nobody_hit",
+    ),
+    "not herself": ("night_actions: 9,10,11,12=2", "told=2 options=- subject=- unsaved=herself"),
     "the antidote is used once, and she learns no more": (
         f"{HIT_5}; witch_action: 2=save; exile_vote:; night_actions: 9,10,11,12=6",
-        "day=2 told=5 options=- subject=-",
+        "day=2 told=5 options=- subject=- unsaved=used",
     ),
     "the poison is used once": (
         f"{HIT_5}; witch_action: 2=6; exile_vote:; night_actions: 9,10,11,12=7",
@@ -107,6 +111,18 @@ NIGHTS = {
 @scenarios(NIGHTS)
 def test_a_night(script, facts):
     check(night(script), facts)
+
+
+def test_a_wolf_is_told_what_its_mates_propose_and_how_often_it_still_speaks():
+    state, speakers, told = until(night(""), Phase.WOLF_TALK), [], []
+    for victim in (5, 6, None, 5, 6):
+        (request,) = pending(state)
+        speakers.append(request.seat)
+        told.append((request.rounds_left, request.proposed))
+        state = apply(state, {request.seat: Action(victim)})
+    one, two, _, four, again = speakers
+    assert again == one and told[:3] == [(1, ()), (1, ((one, 5),)), (1, ((one, 5), (two, 6)))]
+    assert told[4] == (0, ((two, 6), (four, 5)))
 
 
 def test_the_guard_may_not_guard_a_seat_two_nights_running():
@@ -478,6 +494,39 @@ CARDS = {
 def test_a_card_that_is_shown_by_day(script, facts):
     sheriff = "sign_up" in script
     check(play(new_game(replace(SHOWN, sheriff=sheriff), 0, SHOWN.deck), script), facts)
+
+
+DUELS = replace(
+    TWELVE, deck=deck(seer=1, witch=1, hunter=1, knight=1, villager=4, wolf=3, wolf_king=1), name="12p_duels"
+)
+DUEL_SCRIPTS = {
+    "a wolf dies of it, and the day ends": ("duel: 4=9", "dead=9 words=- votes=- day=2"),
+    "a king does not shoot": ("duel: 4=12", "dead=12 shots=- day=2"),
+    "the knight dies of one with a good seat, and all vote": (
+        "duel: 4=5",
+        "dead=4 words=- phase=exile_vote asked=1,2,3,5,6,7,8,9,10,11,12 day=1",
+    ),
+    "it fights once": ("duel: 4=9; discussion:", "phase=exile_vote day=2"),
+    "it may wait": (
+        "duel: 4=pass; exile_vote:; discussion:",
+        "phase=duel asked=4 asks=duel targets=1,2,3,5,6,7,8,9,10,11,12",
+    ),
+    "a dead one does not": ("night_actions: 9,10,11,12=4; witch_action:; discussion:", "phase=exile_vote dead=4"),
+    "as the sheriff it passes the badge on before the vote": (
+        "sign_up: 4=run; duel: 4=5; badge: 4=6",
+        "sheriff=6 phase=exile_vote",
+    ),
+}
+
+
+@scenarios(DUEL_SCRIPTS)
+def test_a_duel(script, facts):
+    check(play(new_game(replace(DUELS, sheriff="sign_up" in script), 0, DUELS.deck), script), facts)
+
+
+def test_nobody_sees_that_a_knight_is_asked():
+    state = until(new_game(replace(DUELS, sheriff=False), 0, DUELS.deck), Phase.DUEL)
+    assert {observe(state, seat).phase for seat in DUELS.seats if seat != 4} == {Phase.DISCUSSION}
 
 
 @pytest.mark.parametrize("script", ["sign_up: 1=run; withdrawal:", f"{PUT_OFF.replace('1,5,9', '1,9')}"])

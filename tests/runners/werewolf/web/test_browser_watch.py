@@ -7,14 +7,13 @@ import asyncio
 import json
 from itertools import product
 
-from agentlightning import EnqueueRolloutRequest
-
 from algo.evaluation.figures import Score
 from algo.evaluation.people import PeopleAgainst, PeopleScores
 from algo.evaluation.statistics import Estimate
-from runners.werewolf.agent import WerewolfPlay
+from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.transcript import game_data
 from runners.worker import Worker
+from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from store.werewolf import GameTask
 from tests.support.fakes import FakeVllm, make_turn
@@ -48,8 +47,10 @@ async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
 
     def opens_the_list(p):
         p.opens(f"{web.url}/?lang=zh")
-        assert p.sees("h2 .faint").text == "1 局"  # the hub's total also counts the agent's rollout
-        p.clicks("a", task.game_id)
+        p.sees("h2 .faint", "1 局")  # the hub's total also counts the agent's rollout
+        p.sees(".featured .live", "直播")
+        assert task.game_id not in p.text("main")
+        p.clicks(".playing a", "5人局 · 进行中")
         p.sees(".live", "直播")
         assert p.sees(".middle .asking")  # whom it waits for
         assert p.all(".seat.asked")
@@ -174,9 +175,9 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
         p.resize(*LAPTOP)
         log(run, 3, 0.75)
         p.sees(".numbers b", "75 %")  # without a reload
-        p.clicks("details.card summary")
+        p.clicks("details.card summary", "其他所有曲线")
         p.sees(".chart figcaption", "odd/<b>metric")
-        p.clicks(".samples a", "first-step0001")
+        p.clicks(".games a", "第1步")
         p.sees(".turn .chip")
         p.run("document.querySelector('.turn .chip').click()")
         p.sees("dialog .token.sampled")

@@ -7,19 +7,20 @@ from itertools import pairwise
 
 import aiohttp
 import pytest
-from agentlightning import EnqueueRolloutRequest
 
 from runners.policy.server import seed_of
-from runners.werewolf.agent import WerewolfGames, WerewolfPlay
+from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import get_preset, new_game
 from runners.werewolf.local import play_locally
+from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.views import GOD, read_game, shown
 from runners.worker import Worker
 from store.client import PatientStoreClient
+from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
 from store.werewolf import encode_events, read_events
@@ -191,9 +192,9 @@ class CountingClient(PatientStoreClient):
         super().__init__(url, patience_seconds=5)
         self.asked = []
 
-    async def _request_json(self, method, path, *, json=None, params=None):
+    async def request(self, method, path, json=None, params=None):
         self.asked.append((path, json))
-        return await super()._request_json(method, path, json=json, params=params)
+        return await super().request(method, path, json, params)
 
 
 async def test_a_page_asks_the_hub_as_little_of_many_games_as_of_few(hub, client, unserved):
