@@ -68,6 +68,7 @@ class FakeChatServer:
             message["tool_calls"] = [{"id": f"call-{self.chance.random()}", "function": function}]
         ids = [token + VARIANT * self.chance.randrange(3) for token in encode(said(message))]
         cut = self.chance.random() < 0.2
+        self.sampled = message
         sampled = (*ids,) if cut else (*ids, END)
         return Completion(sampled, (-1.0,) * len(sampled), "length" if cut else "stop"), message
 
@@ -124,7 +125,7 @@ class Agent:
             assert any(prompt[: len(start)] == start for start in known)
         assert self.text(prompt) == self.text(self.whole(tools, messages))
         sequence[:] = [*prompt, *span.response_ids]
-        reply = self.server.reply
+        reply = self.server.sampled
         call_id = reply.get("tool_calls", [{}])[0].get("id")
         self.points.append((tools, [*keys, same_message(reply)], span.segment, len(sequence), call_id))
 
