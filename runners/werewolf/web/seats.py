@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from agentscope.message import Msg
 
@@ -20,7 +20,6 @@ from runners.werewolf.game import (
     EventKind,
     Observation,
     Option,
-    Preset,
     Request,
     choices,
     legal,
@@ -32,6 +31,9 @@ from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.views import ShownGame, shown
 
+if TYPE_CHECKING:
+    from runners.werewolf.web.tables import Table
+
 LONGEST_ANSWER = 4000
 _VOTES = (Decision.EXILE_VOTE, Decision.PK_VOTE, Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE)
 
@@ -42,26 +44,6 @@ class UnusableTable(ValueError):
 
 class NotYourTurn(RuntimeError):
     """The seat is not asked this any more; the page shows what is asked now."""
-
-
-class AtTable(Protocol):
-    """What a seat shows of its table. clock: seconds for each answer; 0 waits for ever. replay: the finished game's id.
-
-    pace: seconds that night takes to fall. roles: of all seats, once it is over. again: how to ask for such a table.
-    phase: "waiting", "playing", "over" or "failed". somebody_came: the person has opened the seat's page.
-    """
-
-    preset: Preset
-    clock: float
-    pace: float
-    roles: dict[int, str]
-    again: dict[str, Any]
-    phase: str
-    problem: str
-    result: str | None
-    replay: str
-
-    def somebody_came(self) -> None: ...
 
 
 class PacedPlayer(BrainPlayer):
@@ -86,7 +68,7 @@ class PacedPlayer(BrainPlayer):
 class Seat(Player):
     """One seat; reading its page tells that the person has come."""
 
-    def __init__(self, seat: int, table: AtTable):
+    def __init__(self, seat: int, table: "Table"):
         super().__init__(seat)
         self.table = table
         self.known: list[Event] = []
@@ -111,7 +93,7 @@ class Seat(Player):
         self.known += self.heard[before:]
         self.notify()
         if any(event.kind is EventKind.NIGHT_FALLS for event in self.heard[before:]):
-            await asyncio.sleep(self.table.pace)
+            await asyncio.sleep(self.table.nightfall)
 
     async def decide(self, observation: Observation) -> Decided:
         """Show the question, and wait for the page's answer, or until the clock takes the declared default."""
