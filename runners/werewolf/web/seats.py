@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from agentscope.message import Msg
 
@@ -20,6 +20,7 @@ from runners.werewolf.game import (
     EventKind,
     Observation,
     Option,
+    Preset,
     Request,
     choices,
     legal,
@@ -31,9 +32,6 @@ from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.views import ShownGame, shown
 
-if TYPE_CHECKING:
-    from runners.werewolf.web.tables import Table
-
 LONGEST_ANSWER = 4000
 _VOTES = (Decision.EXILE_VOTE, Decision.PK_VOTE, Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE)
 
@@ -44,6 +42,23 @@ class UnusableTable(ValueError):
 
 class NotYourTurn(RuntimeError):
     """The seat is not asked this any more; the page shows what is asked now."""
+
+
+class AtTable(Protocol):
+    """What a seat shows of its ``tables.Table``."""
+
+    preset: Preset
+    clock: float
+    roles: dict[int, str]
+    again: dict[str, Any]
+    phase: str
+    problem: str
+    result: str | None
+    replay: str
+
+    @property
+    def nightfall(self) -> float: ...
+    def somebody_came(self) -> None: ...
 
 
 class PacedPlayer(BrainPlayer):
@@ -68,7 +83,7 @@ class PacedPlayer(BrainPlayer):
 class Seat(Player):
     """One seat; reading its page tells that the person has come."""
 
-    def __init__(self, seat: int, table: "Table"):
+    def __init__(self, seat: int, table: AtTable):
         super().__init__(seat)
         self.table = table
         self.known: list[Event] = []
