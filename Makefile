@@ -81,7 +81,7 @@ demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitat
 	$(RECIPE)/demo.yaml $(RECIPE_FLAGS)
 
 web: install ## Games, runs and tables in a browser (RUNS=runs; WEB_FLAGS="--store URL")
-	$(BIN)/python -m runners.werewolf web --runs $(RUNS) $(WEB_FLAGS)
+	$(BIN)/python -m runners.werewolf web --runs "$(RUNS)" $(WEB_FLAGS)
 
 play: web ## The same: the first page's button takes you to a table
 

@@ -101,7 +101,7 @@ def believe_by_rule(turn: Turn, role: Role) -> Beliefs:
         (RALLIED_BY_SHERIFF, {memory.rallied} if sheriff_rallies else ()),
     )
     known_wolves = memory.exploded | _of_side(found, Side.WOLF) | (_of_side(reports, Side.WOLF) if clear else set())
-    known_good = memory.night_deaths.keys() - known_wolves - memory.claims.keys() - {memory.poisoned}
+    known_good = _victims(memory) - known_wolves - memory.claims.keys()
     heard = Counter(accused for accuser, accused in memory.accusations if accuser not in liars)
     suspicion = {
         seat: turn.hunch(seat) + ACCUSED_BY_ONE * min(heard[seat], MOST_ACCUSERS_COUNTED) for seat in turn.others
@@ -135,10 +135,7 @@ def _judge_claims(turn: Turn, unrivalled: set[int]) -> tuple[int | None, bool, s
     credible = [seat for seat in memory.claims if seat not in liars]
     if len(credible) < 2:
         return (credible[0] if credible else None), bool(credible), liars
-    ranked = sorted(
-        ((_credibility(turn, seat, unrivalled), -seat) for seat in credible),
-        reverse=True,
-    )
+    ranked = sorted(((_credibility(turn, seat, unrivalled), -seat) for seat in credible), reverse=True)
     clear = ranked[0][0] - ranked[1][0] >= CLEAR_MARGIN
     return -ranked[0][1], clear, liars
 
@@ -146,12 +143,10 @@ def _judge_claims(turn: Turn, unrivalled: set[int]) -> tuple[int | None, bool, s
 def _credibility(turn: Turn, seat: int, unrivalled: set[int]) -> float:
     memory = turn.memory
     reports = memory.claims[seat]
-    killed = 0.0
-    night, dead = memory.night_deaths.get(seat, (1, 0))
-    if night > 1 and seat != memory.poisoned and not any(slain == seat for _, slain in memory.slain):
-        killed = KILLED_ALONE if dead == 1 else KILLED_WITH_ANOTHER
+    killed, victims = 0.0, _victims(memory)
+    if seat in victims and not any(slain == seat for _, slain in memory.slain):
+        killed = KILLED_ALONE if memory.night_deaths[seat][1] == 1 else KILLED_WITH_ANOTHER
     named_wolves = _of_side(reports, Side.WOLF)
-    victims = memory.night_deaths.keys() - {memory.poisoned}
     first_day = min(memory.claimed_on.values())
     answers = any(other != seat and told.get(seat) is Side.WOLF for other, told in memory.claims.items())
     return (
@@ -177,16 +172,19 @@ def _judge_gods(memory: TableMemory) -> tuple[set[int], set[int], set[int]]:
     for seat, role in memory.gods.items():
         claimants.setdefault(role, []).append(seat)
     unrivalled, rivals, outlived = set(), set(), set()
-    if not memory.gods:
-        return unrivalled, rivals, outlived
     for role, seats in claimants.items():
         if len(seats) <= memory.deck[role]:
             unrivalled.update(seats)
             continue
         rivals.update(seats)
-        if any(seat in memory.night_deaths and seat != memory.poisoned for seat in seats):
+        if not _victims(memory).isdisjoint(seats):
             outlived.update(seat for seat in seats if seat not in memory.gone)
     return unrivalled, rivals, outlived
+
+
+def _victims(memory: TableMemory) -> set[int]:
+    """Whom the wolves killed after the first night, as far as is known."""
+    return {seat for seat, (night, _) in memory.night_deaths.items() if night > 1} - {memory.poisoned}
 
 
 def _of_side(reports: Mapping[int, Side], side: Side) -> set[int]:

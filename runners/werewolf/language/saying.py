@@ -126,7 +126,7 @@ ACCUSATIONS_OF_UNHEARD = (
     "我先怀疑{accused}号，等他发言再看。",
     "{accused}号还没发言，我先怀疑这里。",
     "我先点{accused}号，一会儿请他多聊几句。",
-    "{accused}号我先打个问号，听他发言再定，目前想出他。",
+    "{accused}号我先打个问号，等他发言。",
 )
 ACCUSATIONS_OF_NAMED = (
     "查杀先出，我投{accused}号。",

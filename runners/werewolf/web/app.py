@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from runners.werewolf.web.views import (
 STATIC = Path(__file__).parent / "static"
 _LARGEST_REQUEST = 64 * 1024
 _HEARTBEAT_SECONDS = 15.0
-_GOLDEN = Path(__file__).parent / "golden.json"
+_GOLDEN_ID, _GOLDEN = "golden:1", Path(__file__).parent / "golden.json"
 """A game for a machine that has none: of the best players without a model."""
 _REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
 _SHOWN_RUNS, _SHOWN_GAMES, _GAMES_OF_A_RUN = 12, 24, 8
@@ -87,7 +88,6 @@ class Pages:
     ):
         self._tables = tables
         self._files = {f"file:{number}": path for number, path in enumerate(files, start=1)}
-        self._golden = {"golden:1": _GOLDEN}
         self._runs = runs or RunFolders(None)
         self._hub = hub
         self._tokens = TokenRows(self._runs, tokenizer)
@@ -108,20 +108,20 @@ class Pages:
         """What the first page shows besides the hub's games. featured: the first of files, else the newest game."""
         names = self._runs.names()
         samples = [card for name in names[:_SHOWN_RUNS] for card in self._runs.samples(name, _GAMES_OF_A_RUN)]
-        files, kept = self._cards(self._files), self._cards(self._tables.kept())
+        files, kept = self._cards(self._files.items()), self._cards(islice(self._tables.kept().items(), _SHOWN_GAMES))
         games = sorted(kept + samples, key=lambda card: card["when"], reverse=True)[:_SHOWN_GAMES]
         return {
             "hub": None if self._hub is None else self._hub.url,
             "games": files + games,
-            "featured": (files or games or self._cards(self._golden))[0]["id"],
+            "featured": (files or games or [{"id": _GOLDEN_ID}])[0]["id"],
             "runs": [self._numbers.card(name) for name in names[:_SHOWN_RUNS]],
             "more": names[_SHOWN_RUNS:],
         }
 
-    def _cards(self, paths: Mapping[str, Path]) -> list[dict[str, Any]]:
+    def _cards(self, paths: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
         """Of files; one that holds no game has its name alone, so that its page can say what is wrong with it."""
         cards = []
-        for game_id, path in paths.items():
+        for game_id, path in paths:
             try:
                 cards.append(self._runs.card(path, game_id) | {"file": path.name})
             except UnreadableGame:
@@ -154,13 +154,11 @@ class Pages:
         kind = game_id.partition(":")[0]
         if kind == "hub" and self._hub is not None:
             return self._named(await self._hub.game(game_id))
-        kept = {"file": self._file, "golden": self._file, "run": self._runs.game, "table": self._tables.game}
-        if kind not in kept:
-            raise NotThere(f"no game {game_id!r}")
-        return await asyncio.to_thread(lambda: self._tokens.without_lost(kept[kind](game_id)))
+        read = self._runs.game if kind == "run" else self._file
+        return await asyncio.to_thread(lambda: self._tokens.without_lost(read(game_id)))
 
     def _file(self, game_id: str) -> ShownGame:
-        path = (self._files | self._golden).get(game_id)
+        path = (self._files | self._tables.kept() | {_GOLDEN_ID: _GOLDEN}).get(game_id)
         if path is None:
             raise NotThere(f"no game {game_id!r}")
         return read_game(read_file(path), id=game_id, title=path.name)

@@ -8,7 +8,6 @@ import asyncio
 import json
 import logging
 import random
-import re
 import secrets
 import time
 from collections.abc import Callable
@@ -25,10 +24,10 @@ from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import PRESETS, get_preset, new_game
 from runners.werewolf.players import Player
 from runners.werewolf.transcript import event_data
-from runners.werewolf.web.folders import NotThere, read_file
+from runners.werewolf.web.folders import NotThere
 from runners.werewolf.web.opponents import Opponents
 from runners.werewolf.web.seats import PacedPlayer, Seat, UnusableTable
-from runners.werewolf.web.views import PUBLIC, ShownGame, read_game, shown
+from runners.werewolf.web.views import PUBLIC, ShownGame, shown
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, PolicyResources, TokenLimits
 from store.token_spans import SpanRecord
@@ -41,8 +40,6 @@ _MOST_TABLES = 64
 _ABANDONED_SECONDS = 30 * 60
 """A table is closed when no page of it has been open for so long."""
 _LONGEST_CLOCK = 3600
-_MOST_KEPT = 24
-_KEPT_NAME = re.compile(r"[\w-]+")
 
 Turn = tuple[SpanRecord, float, float]
 
@@ -118,9 +115,9 @@ class Tables:
         return self._choices(await self._resources())
 
     def kept(self) -> dict[str, Path]:
-        """The newest finished games, by id."""
+        """The finished games that were kept, by id, newest first."""
         paths = sorted(self._keep.glob("*.json"), reverse=True) if self._keep else []
-        return {f"table:{path.stem}": path for path in paths[:_MOST_KEPT]}
+        return {f"table:{path.stem}": path for path in paths}
 
     async def _resources(self) -> PolicyResources:
         try:
@@ -188,13 +185,6 @@ class Tables:
         if secret not in self._seats:
             raise NotThere("no such seat; a table is closed when nobody has looked at it for half an hour")
         return self._seats[secret]
-
-    def game(self, game_id: str) -> ShownGame:
-        """A finished table. Raises NotThere and UnreadableGame."""
-        name = game_id.removeprefix("table:")
-        if self._keep is None or not _KEPT_NAME.fullmatch(name) or not (self._keep / f"{name}.json").is_file():
-            raise NotThere(f"no game {game_id!r}")
-        return read_game(read_file(self._keep / f"{name}.json"), id=game_id, title=name)
 
     async def close(self) -> None:
         """End the tables that are still played."""

@@ -50,9 +50,10 @@ export function comparing() {
   return [compare, box];
 }
 
-export function gameCards(games) {
-  const [compare, box] = comparing();
-  return [h("p", { class: "faint" }, say("勾选两局可以并排比较", "Tick two to see them side by side"), " ", compare), h("ul", { class: "cards games" }, games.map((game) => gameCard(game, box)))];
+export function gameCards(games, most = 8) {
+  const [compare, box] = comparing(), list = h("ul", { class: "cards games" }, games.slice(0, most).map((game) => gameCard(game, box)));
+  const more = h("button", { type: "button", class: "more", hidden: games.length <= most, onclick: () => { list.append(...games.slice(most).map((game) => gameCard(game, box))); more.hidden = true; } }, say(`全部 ${games.length} 局`, `All ${games.length} games`));
+  return [h("p", { class: "faint" }, say("勾选两局可以并排比较", "Tick two to see them side by side"), " ", compare), list, more];
 }
 
 const HEADLINES = {
