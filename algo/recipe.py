@@ -77,6 +77,7 @@ def _report(folders: list[Path]) -> int:
     from algo.recipes.comparison import comparison_table
     from algo.recipes.report import write_report
     from algo.recipes.results import read_run
+    from algo.werewolf.file_names import how_to_see
 
     console, runs = wide_console(), [read_run(folder) for folder in folders]
     for one in runs:
@@ -85,6 +86,7 @@ def _report(folders: list[Path]) -> int:
             show_tables([table for section in page.sections[:2] for table in section.tables], console)
             console.print(page.verdict, highlight=False, markup=False)
         console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+        console.print(how_to_see(one.opened.directory), highlight=False, markup=False, soft_wrap=True)
     if len(runs) > 1:
         show_tables([comparison_table(runs)], console)
     return 0

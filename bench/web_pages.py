@@ -128,8 +128,8 @@ async def _opened(server: WebServer, client: PatientStoreClient, result: str) ->
     """Seconds from an address to what it shows, cold and again."""
     newest = (await client.query_rollouts(limit=1, sort_by="start_time", sort_order="desc"))[0].rollout_id
     pages = {
-        "the list": ("/", "table.games tbody tr.open"),
-        "the list, filtered": (f"/?result={result}&preset=5p_tiny", "table.games tbody tr.open"),
+        "the list": ("/", ".games .game-card"),
+        "the list, filtered": (f"/?result={result}&preset=5p_tiny", ".games .game-card"),
         "a game": (f"/game?id=hub:{newest}", ".board .seat"),
         "a table": ("/play", "form button.primary"),
     }

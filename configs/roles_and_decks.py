@@ -4,6 +4,7 @@ The floor of the house: the configuration checks what it is told against them, a
 Standard library only.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
@@ -32,6 +33,7 @@ class Role(StrEnum):
     HUNTER = "hunter"  # 猎人
     GUARD = "guard"  # 守卫
     IDIOT = "idiot"  # 白痴
+    KNIGHT = "knight"  # 骑士
 
     @property
     def side(self) -> Side:
@@ -56,6 +58,13 @@ DECKS: Mapping[str, tuple[Role, ...]] = MappingProxyType(
             "12p_idiot": {**_GODS_AND_VILLAGERS, Role.IDIOT: 1, Role.WOLF: 4},
             "12p_white_wolf_king": {**_GODS_AND_VILLAGERS, Role.GUARD: 1, Role.WOLF: 3, Role.WHITE_WOLF_KING: 1},
             "12p_guard": {**_GODS_AND_VILLAGERS, Role.GUARD: 1, Role.WOLF: 4},
+            "12p_knight": {
+                **(Counter(_GODS_AND_VILLAGERS) - Counter([Role.HUNTER])),
+                Role.GUARD: 1,
+                Role.KNIGHT: 1,
+                Role.WOLF: 3,
+                Role.WHITE_WOLF_KING: 1,
+            },
             "10p": {**_GODS_AND_VILLAGERS, Role.WOLF: 3},
             "9p": {Role.VILLAGER: 3, Role.SEER: 1, Role.WITCH: 1, Role.HUNTER: 1, Role.WOLF: 3},
             "7p": {Role.VILLAGER: 3, Role.SEER: 1, Role.WITCH: 1, Role.WOLF: 2},

@@ -1,6 +1,8 @@
 """Names of what runs leave behind, and where it is seen; light to import, for programs that only start others."""
 
+import os
 import shlex
+from pathlib import Path
 
 from configs.schema import Config
 
@@ -23,3 +25,8 @@ def how_to_watch(config: Config) -> str:
     """The command that shows runs in a browser, and the address of this run's page."""
     command = ["python", "-m", "runners.werewolf", "web", "--store", config.store.url, "--runs", str(config.run.dir)]
     return f"watch it in a browser: {shlex.join(command)}, then http://127.0.0.1:{_PORT}/run/{config.run.name}"
+
+
+def how_to_see(runs: Path) -> str:
+    """The command that shows what is in a folder of runs, once its hub has ended, and the address."""
+    return f"see its games and curves in a browser: make web RUNS={shlex.quote(os.path.relpath(runs))}, then http://127.0.0.1:{_PORT}/"

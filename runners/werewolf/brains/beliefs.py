@@ -11,14 +11,14 @@ from runners.werewolf.game import Role, Side
 CERTAIN = 100.0
 """A seat's own finds outweigh everything heard."""
 
-# What speaks for a claim to be the seer.
-KILLED_ALONE, KILLED_WITH_ANOTHER = 3.0, 1.0  # wolves seldom kill their own, but the witch may have poisoned it
+# What speaks for a claim to be the seer. To be hit in the first night speaks for nobody: wolves may hit one of their
+# own and have it pose, saved or in its last words. Later they seldom do, but the witch may have poisoned it.
+KILLED_ALONE, KILLED_WITH_ANOTHER = 3.0, 1.0
 PROVEN = 3.0  # it named a seat that exploded
-HIT_BEFORE_ME, HIT_BY_REPORT = 1.5, 1.0  # the witch saved it, which a wolf that hit itself would hope for
-HOLDS_BADGE, NAMED_A_WOLF, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.2, -0.3, 0.1, 0.6
-# What speaks against it: that it came late, or to answer whoever named it; that it called a wolf whom nobody else
-# disputes to be one of the 神职, or whom the wolves killed.
-CLAIMED_LATE, ONLY_ANSWERED, NAMED_A_GOD, NAMED_A_VICTIM = -2.0, -2.0, -1.0, -2.0
+CLEARED_A_VICTIM, HOLDS_BADGE, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.7, 0.3, 0.1, 0.6
+# What speaks against it: that it came late, or to answer whoever named it; that it called anybody a wolf, above all one
+# whom nobody else disputes to be one of the 神职.
+CLAIMED_LATE, ONLY_ANSWERED, NAMED_A_WOLF, NAMED_A_GOD = -2.0, -2.0, -0.5, -1.7
 CLEAR_MARGIN = 1.5
 """How far a claim must lead the next for a seat to count on it."""
 
@@ -28,8 +28,8 @@ NAMED_BY_CLEAR_SEER, NAMED_BY_SEER = 6.0, 3.0
 RIVAL_OF_CLEAR_SEER, RIVAL_OF_SEER = 5.0, 0.7
 IS_SEER, CLEARED_BY_SEER = -6.0, -4.0
 # A wolf may have hit itself to be saved, and may call itself what nobody disputes while the true one is dead or hides.
-SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -2.5, -1.8, -2.2
-RIVAL_GOD, OUTLIVED_RIVAL_GOD = 2.5, 6.0
+SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -1.0, -0.5, -1.6
+RIVAL_GOD, OUTLIVED_RIVAL_GOD = 0.4, 6.0
 ATTACKED_SEER, FOLLOWED_RIVAL, RALLIED_BY_SHERIFF = 1.0, 0.8, 1.5
 VOTED_FOR_WOLF, VOTED_FOR_GOOD = -1.3, 0.6
 ACCUSED_BY_ONE, MOST_ACCUSERS_COUNTED = 0.3, 5
@@ -84,7 +84,8 @@ def believe_by_rule(turn: Turn, role: Role) -> Beliefs:
     marks: tuple[tuple[float, Collection[int]], ...] = (
         (CERTAIN, _of_side(found, Side.WOLF)),
         (-CERTAIN, _of_side(found, Side.GOOD)),
-        (-CERTAIN, memory.revealed),
+        (CERTAIN, _of_side(memory.proven, Side.WOLF)),
+        (-CERTAIN, _of_side(memory.proven, Side.GOOD)),
         (LIAR, liars),
         (NAMED_BY_CLEAR_SEER if clear else NAMED_BY_SEER, _of_side(reports, Side.WOLF)),
         (CLEARED_BY_SEER, _of_side(reports, Side.GOOD)),
@@ -100,7 +101,7 @@ def believe_by_rule(turn: Turn, role: Role) -> Beliefs:
         (RALLIED_BY_SHERIFF, {memory.rallied} if sheriff_rallies else ()),
     )
     known_wolves = memory.exploded | _of_side(found, Side.WOLF) | (_of_side(reports, Side.WOLF) if clear else set())
-    known_good = memory.night_deaths.keys() - known_wolves - memory.claims.keys() - {memory.poisoned}
+    known_good = _victims(memory) - known_wolves - memory.claims.keys()
     heard = Counter(accused for accuser, accused in memory.accusations if accuser not in liars)
     suspicion = {
         seat: turn.hunch(seat) + ACCUSED_BY_ONE * min(heard[seat], MOST_ACCUSERS_COUNTED) for seat in turn.others
@@ -134,10 +135,7 @@ def _judge_claims(turn: Turn, unrivalled: set[int]) -> tuple[int | None, bool, s
     credible = [seat for seat in memory.claims if seat not in liars]
     if len(credible) < 2:
         return (credible[0] if credible else None), bool(credible), liars
-    ranked = sorted(
-        ((_credibility(turn, seat, unrivalled), -seat) for seat in credible),
-        reverse=True,
-    )
+    ranked = sorted(((_credibility(turn, seat, unrivalled), -seat) for seat in credible), reverse=True)
     clear = ranked[0][0] - ranked[1][0] >= CLEAR_MARGIN
     return -ranked[0][1], clear, liars
 
@@ -145,26 +143,22 @@ def _judge_claims(turn: Turn, unrivalled: set[int]) -> tuple[int | None, bool, s
 def _credibility(turn: Turn, seat: int, unrivalled: set[int]) -> float:
     memory = turn.memory
     reports = memory.claims[seat]
-    hit = 0.0
-    if seat == memory.saved:
-        hit = HIT_BEFORE_ME
-    elif any(vouched == seat for _, vouched in memory.vouched):
-        hit = HIT_BY_REPORT
-    if seat in memory.night_deaths and seat != memory.poisoned and not any(slain == seat for _, slain in memory.slain):
-        hit = KILLED_ALONE if memory.night_deaths[seat][1] == 1 else KILLED_WITH_ANOTHER
+    killed, victims = 0.0, _victims(memory)
+    if seat in victims and not any(slain == seat for _, slain in memory.slain):
+        killed = KILLED_ALONE if memory.night_deaths[seat][1] == 1 else KILLED_WITH_ANOTHER
     named_wolves = _of_side(reports, Side.WOLF)
     first_day = min(memory.claimed_on.values())
     answers = any(other != seat and told.get(seat) is Side.WOLF for other, told in memory.claims.items())
     return (
-        hit
-        + PROVEN * any(reports.get(wolf) is Side.WOLF for wolf in memory.exploded)
+        killed
+        + PROVEN * (not named_wolves.isdisjoint(memory.exploded))
+        + CLEARED_A_VICTIM * (not victims.isdisjoint(_of_side(reports, Side.GOOD)))
         + HOLDS_BADGE * (turn.observation.sheriff == seat)
-        + NAMED_A_WOLF * bool(named_wolves)
         + FOLLOWER * sum(seer == seat and speaker != seat for speaker, seer in memory.followed.items())
         + CLAIMED_LATE * (memory.claimed_on[seat] > first_day)
         + ONLY_ANSWERED * (answers and seat != next(iter(memory.claims)))
-        + NAMED_A_GOD * any(named in unrivalled for named in named_wolves)
-        + NAMED_A_VICTIM * any(named in memory.night_deaths and named != memory.poisoned for named in named_wolves)
+        + NAMED_A_WOLF * bool(named_wolves)
+        + NAMED_A_GOD * (not named_wolves.isdisjoint(unrivalled))
         + HUNCH_ABOUT_CLAIMS * (1.0 - turn.hunch(seat))
     )
 
@@ -178,16 +172,19 @@ def _judge_gods(memory: TableMemory) -> tuple[set[int], set[int], set[int]]:
     for seat, role in memory.gods.items():
         claimants.setdefault(role, []).append(seat)
     unrivalled, rivals, outlived = set(), set(), set()
-    if not memory.gods:
-        return unrivalled, rivals, outlived
     for role, seats in claimants.items():
         if len(seats) <= memory.deck[role]:
             unrivalled.update(seats)
             continue
         rivals.update(seats)
-        if any(seat in memory.night_deaths and seat != memory.poisoned for seat in seats):
+        if not _victims(memory).isdisjoint(seats):
             outlived.update(seat for seat in seats if seat not in memory.gone)
     return unrivalled, rivals, outlived
+
+
+def _victims(memory: TableMemory) -> set[int]:
+    """Whom the wolves killed after the first night, as far as is known."""
+    return {seat for seat, (night, _) in memory.night_deaths.items() if night > 1} - {memory.poisoned}
 
 
 def _of_side(reports: Mapping[int, Side], side: Side) -> set[int]:

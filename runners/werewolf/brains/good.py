@@ -13,8 +13,6 @@ ABSTENTION_RATE = 0.03
 POISONS_AT = 1.0
 """From which suspicion on the witch poisons where claims do not stand against each other."""
 LATE_POISONS_AT = 0.0
-SHOOTS_AT = 1.0
-"""From which suspicion on the hunter shoots, who has nothing to lose."""
 FIRST_NIGHT_SAVE_RATE, UNGUARDED_SAVE_RATE = 0.9, 0.4
 """How likely the witch saves the first night's victim, who may be a wolf that hopes for it; the second where no guard
 is dealt, so that the seer has nobody else to protect it later."""
@@ -40,8 +38,8 @@ def answer(turn: Turn) -> Action:
             return _elect(turn)
         case Decision.EXILE_VOTE | Decision.PK_VOTE:
             return _vote(turn)
-        case Decision.SHOT:
-            return Action(form_beliefs(turn).most_suspected(request.targets, at_least=SHOOTS_AT))
+        case Decision.SHOT | Decision.DUEL:
+            return Action(form_beliefs(turn).most_suspected(request.targets, at_least=CARDS[role].kills_at))
         case Decision.BADGE:
             return _pass_badge(turn)
         case Decision.SPEAKING_ORDER:

@@ -40,7 +40,8 @@ class TableMemory:
     over: bool = False
     exploded: set[int] = field(default_factory=set)
     shooters: set[int] = field(default_factory=set)
-    revealed: set[int] = field(default_factory=set)  # seats that all know to be 白痴
+    cards: dict[int, Role] = field(default_factory=dict)  # seats that showed their card to all
+    proven: dict[int, Side] = field(default_factory=dict)  # seats whose side all know
     # Of today: (speaker, accused); (speaker, seat) -> whom the seat was told to vote for; 归票; wolf -> its first prey.
     accusations: set[tuple[int, int]] = field(default_factory=set)
     asked: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -72,6 +73,14 @@ class TableMemory:
         return {seat: side for _, seat, side in self.reports}
 
     def _learn(self, event: Event) -> None:
+        self.gone.update(event.dead)
+        if event.audience is None and "role" in event.data:
+            shows, role = event.target if event.seat is None else event.seat, Role(event.data["role"])
+            self.cards[shows], self.proven[shows] = role, role.side
+            if role.is_god:
+                self.gods[shows] = role
+        if event.audience is None and "side" in event.data:
+            self.proven[event.target] = Side(event.data["side"])
         match event.kind:
             case EventKind.NIGHT_FALLS:
                 self.accusations.clear()
@@ -97,20 +106,12 @@ class TableMemory:
                 self.poisoned = event.target
             case EventKind.DEATHS_ANNOUNCED:
                 self.night_deaths |= {seat: (event.day, len(event.seats)) for seat in event.seats}
-                self.gone.update(event.seats)
-            case EventKind.EXILED:
-                self.gone.add(event.target)
-            case EventKind.REVEALED:
-                self.revealed.add(event.target)
-                self.gods[event.target] = Role(event.data["role"])
             case EventKind.GAME_OVER:
                 self.over = True
             case EventKind.SHOT:
                 self.shooters.add(event.seat)
-                self.gone.add(event.target)
             case EventKind.EXPLODED:
                 self.exploded.add(event.seat)
-                self.gone.add(event.seat)
             case EventKind.VOTE if event.target is not None:
                 self.attacks.add((event.seat, event.target))
             case EventKind.VOTE_TIED:

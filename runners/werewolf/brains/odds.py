@@ -37,7 +37,9 @@ WOLF_FOR_MATE, GOOD_FOR_WOLF = 0.3, 1.25
 # Of following a claim to be the seer in words: a wolf a mate's, a wolf another's; a good seat half and half.
 WOLF_BACKS_MATE, WOLF_BACKS_OTHER = 0.62, 0.38
 # Of dying by night: a wolf (poisoned, or hit by its own), and the seer, which they hunt, surviving one after its claim.
-WOLF_DIES_BY_NIGHT, SEER_SURVIVES, SAVED_WOLF = 0.2, 0.6, 0.06
+# Where a witch may save, to be hit in the first night tells nothing: wolves that hit their own do so for what others
+# would make of it.
+WOLF_DIES_BY_NIGHT, SEER_SURVIVES = 0.2, 0.6
 
 
 def role_odds(events: Iterable[Event], seat: int, deck: Sequence[Role]) -> Odds:
@@ -67,8 +69,6 @@ def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = Fals
     known = {seat: role.side}
     if not publicly:
         known = dict.fromkeys(memory.team, Side.WOLF) | (memory.found if role is Role.SEER else {}) | known
-        if memory.saved is not None:
-            weight += np.where(sets[:, memory.saved - 1], np.log(SAVED_WOLF), 0.0)
     for other, side in known.items():
         _know(sets, weight, other, side)
     possible = weight > weight.max() + np.log(NEGLIGIBLE)
@@ -91,8 +91,8 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
     is_wolf = {seat: sets[:, seat - 1] for seat in range(1, seats + 1)}
     for seat in memory.exploded:
         _know(sets, weight, seat, Side.WOLF)
-    for seat in memory.revealed:
-        _know(sets, weight, seat, Side.GOOD)
+    for seat, side in memory.proven.items():
+        _know(sets, weight, seat, side)
     if not memory.over:
         # Less than what a seat knows: while a shot is pending, the last wolf may be dead and the game not over yet.
         dead_wolves = sets[:, [seat - 1 for seat in sorted(memory.gone)]].sum(axis=1)
@@ -108,8 +108,9 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
             by_wolf = np.where(is_wolf[followed], WOLF_BACKS_MATE, WOLF_BACKS_OTHER)
             weight += np.log(np.where(is_wolf[follower], by_wolf, 0.5))
     poisoned = {seat for _, seat in memory.slain} | {memory.poisoned}
-    for seat in memory.night_deaths:
-        weight += np.log(np.where(is_wolf[seat], 0.5 if seat in poisoned else WOLF_DIES_BY_NIGHT, 1.0))
+    for seat, (day, _) in memory.night_deaths.items():
+        if day > 1 or not memory.deck[Role.WITCH]:
+            weight += np.log(np.where(is_wolf[seat], 0.5 if seat in poisoned else WOLF_DIES_BY_NIGHT, 1.0))
     for seat, reports in memory.claims.items():
         told = np.zeros(len(sets))
         for reported, side in reports.items():
@@ -156,7 +157,7 @@ def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
         found += np.log(CLAIMS_OWN_GOD if claimed is role else OTHER_CLAIMS_GOD)
     if seat in memory.shooters and role is not Role.HUNTER:
         found += np.log(IMPOSSIBLE)
-    if seat in memory.revealed and role is not Role.IDIOT:
+    if memory.cards.get(seat, role) is not role:
         found += np.log(IMPOSSIBLE)
     return found
 

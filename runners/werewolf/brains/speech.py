@@ -17,10 +17,8 @@ FOLLOWS_AGAIN_RATE = 0.5
 """How likely a speech names once more whom its speaker follows, and last words at all."""
 TRUST_RATE = 0.2
 """How likely a speech also names somebody that the speaker holds for good."""
-
 CLAIMS_AGAIN_RATE = 0.3
 """How likely a speech repeats the role that an earlier one told."""
-
 VAGUE_RATE = 0.5
 """How likely a speech gives no better reason against whoever has spoken than how that sounded."""
 REVEAL_RATE = 0.7
@@ -31,8 +29,8 @@ ACCUSERS_BORNE = 2
 CAMPAIGNS = frozenset({Decision.CAMPAIGN_SPEECH, Decision.SHERIFF_PK_SPEECH})
 REVEALING = frozenset({Decision.PK_SPEECH, Decision.LAST_WORDS})
 """Speeches in which nothing is left to lose by showing one's role."""
-
-
+LAST_LINES = {**dict.fromkeys(CAMPAIGNS, saying.CAMPAIGN_LINES), Decision.PK_SPEECH: saying.DEFENCES}
+"""What a speech of this kind ends with, if not with small talk."""
 _OF_TODAY = re.compile("今天|投|先|出")
 """What is of no use once the vote is over."""
 
@@ -98,13 +96,14 @@ def speak(
     stance = [] if role is Role.SEER else [*_stance(turn, seer)]
     words += stance
     if suspect is not None:
-        words += _accuse(turn, beliefs, suspect, seer, rival, beside=role is Role.SEER or bool(seer and stance))
+        words += _accuse(turn, beliefs, suspect, seer, rival, checks_told=role is Role.SEER or bool(seer and stance))
     words += _trust(turn, beliefs, {seer, suspect}, seer)
     if role is Role.SEER and memory.plan and (decision in CAMPAIGNS or turn.observation.sheriff == turn.me):
         templates = saying.NEXT_TWO_CHECKS if len(memory.plan) > 1 else saying.NEXT_CHECKS
         words.append(turn.say(templates, first=memory.plan[0], second=memory.plan[-1]))
     if len(words) < 2 or turn.chance.random() < TALKATIVE:
-        words.append(turn.say(_last_lines(turn)))
+        small_talk = saying.MORE_TO_COME if _more_to_come(turn) else saying.SMALL_TALK
+        words.append(turn.say(LAST_LINES.get(decision, small_talk)))
     if decision is Decision.CLOSING_SPEECH:
         memory.rallied = suspect
         return turn.speech(words, suspect)
@@ -139,11 +138,9 @@ def _introduce(
             templates = saying.LATEST_CHECKS if night == turn.request.day else saying.CHECKS
             yield turn.say(templates, checked=seat, night=night, side=CHECK_NAMES[side], verdict=saying.VERDICTS[side])
     if role is Role.WITCH:
-        saved, poisoned = potions
-        if saved is not None and not turn.has_told("saved"):
-            yield turn.say(saying.SAVINGS, saved=saved)
-        if poisoned is not None and not turn.has_told("poisoned"):
-            yield turn.say(saying.POISONINGS, poisoned=poisoned)
+        for seat, templates in zip(potions, (saying.SAVINGS, saying.POISONINGS), strict=True):
+            if seat is not None and not turn.has_told(templates):
+                yield turn.say(templates, saved=seat, poisoned=seat)
 
 
 def _stance(turn: Turn, seer: int | None) -> Iterator[str]:
@@ -154,20 +151,19 @@ def _stance(turn: Turn, seer: int | None) -> Iterator[str]:
         templates = saying.FOLLOWINGS_OF_RIVALS if rivals else saying.FOLLOWINGS
         if seer in memory.gone:
             templates = saying.FOLLOWINGS_OF_DEAD
-        again = turn.has_told((Role.SEER, seer))
-        if turn.chance.random() < (
-            FOLLOWS_AGAIN_RATE if again or turn.request.decision is Decision.LAST_WORDS else 1.0
-        ):
-            templates = saying.FOLLOWINGS_AGAIN if again else templates
+        if again := turn.has_told((Role.SEER, seer)):
+            templates = saying.FOLLOWINGS_AGAIN
+        rate = FOLLOWS_AGAIN_RATE if again or turn.request.decision is Decision.LAST_WORDS else 1.0
+        if turn.chance.random() < rate:
             yield turn.say(templates, followed=seer, seat=rivals[0] if rivals else None)
     elif not memory.claims:
         yield turn.say(saying.CALLS_FOR_SEER if _more_to_come(turn) else saying.NO_SEER)
 
 
 def _accuse(
-    turn: Turn, beliefs: Beliefs, suspect: int, seer: int | None, rival: int | None, *, beside: bool
+    turn: Turn, beliefs: Beliefs, suspect: int, seer: int | None, rival: int | None, *, checks_told: bool
 ) -> Iterator[str]:
-    """That it wants ``suspect`` exiled, with a reason that fits what was heard and done; beside: checks, just told."""
+    """That it wants ``suspect`` exiled, with a reason that fits what was heard and done."""
     memory, decision = turn.memory, turn.request.decision
     templates, seat, own = _reason(turn, suspect, seer)
     if decision is Decision.LAST_WORDS and turn.me not in memory.night_deaths:
@@ -175,12 +171,12 @@ def _accuse(
     if beliefs.asks is not None:
         mate, other = beliefs.asks
         yield turn.say(saying.SPLITS, accused=suspect, mate=mate, other=other)
-    elif suspect != rival and decision is not Decision.CLOSING_SPEECH:
-        beside = beside and own and turn.request.speech_chars > saying.SHORT_SPEECH_CHARS
-        lead = turn.chance.choice(saying.BESIDE_CHECKS) if beside else ""
-        yield lead + turn.say(templates, accused=suspect, seat=seat)
     elif decision is Decision.CLOSING_SPEECH:
         yield turn.say(saying.RALLIES, accused=suspect)
+    elif suspect != rival:
+        beside = checks_told and own and turn.request.speech_chars > saying.SHORT_SPEECH_CHARS
+        lead = turn.chance.choice(saying.BESIDE_CHECKS) if beside else ""
+        yield lead + turn.say(templates, accused=suspect, seat=seat)
 
 
 def _reason(turn: Turn, accused: int, seer: int | None) -> tuple[Sequence[str], int | None, bool]:
@@ -225,14 +221,3 @@ def _trust(turn: Turn, beliefs: Beliefs, but: Collection[int | None], seer: int 
 
 def _more_to_come(turn: Turn) -> bool:
     return any(turn.memory.spoken.get(seat) != turn.request.day for seat in turn.others)
-
-
-def _last_lines(turn: Turn) -> Sequence[str]:
-    match turn.request.decision:
-        case Decision.CAMPAIGN_SPEECH | Decision.SHERIFF_PK_SPEECH:
-            return saying.CAMPAIGN_LINES
-        case Decision.PK_SPEECH:
-            return saying.DEFENCES
-        case Decision.SPEECH | Decision.LAST_WORDS if _more_to_come(turn):
-            return saying.MORE_TO_COME
-    return saying.SMALL_TALK

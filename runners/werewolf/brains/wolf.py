@@ -10,7 +10,7 @@ from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.language import saying
 
-POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.5, 0.75, 0.12
+POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.5, 0.9, 0.12
 """How likely the wolves send one of them to pose as the seer (悍跳): two or three wolves, more, and a wolf alone."""
 PACK = 4
 COUNTERCLAIM_RATE = 0.9
@@ -23,7 +23,7 @@ BACK_RATE = 0.4
 """How likely a wolf follows a mate that poses; others do nearly as a good seat would (倒钩)."""
 HUNT_RATE = 0.5
 """How likely the wolves hit, in one night, whom the guard and the witch would save: the seer and other known 神职."""
-SELF_KNIFE_RATE = 0.06
+SELF_KNIFE_RATE = 0.12
 """How likely the wolves hit one of their own in the first night, for the witch to save (自刀)."""
 HIDE_RATE = 0.95
 """How likely a wolf is prudent enough not to stand against a seer that no wolf disputes."""

@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from runners.werewolf.game.aftermath import exile
 from runners.werewolf.game.state import (
     GameState,
+    bury,
     count_ballot,
     drawn_order,
     join,
     log,
     pk_votes,
 )
-from runners.werewolf.game.types import Action, EventKind, Option, Phase
+from runners.werewolf.game.types import Action, EventKind, Option, Phase, Role, Side
 
 
 def start_speaking_order(state: GameState) -> Phase | None:
@@ -49,7 +50,27 @@ def hear_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None
             log(state, EventKind.CLOSING_SPEECH, seat=seat, text=action.text, target=action.seat)
         else:
             log(state, EventKind.SPEECH, seat=seat, text=action.text)
+    return None if state.waiting else Phase.DUEL
+
+
+def start_duel(state: GameState) -> Phase | None:
+    """A knight that has not fought yet may."""
+    fought = {event.seat for event in state.events if event.kind is EventKind.DUEL}
+    state.waiting = tuple(seat for seat in state.living_with(Role.KNIGHT) if seat not in fought)
     return None if state.waiting else Phase.EXILE_VOTE
+
+
+def take_duel(state: GameState, actions: Mapping[int, Action]) -> Phase:
+    """A wolf dies of the duel, and the day ends; of a duel with a good seat the knight dies, and all vote."""
+    ((knight, action),) = actions.items()
+    if action.seat is None:
+        return Phase.EXILE_VOTE
+    side = state.role_of(action.seat).side
+    dead = action.seat if side is Side.WOLF else knight
+    log(state, EventKind.DUEL, seat=knight, target=action.seat, role=Role.KNIGHT.value, side=side.value, dead=str(dead))
+    bury(state, (dead,), unable_to_shoot=(dead,))
+    state.resume = Phase.NIGHTFALL if side is Side.WOLF else Phase.EXILE_VOTE
+    return Phase.AFTERMATH
 
 
 def start_exile_vote(state: GameState) -> Phase | None:

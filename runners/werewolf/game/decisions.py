@@ -80,6 +80,7 @@ DECISIONS: Mapping[Decision, DecisionRule] = {
     ),
     Decision.SPEECH: DecisionRule(options=_explosion, speaks=True),
     Decision.CLOSING_SPEECH: DecisionRule(_others_with_a_vote, _explosion, speaks=True),
+    Decision.DUEL: DecisionRule(_others),
     Decision.EXILE_VOTE: _ballot(_others_with_a_vote),
     Decision.PK_SPEECH: DecisionRule(options=_explosion, speaks=True),
     Decision.PK_VOTE: _ballot(lambda state, seat: state.tied),

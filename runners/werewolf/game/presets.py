@@ -76,7 +76,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
         for preset in (
             *(
                 Preset(name=name, deck=DECKS[name], speech_chars=300, sheriff=True, wolves_may_explode=True)
-                for name in ("12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard")
+                for name in ("12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard", "12p_knight")
             ),
             Preset(name="10p", deck=DECKS["10p"]),
             Preset(name="9p", deck=DECKS["9p"]),

@@ -79,7 +79,7 @@ class GameState:
     revealed: frozenset[int] = frozenset()  # 白痴 that survived a vote: they have no vote any more, and get none
     last_words: tuple[int, ...] = ()  # seats still to speak them
     shooters: tuple[int, ...] = ()  # dead seats that may still shoot
-    resume: Phase = Phase.NIGHTFALL  # what follows the aftermath of deaths: SPEAKING_ORDER on the same day, or this
+    resume: Phase = Phase.NIGHTFALL  # what follows the aftermath of deaths
     events: tuple[Event, ...] = field(default=(), repr=False)  # everything that happened, oldest first
     # What everybody sees; while somebody is asked in secret, what everybody saw before. None before the start.
     public: PublicView | None = None

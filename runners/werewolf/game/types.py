@@ -43,6 +43,7 @@ class Phase(StrEnum):
     BADGE = "badge"  # 移交或撕毁警徽
     SPEAKING_ORDER = "speaking_order"  # 警长决定发言顺序
     DISCUSSION = "discussion"  # 白天发言
+    DUEL = "duel"  # 骑士决斗
     EXILE_VOTE = "exile_vote"  # 放逐投票
     PK_SPEECH = "pk_speech"  # PK发言
     PK_VOTE = "pk_vote"  # PK投票
@@ -70,6 +71,7 @@ class Decision(StrEnum):
     SPEAKING_ORDER = "speaking_order"
     SPEECH = "speech"
     CLOSING_SPEECH = "closing_speech"  # 归票: the sheriff's speech, with whom it wants exiled
+    DUEL = "duel"
     EXILE_VOTE = "exile_vote"
     PK_SPEECH = "pk_speech"
     PK_VOTE = "pk_vote"
@@ -152,6 +154,8 @@ class Request:
 class EventKind(StrEnum):
     """What happened. The comment says what ``seat``, ``target``, ``text`` and ``data`` hold, and who learns of it.
 
+    In the ``data`` of a public event ``role`` is that of the seat that shows its card, ``seat`` or else ``target``,
+    ``side`` is the target's, and ``dead`` is who dies of it, where its kind alone does not say so.
     Lists of seats in ``data`` are comma-separated numbers, "" for none. Without a note an event is public.
     """
 
@@ -184,6 +188,7 @@ class EventKind(StrEnum):
     SPEAKING_ORDER = "speaking_order"  # seat (the sheriff) or None; data: way (an ``Option`` or ""), seats in order
     SPEECH = "speech"  # seat, text
     CLOSING_SPEECH = "closing_speech"  # seat, text, target (归票) or None
+    DUEL = "duel"  # seat (the knight), target; data: role, side, dead
     VOTE = "vote"  # seat, target or None (弃票); an exile or PK vote, revealed together
     VOTE_COUNT = "vote_count"  # data: count ("3:2.5,5:1", most votes first, then by seat; "" for no votes)
     VOTE_TIED = "vote_tied"  # data: seats
@@ -243,6 +248,18 @@ class Event:
     def seats(self) -> tuple[int, ...]:
         """The list in ``data["seats"]``."""
         return tuple(int(seat) for seat in self.data["seats"].split(",") if seat)
+
+    @property
+    def dead(self) -> tuple[int, ...]:
+        """Who is known dead by this event."""
+        match self.kind:
+            case EventKind.DEATHS_ANNOUNCED:
+                return self.seats
+            case EventKind.EXILED | EventKind.SHOT if self.target is not None:
+                return (self.target,)
+            case EventKind.EXPLODED if self.seat is not None:
+                return (self.seat,)
+        return (int(self.data["dead"]),) if "dead" in self.data else ()
 
 
 @dataclass(frozen=True, slots=True)

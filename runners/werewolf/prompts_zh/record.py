@@ -150,6 +150,11 @@ _EVENT_TEXTS: Mapping[EventKind, Callable[[Event], str]] = {
     EventKind.BADGE_PASSED: lambda e: f"{seat_name(e.seat)}把警徽移交给{seat_name(e.target)}。",
     EventKind.BADGE_TORN: lambda e: f"{seat_name(e.seat)}撕毁警徽。",
     EventKind.SPEAKING_ORDER: _speaking_order,
+    EventKind.DUEL: lambda e: (
+        f"{seat_name(e.seat)}翻开身份牌，是{ROLE_NAMES[Role(e.data['role'])]}，与{seat_name(e.target)}决斗："
+        f"{seat_name(e.target)}是{CHECK_NAMES[Side(e.data['side'])]}，{seat_name(int(e.data['dead']))}出局"
+        f"{'，白天结束' if Side(e.data['side']) is Side.WOLF else ''}。"
+    ),
     EventKind.VOTE_COUNT: _vote_count,
     EventKind.VOTE_TIED: lambda e: f"{seat_names(e.seats)}平票。",
     EventKind.EXILED: lambda e: f"{seat_name(e.target)}被放逐出局。",

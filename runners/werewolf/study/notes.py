@@ -56,17 +56,9 @@ def _speech(number: int, event: Event, turn: int | None) -> NotedSpeech:
 def _deaths(events: Sequence[Event]) -> dict[int, int]:
     died: dict[int, int] = {}
     for event in events:
-        for seat in _dead_of(event):
+        for seat in event.dead:
             died.setdefault(seat, event.day)
     return died
-
-
-def _dead_of(event: Event) -> tuple[int | None, ...]:
-    if event.kind is EventKind.DEATHS_ANNOUNCED:
-        return event.seats
-    if event.kind in (EventKind.EXILED, EventKind.SHOT):
-        return (event.target,)
-    return (event.seat,) if event.kind is EventKind.EXPLODED else ()
 
 
 def _votes(state: GameState) -> list[NotedVote]:
@@ -80,7 +72,7 @@ def _votes(state: GameState) -> list[NotedVote]:
             stand = (tied or frozenset(state.preset.seats)).difference(dead)
             found += _ballot(state, number, events, stand, sheriff)
         for event in events:
-            dead.update(_dead_of(event))
+            dead.update(event.dead)
             if kind in (EventKind.SHERIFF_ELECTED, EventKind.BADGE_PASSED):
                 sheriff = event.target
             elif kind is EventKind.BADGE_TORN:

@@ -2,15 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiohttp import web
 
-from runners.werewolf.game import Side
+from runners.werewolf.game import PRESETS, Role, Side
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.web.folders import NotThere, RunFolders, read_file
 from runners.werewolf.web.guard import add_headers, guard
@@ -33,6 +34,10 @@ from runners.werewolf.web.views import (
 STATIC = Path(__file__).parent / "static"
 _LARGEST_REQUEST = 64 * 1024
 _HEARTBEAT_SECONDS = 15.0
+_GOLDEN_ID, _GOLDEN = "golden:1", Path(__file__).parent / "golden.json"
+"""A game for a machine that has none: of the best players without a model."""
+_REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
+_SHOWN_RUNS, _SHOWN_GAMES, _GAMES_OF_A_RUN = 12, 24, 8
 _PAGES = ("/", "/game", "/compare", "/run/{name}", "/runs", "/play", "/table/{table}", "/seat/{secret}")
 """Addresses that are answered with the one page, whose ``pages`` (``static/main.js``) shows what belongs there."""
 
@@ -50,6 +55,7 @@ def make_app(pages: "Pages", token: str | None = None, hosts: tuple[str, ...] = 
             web.get("/api/game/live", pages.game_live),
             web.get("/api/tokens", pages.tokens),
             web.get("/api/run", pages.run),
+            web.get("/report/{run}/{report}", pages.report),
             web.get("/api/tables", pages.choices),
             web.post("/api/tables", pages.open_table),
             web.get("/api/table/{table}", pages.table),
@@ -60,6 +66,7 @@ def make_app(pages: "Pages", token: str | None = None, hosts: tuple[str, ...] = 
         ]
     )
     app.router.add_get("/static/roles.js", _roles)
+    app.router.add_get("/favicon.ico", _icon)
     app.router.add_static("/static", STATIC)
     return app
 
@@ -67,7 +74,7 @@ def make_app(pages: "Pages", token: str | None = None, hosts: tuple[str, ...] = 
 class Pages:
     """What pages ask for: one method for each address, which returns JSON data or a response of its own.
 
-    Games have ids: ``file:``, ``run:``, ``table:`` (played here) and ``hub:``.
+    Games have ids: ``file:``, ``run:``, ``table:`` (played here), ``hub:`` and ``golden:``.
     hub: None without ``--store``. tokenizer: folder to show tokens with; None finds the run's own.
     """
 
@@ -95,12 +102,31 @@ class Pages:
     # --- games ------------------------------------------------------------------------------------------------------
 
     async def config(self, request: web.Request) -> dict[str, Any]:
+        return await asyncio.to_thread(self._lobby)
+
+    def _lobby(self) -> dict[str, Any]:
+        """What the first page shows besides the hub's games. featured: the first of files, else the newest game."""
+        names = self._runs.names()
+        samples = [card for name in names[:_SHOWN_RUNS] for card in self._runs.samples(name, _GAMES_OF_A_RUN)]
+        files, kept = self._cards(self._files.items()), self._cards(islice(self._tables.kept().items(), _SHOWN_GAMES))
+        games = sorted(kept + samples, key=lambda card: card["when"], reverse=True)[:_SHOWN_GAMES]
         return {
             "hub": None if self._hub is None else self._hub.url,
-            "files": [{"id": game_id, "title": path.name} for game_id, path in self._files.items()],
-            "kept": self._tables.kept(),
-            "runs": self._runs.names(),
+            "games": files + games,
+            "featured": (files or games or [{"id": _GOLDEN_ID}])[0]["id"],
+            "runs": [self._numbers.card(name) for name in names[:_SHOWN_RUNS]],
+            "more": names[_SHOWN_RUNS:],
         }
+
+    def _cards(self, paths: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
+        """Of files; one that holds no game has its name alone, so that its page can say what is wrong with it."""
+        cards = []
+        for game_id, path in paths:
+            try:
+                cards.append(self._runs.card(path, game_id) | {"file": path.name})
+            except UnreadableGame:
+                cards.append({"id": game_id, "file": path.name, "when": 0.0})
+        return cards
 
     async def games(self, request: web.Request) -> dict[str, Any]:
         if self._hub is None:
@@ -128,15 +154,13 @@ class Pages:
         kind = game_id.partition(":")[0]
         if kind == "hub" and self._hub is not None:
             return self._named(await self._hub.game(game_id))
-        kept = {"file": self._file, "run": self._runs.game, "table": self._tables.game}
-        if kind not in kept:
-            raise NotThere(f"no game {game_id!r}")
-        return await asyncio.to_thread(lambda: self._tokens.without_lost(kept[kind](game_id)))
+        read = self._runs.game if kind == "run" else self._file
+        return await asyncio.to_thread(lambda: self._tokens.without_lost(read(game_id)))
 
     def _file(self, game_id: str) -> ShownGame:
-        if game_id not in self._files:
+        path = (self._files | self._tables.kept() | {_GOLDEN_ID: _GOLDEN}).get(game_id)
+        if path is None:
             raise NotThere(f"no game {game_id!r}")
-        path = self._files[game_id]
         return read_game(read_file(path), id=game_id, title=path.name)
 
     def _named(self, game: ShownGame) -> ShownGame:
@@ -168,6 +192,16 @@ class Pages:
     async def run(self, request: web.Request) -> dict[str, Any]:
         name, position = request.query.get("name", ""), _count(request, "from")
         return await asyncio.to_thread(self._numbers.of, name, position)
+
+    async def report(self, request: web.Request) -> web.Response:
+        """A report as ``algo`` wrote it, which can do nothing here: it has no script, and an origin of its own."""
+        name = request.match_info["report"]
+        reports = self._runs.reports(request.match_info["run"])
+        if name not in reports:
+            raise NotThere(f"no report {name!r}")
+        text = await asyncio.to_thread(reports[name].read_text, encoding="utf-8")
+        headers = {"Content-Security-Policy": _REPORT_POLICY}
+        return web.Response(text=text, content_type="text/html", headers=headers)
 
     # --- play -------------------------------------------------------------------------------------------------------
 
@@ -217,8 +251,12 @@ async def _page(request: web.Request) -> web.FileResponse:
     return web.FileResponse(STATIC / "index.html")
 
 
+async def _icon(request: web.Request) -> web.FileResponse:
+    return web.FileResponse(STATIC / "icon.svg")
+
+
 async def _roles(request: web.Request) -> web.Response:
-    """What the pages know of each role, as a module of theirs."""
+    """What the pages know of each role and preset, as a module of theirs."""
     roles = {
         role: {
             "zh": card.name,
@@ -228,7 +266,17 @@ async def _roles(request: web.Request) -> web.Response:
         }
         for role, card in CARDS.items()
     }
-    module = f"export const ROLES = {json.dumps(roles, ensure_ascii=False)};\n"
+    presets = {
+        name: {
+            "seats": len(preset.deck),
+            "wolves": sum(role.side is Side.WOLF for role in preset.deck),
+            "named": [role for role in dict.fromkeys(preset.deck) if role not in (Role.WOLF, Role.VILLAGER)],
+            "sheriff": preset.sheriff,
+        }
+        for name, preset in PRESETS.items()
+    }
+    known = {"ROLES": roles, "PRESETS": presets}
+    module = "".join(f"export const {name} = {json.dumps(data, ensure_ascii=False)};\n" for name, data in known.items())
     return web.Response(text=module, content_type="text/javascript")
 
 
@@ -251,6 +299,10 @@ async def _answers(request: web.Request, handler: Any) -> web.StreamResponse:
         data, status = await handler(request), 200
         if isinstance(data, web.StreamResponse):
             return data
+    except (web.HTTPNotFound, web.HTTPUnauthorized) as error:
+        if "text/html" not in request.headers.get("Accept", ""):
+            raise
+        return web.FileResponse(STATIC / "index.html", status=error.status)  # says it in its reader's language
     except NotThere as error:
         data, status = {"problem": str(error)[:500]}, 404
     except (UnknownViewer, UnreadableGame, UnusableTable) as error:

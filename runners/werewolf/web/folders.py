@@ -5,20 +5,22 @@ Names in an address are looked up among what is there, so that none can lead out
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from runners.werewolf.web.views import ShownGame, UnreadableGame, read_game
+from runners.werewolf.web.views import ShownGame, UnreadableGame, card_of, number_in, read_game
 
 _NAME = re.compile(r"[\w@+-][\w.@+-]*")
+_RECIPE = "recipe.json"  # in the folder of a recipe, beside its runs
 _LARGEST_FILE = 256 * 1024 * 1024
 
 
 class NotThere(LookupError):
-    """No such game or run."""
+    """No such game, run or report."""
 
 
 def read_file(path: Path) -> Any:
@@ -32,25 +34,48 @@ def read_file(path: Path) -> Any:
 
 
 class RunFolders:
-    """The folder that runs lie in, one folder each. Ids of games: ``run:NAME/step-0001/GAME``, ``run:NAME/eval/…``."""
+    """The folder that runs lie in, one folder each, or a recipe's folder of runs, which are called RUN@RECIPE.
+
+    Ids of games: ``run:NAME/step-0001/GAME``, ``run:NAME/eval/…``.
+    """
 
     def __init__(self, folder: Path | None):
         self._folder = folder
-        self._read: dict[Path, tuple[tuple[int, int], list[dict[str, Any]]]] = {}
+        self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
 
     def names(self) -> list[str]:
         """Runs, newest first."""
-        if self._folder is None or not self._folder.is_dir():
+        if self._folder is None:
             return []
-        found = [path for path in self._folder.iterdir() if (path / "config.yaml").is_file()]
-        return [path.name for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True)]
+        found = {path.parent.name: path for path in self._folder.glob("*/config.yaml")}
+        for path in self._folder.glob("*/*/config.yaml"):
+            recipe = path.parent.parent
+            if (recipe / _RECIPE).is_file():
+                found[f"{path.parent.name}@{recipe.name}"] = path
+        return sorted(found, key=lambda name: found[name].stat().st_mtime, reverse=True)
 
     def run(self, name: str) -> Path:
         """A run's folder. Raises NotThere."""
-        path = None if self._folder is None or not _NAME.fullmatch(name) else self._folder / name
-        if path is None or not (path / "config.yaml").is_file():
-            raise NotThere(f"no run {name!r}")
-        return path
+        run, _, recipe = name.rpartition("@")
+        for parts in ((name,), (recipe, run)):
+            if self._folder is not None and all(map(_NAME.fullmatch, parts)):
+                path = self._folder.joinpath(*parts)
+                if (path / "config.yaml").is_file():
+                    return path
+        raise NotThere(f"no run {name!r}")
+
+    def of_recipe(self, name: str) -> list[str]:
+        """The runs of the same recipe, this one first."""
+        recipe = self.run(name).parent
+        others = self.names() if (recipe / _RECIPE).is_file() else []
+        return [name, *(other for other in others if other != name and self.run(other).parent == recipe)]
+
+    def reports(self, name: str) -> dict[str, Path]:
+        """The reports on a run, by their names in addresses: its own, and its recipe's."""
+        run = self.run(name)
+        found = {path.name: path for path in sorted(run.glob("*.html"))}
+        recipes = [path for path in run.parent.glob("*.html") if (run.parent / _RECIPE).is_file()]
+        return found | {f"recipe-{path.name}": path for path in recipes}
 
     def run_of(self, run_id: str) -> Path | None:
         """The folder of the run that names its games and resources so; None where it is not here."""
@@ -78,32 +103,41 @@ class RunFolders:
         """(state, configuration) of the checkpoint in which a model's folder lies; None where it lies in none here."""
         path = Path(root).absolute()
         checkpoint, run = path.parent, path.parent.parent.parent
-        if self._folder is None or run.parent != self._folder.absolute() or not (checkpoint / "state.json").is_file():
+        known = (self.run(name).absolute() for name in self.names())
+        if run not in known or not (checkpoint / "state.json").is_file():
             return None
         return read_file(checkpoint / "state.json"), yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
 
-    def samples(self, name: str) -> list[dict[str, Any]]:
-        """The games that a run kept: of its steps, and whole games of its evaluations."""
-        rows = [
-            {"id": f"run:{name}/{path.parent.name}/{path.stem}", "title": path.stem, "group": path.parent.name}
-            for step in sorted((self.run(name) / "transcripts").glob("step-*"), reverse=True)
-            for path in sorted(step.glob("*.json"))
-        ]
-        for evaluation in self.evaluations(name):
-            for title, row in evaluation["samples"].items():
-                players: dict[str, dict[str, None]] = {}
-                for seat in row["seats"]:
-                    players.setdefault(seat["side"], {})[seat["player"]] = None
-                rows.append(
-                    {
-                        "id": f"run:{name}/eval/{evaluation['name']}/{title}",
-                        "title": title,
-                        "group": evaluation["label"],
-                        "players": {side: "+".join(names) for side, names in players.items()},
-                        "result": row["result"],
-                    }
-                )
-        return rows
+    def samples(self, name: str, most: int) -> list[dict[str, Any]]:
+        """Cards (``views.card_of``) of the games that a run kept: of its newest evaluations, then of its newest steps.
+
+        Beside: when (seconds since 1970), and the evaluation or step that it was played in.
+        """
+        run, cards = self.run(name), []
+        for evaluation in reversed(self.evaluations(name)):
+            when = (run / "evaluations.jsonl").stat().st_mtime
+            for task, row in evaluation["samples"].items():
+                game_id = f"run:{name}/eval/{evaluation['name']}/{task}"
+                card = card_of(_sample_game(game_id, name, evaluation, row))
+                cards.append(card | {"when": when, "step": evaluation.get("step"), "evaluation": evaluation["label"]})
+        for step in sorted((run / "transcripts").glob("step-*"), reverse=True):
+            for path in sorted(step.glob("*.json")) if len(cards) < most else ():
+                game_id = f"run:{name}/{step.name}/{path.stem}"
+                with suppress(UnreadableGame):  # being written right now
+                    cards.append(self.card(path, game_id) | {"step": number_in(step.name.removeprefix("step-"))})
+        return cards[:most]
+
+    def card(self, path: Path, game_id: str) -> dict[str, Any]:
+        """The card of the game in a file, which is read once. Raises UnreadableGame."""
+        card = self.read_once(path, lambda: card_of(read_game(read_file(path))))
+        return card | {"id": game_id, "when": path.stat().st_mtime}
+
+    def read_once(self, path: Path, read: Callable[[], Any]) -> Any:
+        """What ``read`` finds in a file; read anew when the file has changed, since pages ask again and again."""
+        stamp = (path.stat().st_size, path.stat().st_mtime_ns)
+        if path not in self._read or self._read[path][0] != stamp:
+            self._read[path] = stamp, read()
+        return self._read[path][1]
 
     def game(self, game_id: str) -> ShownGame:
         """A kept game. Raises NotThere and UnreadableGame."""
@@ -121,14 +155,9 @@ class RunFolders:
         raise NotThere(f"no game {game_id}")
 
     def evaluations(self, name: str) -> list[dict[str, Any]]:
-        """A run's evaluations (``_read_evaluations``); the file is read once, since pages ask again and again."""
+        """A run's evaluations (``_read_evaluations``)."""
         path = self.run(name) / "evaluations.jsonl"
-        if not path.is_file():
-            return []
-        stamp = (path.stat().st_size, path.stat().st_mtime_ns)
-        if path not in self._read or self._read[path][0] != stamp:
-            self._read[path] = stamp, _read_evaluations(path)
-        return self._read[path][1]
+        return self.read_once(path, lambda: _read_evaluations(path)) if path.is_file() else []
 
 
 def _read_evaluations(path: Path) -> list[dict[str, Any]]:

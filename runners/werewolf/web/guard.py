@@ -26,7 +26,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
-_OPEN = ("/static/", "/seat/", "/api/seat/")
+_OPEN = ("/static/", "/seat/", "/api/seat/", "/favicon.ico")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -56,7 +56,8 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
     """aiohttp's signal ``on_response_prepare``."""
-    response.headers.update(HEADERS)
+    for name, value in HEADERS.items():
+        response.headers.setdefault(name, value)
     response.headers["Cache-Control"] = "no-cache" if request.path.startswith("/static/") else "no-store"
 
 

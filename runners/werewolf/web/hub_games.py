@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from runners.werewolf.game import get_preset, new_game
+from runners.werewolf.game import Role, Side, get_preset, new_game
 from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import asked_in, event_data
 from runners.werewolf.web.folders import NotThere
@@ -33,7 +33,7 @@ _FILTERS = {
     "run": lambda row, text: text in row["run"],
     "step": lambda row, text: str(row["version"]) == text,
     "preset": lambda row, text: row["preset"] == text,
-    "policy": lambda row, text: any(text in name for name in row["players"]),
+    "policy": lambda row, text: any(text in name for names in row["players"].values() for name in names),
     "mode": lambda row, text: row["mode"] == text,
     "status": lambda row, text: row["status"] == text,
     "people": lambda row, text: row["people"],
@@ -228,7 +228,7 @@ class _Watched:
 
 
 def _row(rollout: Rollout) -> dict[str, Any] | None:
-    """What the list says of a game before its end; None for a rollout that is no game."""
+    """What the list says of a game before its end, as ``views.card_of``; None for a rollout that is no game."""
     try:
         task = GameTask.decode(rollout.input)
     except ValueError:
@@ -242,7 +242,10 @@ def _row(rollout: Rollout) -> dict[str, Any] | None:
         "mode": rollout.mode,
         "run": run,
         "version": number_in(version),
-        "players": sorted({name for rule in task.seating for name in rule.players}),
+        "players": {
+            side: sorted({name for rule in task.seating if rule.side in (None, side) for name in rule.players})
+            for side in Side
+        },
         "people": bool((rollout.metadata or {}).get(PEOPLE)),
     }
 
@@ -254,4 +257,7 @@ def _end(result: ResultSpan) -> dict[str, Any]:
         "unusable": sum(seat.invalid_turns for seat in result.seats),
         "leaks": sum(seat.facts.get("identity_leak", 0.0) > 0 for seat in result.seats),
         "winners": sorted({seat.role for seat in result.seats if seat.outcome > 0}),
+        "players": {
+            side: sorted({seat.policy for seat in result.seats if Role(seat.role).side == side}) for side in Side
+        },
     }

@@ -1,14 +1,14 @@
 """A run at a glance: the numbers that ``algo`` wrote into the run's folder.
 
-Who beats whom is in ``payoff.json`` of a league, or in the last evaluation of the run. Both say ``{"cells": [{"wolf",
-"good", "games", "wolf_wins", "good_wins", "draws"}, ...]}``, and may say ``preset`` and ``deals`` beside it.
+Who beats whom is in ``payoff.json`` of a league, or in an evaluation of the run or of its recipe. Both say ``{"cells":
+[{"wolf", "good", "games", "wolf_wins", "good_wins", "draws"}, ...]}``, and may say ``preset`` and ``deals`` beside it.
 A saved batch (``log.save_batches``) may be hundreds of megabytes: each is read once, one for each question, the newest
 first, and again only when it has changed.
 """
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -19,6 +19,8 @@ from runners.werewolf.web.folders import RunFolders
 _MOST_AT_ONCE = 4 * 1024 * 1024
 _SAMPLES = 60
 _SHOWN_BATCHES = 40
+_HEADLINES = ("evaluation/win_rate", "evaluation/reward", "imitation/held_out_loss", "imitation/loss", "reward/good")
+_CURVE_POINTS = 60
 _LARGEST_BATCH = 512 * 1024 * 1024
 
 
@@ -43,11 +45,39 @@ class RunNumbers:
             "position": position,
             "summary": {name: summary.get(name) for name in ("policy_version", "games", "turns")},
             "evaluations": [_slim(evaluation) for evaluation in evaluations],
-            "payoff": _payoff(folder, evaluations),
+            "payoff": self._payoff(name),
+            "reports": list(self._runs.reports(name)),
             "people": (_json_file(folder / "people.json") or {}).get("against", []),
             "batches": self._batches(folder / "batches"),
-            "samples": self._runs.samples(name)[:_SAMPLES],
+            "samples": self._runs.samples(name, _SAMPLES),
         }
+
+    def card(self, name: str) -> dict[str, Any]:
+        """A run in one line: its last step, and of the first number in ``_HEADLINES`` that it has the curve.
+
+        curve: [step, value, low, high] each, the ends of the interval None where there is none; an evaluation alone has
+        the win rates of what it evaluated, in order. against: the opponents of win rates. Raises NotThere.
+        """
+        path = self._runs.run(name) / "metrics.jsonl"
+        told = self._runs.read_once(path, lambda: _headline(path)) if path.is_file() else {"metric": None, "curve": []}
+        last = next((one for one in reversed(self._runs.evaluations(name)) if one["figures"]), None)
+        if not told["curve"] and last and (rate := last["figures"].get("all_games", {}).get("win_rate")):
+            curve = [[last.get("step"), rate["value"], rate["low"], rate["high"]]]
+            told = {"steps": None, "metric": _HEADLINES[0], "curve": curve}
+        against = list(last["figures"].get("opponents", {})) if last and told["metric"] == _HEADLINES[0] else []
+        return {"name": name, **told, "against": against}
+
+    def _payoff(self, name: str) -> Any:
+        """Who beats whom, of this run, else of its recipe's run that has played the most of it."""
+        if table := _json_file(self._runs.run(name) / "payoff.json"):
+            return table
+        found = [
+            {key: evaluation["terms"].get(key) for key in ("preset", "deals")} | {"cells": cells}
+            for run in self._runs.of_recipe(name)
+            for evaluation in reversed(self._runs.evaluations(run))
+            if (cells := evaluation["figures"].get("cells"))
+        ]
+        return max(found, key=lambda one: len(one["cells"]), default=None)
 
     def _batches(self, folder: Path) -> list[dict[str, Any]]:
         """The newest batches in the order of their steps; one that was not read yet is a name alone."""
@@ -59,15 +89,6 @@ class RunNumbers:
                 self._read[path] = size, _numbers(_rows(path)) if small else {"problem": "too large to be read here"}
                 break
         return [{"file": path.name} | self._read.get(path, (None, {}))[1] for path in paths]
-
-
-def _payoff(folder: Path, evaluations: Sequence[Mapping[str, Any]]) -> Any:
-    if table := _json_file(folder / "payoff.json"):
-        return table
-    for evaluation in reversed(evaluations):
-        if cells := evaluation["figures"].get("cells"):
-            return {name: evaluation["terms"].get(name) for name in ("preset", "deals")} | {"cells": cells}
-    return None
 
 
 def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
@@ -93,13 +114,26 @@ def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
     return steps, position + len(whole)
 
 
+def _headline(path: Path) -> dict[str, Any]:
+    """steps, metric and curve of a run's card, by the end of its log."""
+    steps, _ = _read_log(path, max(0, path.stat().st_size - _MOST_AT_ONCE))
+    metric = next((metric for metric in _HEADLINES if any(metric in one["data"] for one in steps)), None)
+    curve = [
+        [one["step"], *(one["data"].get(f"{metric}{end}") for end in ("", "/low", "/high"))]
+        for one in steps
+        if one["data"].get(metric) is not None
+    ]
+    shown = curve[:: len(curve) // _CURVE_POINTS + 1][:-1] + curve[-1:]
+    return {"steps": steps[-1]["step"] if steps else None, "metric": metric, "curve": shown}
+
+
 def _slim(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     figures = evaluation["figures"]
     opponents = figures.get("opponents", {})
     strength = ((figures.get("strengths") or {}).get("players") or {}).get("policy")
     scores = {name: {**against["by_side"], "both": against["both_sides"]} for name, against in opponents.items()}
-    kept = {name: evaluation[name] for name in ("label", "policy_version")}
-    return kept | {"opponents": evaluation["planned"], "strength": strength, "scores": scores}
+    kept = {name: evaluation.get(name) for name in ("label", "step", "policy_version")}
+    return kept | {"strength": strength, "scores": scores, "reward": figures.get("reward")}
 
 
 def _json_file(path: Path) -> Any:

@@ -5,21 +5,35 @@ nothing here that could show more.
 """
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncGenerator
 from typing import Any, Protocol
 
 from agentscope.message import Msg
 
-from runners.werewolf.game import Action, Event, Observation, Option, Preset, Request, choices, legal
+from runners.werewolf.brains import Brain
+from runners.werewolf.game import (
+    Action,
+    Decision,
+    Event,
+    EventKind,
+    Observation,
+    Option,
+    Preset,
+    Request,
+    choices,
+    legal,
+)
 from runners.werewolf.language.replies import clean_speech
-from runners.werewolf.players import Decided, Player
+from runners.werewolf.players import BrainPlayer, Decided, Player
 from runners.werewolf.prompts_zh.names import REFEREE, choice_name
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.views import ShownGame, shown
 
 LONGEST_ANSWER = 4000
+_VOTES = (Decision.EXILE_VOTE, Decision.PK_VOTE, Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE)
 
 
 class UnusableTable(ValueError):
@@ -31,19 +45,39 @@ class NotYourTurn(RuntimeError):
 
 
 class AtTable(Protocol):
-    """What a seat shows of its table. clock: seconds for each answer; 0 waits for ever. replay: the finished game's id.
-
-    phase: "waiting", "playing", "over" or "failed". somebody_came: the person has opened the seat's page.
-    """
+    """What a seat shows of its ``tables.Table``."""
 
     preset: Preset
     clock: float
+    roles: dict[int, str]
+    again: dict[str, Any]
     phase: str
     problem: str
     result: str | None
     replay: str
 
+    @property
+    def nightfall(self) -> float: ...
     def somebody_came(self) -> None: ...
+
+
+class PacedPlayer(BrainPlayer):
+    """A player without a model that people can follow: it takes a moment over what all know it is asked.
+
+    Over nothing else, since how long a night or a hidden question takes would tell who is asked.
+    pace: mean seconds of a moment, which is half of it to half as much again.
+    """
+
+    def __init__(self, seat: int, brain: Brain, pace: float):
+        super().__init__(seat, brain)
+        self._pace = pace
+
+    async def decide(self, observation: Observation) -> Decided:
+        """Take the moment, and ask the brain."""
+        request = observation.request
+        if request.is_public or request.decision in _VOTES:
+            await asyncio.sleep(self._pace * random.uniform(0.5, 1.5))
+        return await super().decide(observation)
 
 
 class Seat(Player):
@@ -73,6 +107,8 @@ class Seat(Player):
         await super().observe(msg)
         self.known += self.heard[before:]
         self.notify()
+        if any(event.kind is EventKind.NIGHT_FALLS for event in self.heard[before:]):
+            await asyncio.sleep(self.table.nightfall)
 
     async def decide(self, observation: Observation) -> Decided:
         """Show the question, and wait for the page's answer, or until the clock takes the declared default."""
@@ -133,6 +169,8 @@ class Seat(Player):
             "game": shown(game, self.seat) | {"seats": len(preset.seats)},
             "request": self._request_data(),
             "replay": table.replay,
+            "roles": table.roles,
+            "again": table.again,
         }
 
     def _request_data(self) -> dict[str, Any] | None:

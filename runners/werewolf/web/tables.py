@@ -8,9 +8,9 @@ import asyncio
 import json
 import logging
 import random
-import re
 import secrets
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,11 +22,12 @@ from runners.errors import CannotPlay
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import PRESETS, get_preset, new_game
+from runners.werewolf.players import Player
 from runners.werewolf.transcript import event_data
-from runners.werewolf.web.folders import NotThere, read_file
+from runners.werewolf.web.folders import NotThere
 from runners.werewolf.web.opponents import Opponents
-from runners.werewolf.web.seats import Seat, UnusableTable
-from runners.werewolf.web.views import PUBLIC, ShownGame, read_game, shown
+from runners.werewolf.web.seats import PacedPlayer, Seat, UnusableTable
+from runners.werewolf.web.views import PUBLIC, ShownGame, shown
 from store.client import PatientStoreClient
 from store.schema import TRAINED_POLICY, PolicyResources, TokenLimits
 from store.token_spans import SpanRecord
@@ -39,7 +40,6 @@ _MOST_TABLES = 64
 _ABANDONED_SECONDS = 30 * 60
 """A table is closed when no page of it has been open for so long."""
 _LONGEST_CLOCK = 3600
-_KEPT_NAME = re.compile(r"[\w-]+")
 
 Turn = tuple[SpanRecord, float, float]
 
@@ -48,16 +48,17 @@ class Wanted(BaseModel):
     """A table as somebody asks for it; None stands for a field that is left out.
 
     people: how many. side: whose seats they take. others: who plays the other seats. clock: seconds for each answer, 0
-    without a clock. record: what the hub keeps it as.
+    without a clock. pace: seconds that players without a model take. record: what the hub keeps it as.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
 
-    preset: Literal[*PRESETS] = "9p"
+    preset: Literal[*PRESETS] = "5p_tiny"
     people: int = Field(default=1, ge=1)
     side: Literal["any", "wolf", "good"] = "any"
     others: str = "scripted"
     clock: float = Field(default=120, ge=0, le=_LONGEST_CLOCK)
+    pace: float = Field(default=2, ge=0, le=10)
     seed: int = Field(default_factory=lambda: secrets.randbelow(2**31), ge=0, lt=2**31)
     record: Literal[RECORDS] = "no"
 
@@ -113,10 +114,10 @@ class Tables:
         """What can be asked for. Raises UnusableTable where the vLLM that the command line names is away."""
         return self._choices(await self._resources())
 
-    def kept(self) -> list[dict[str, str]]:
-        """The newest finished games."""
-        names = sorted((path.stem for path in self._keep.glob("*.json")), reverse=True) if self._keep else []
-        return [{"id": f"table:{name}", "title": name} for name in names[:100]]
+    def kept(self) -> dict[str, Path]:
+        """The finished games that were kept, by id, newest first."""
+        paths = sorted(self._keep.glob("*.json"), reverse=True) if self._keep else []
+        return {f"table:{path.stem}": path for path in paths}
 
     async def _resources(self) -> PolicyResources:
         try:
@@ -130,17 +131,13 @@ class Tables:
         # A demonstration is written down in the tokens of a policy.
         known = self._tokenizer or resources.endpoints or Path(resources.model or "-").is_dir()
         return {
-            "presets": {
-                name: {"seats": len(preset.deck), "wolves": sum(role.side == "wolf" for role in preset.deck)}
-                for name, preset in PRESETS.items()
-            },
             "others": [*BRAINS, *((TRAINED_POLICY,) if resources.endpoints else ()), *models],
             "policy": resources.resources_id,
             "records": [name for name in records if name != DEMONSTRATION or known],
         }
 
     async def open(self, data: object) -> dict[str, Any]:
-        """A new table; its address is for the host, its links are one for each person. Raises UnusableTable."""
+        """A new table: its address, for the host, and one for each person. Raises UnusableTable."""
         wanted = Wanted.read(data)
         self._close_abandoned()
         if sum(table.phase in ("waiting", "playing") for table in self._tables.values()) >= _MOST_TABLES:
@@ -166,7 +163,7 @@ class Tables:
         table = Table(wanted, resources, limits, self)
         self._tables[table.id] = table
         self._seats |= table.links
-        return {"table": table.id}
+        return {"table": table.id, "seats": [f"/seat/{link}" for link in table.links]}
 
     def _close_abandoned(self) -> None:
         for table in [table for table in self._tables.values() if table.seconds_unseen > _ABANDONED_SECONDS]:
@@ -189,13 +186,6 @@ class Tables:
             raise NotThere("no such seat; a table is closed when nobody has looked at it for half an hour")
         return self._seats[secret]
 
-    def game(self, game_id: str) -> ShownGame:
-        """A finished table. Raises NotThere and UnreadableGame."""
-        name = game_id.removeprefix("table:")
-        if self._keep is None or not _KEPT_NAME.fullmatch(name) or not (self._keep / f"{name}.json").is_file():
-            raise NotThere(f"no game {game_id!r}")
-        return read_game(read_file(self._keep / f"{name}.json"), id=game_id, title=name)
-
     async def close(self) -> None:
         """End the tables that are still played."""
         for table in self._tables.values():
@@ -206,7 +196,12 @@ class Tables:
     async def play(self, table: "Table") -> tuple[ResultSpan, str, str]:
         """Play a table's game and keep it; (result, id of its replay, what went wrong). Raises CannotPlay."""
         turns: list[Turn] = []
-        guests = {PERSON: lambda seat: table.seats[seat]}
+        guests: dict[str, Callable[[int], Player]] = {PERSON: lambda seat: table.seats[seat]}
+        if (brain := BRAINS.get(table.wanted.others)) and table.pace:
+            key = table.task_of_game.sampling_seed
+            guests[table.wanted.others] = lambda seat: PacedPlayer(
+                seat, brain(random.Random(f"{key}/{seat}")), table.pace
+            )
         result = await self._games.play(table.task_of_game, table.resources, lambda *turn: turns.append(turn), guests)
         replay = problem = ""
         if self._keep is not None:
@@ -246,6 +241,7 @@ class Tables:
 class Table:
     """One game with people. id: the host's secret address. name: what it is called afterwards.
 
+    roles: seat -> role, of all once it is over. again: how to ask for such a table. replay: the finished game's id.
     phase: "waiting", "playing", "over" or "failed". clock: seconds for each answer; 0 waits for ever.
     """
 
@@ -255,8 +251,10 @@ class Table:
         self.wanted = wanted
         self.resources = resources
         self._tables = tables
-        self.preset, self.clock = get_preset(wanted.preset), wanted.clock
+        self.preset, self.clock, self.pace = get_preset(wanted.preset), wanted.clock, wanted.pace
         self.phase, self.problem, self.replay, self.result = "waiting", "", "", None
+        self.roles: dict[int, str] = {}
+        self.again = wanted.model_dump(exclude={"seed"})
         self.task: asyncio.Task[None] | None = None
         self.last_seen = time.monotonic()
         self.seats = {seat: Seat(seat, self) for seat in wanted.seats()}
@@ -277,6 +275,11 @@ class Table:
             demonstrators=frozenset((PERSON,)) if demonstrated else frozenset(),
             limits=limits,
         )
+
+    @property
+    def nightfall(self) -> float:
+        """Seconds that each person's seat takes over it: one hears it after the other."""
+        return self.pace / len(self.seats)
 
     @property
     def seconds_unseen(self) -> float:
@@ -314,6 +317,7 @@ class Table:
         self._notify()
         try:
             result, self.replay, self.problem = await self._tables.play(self)
+            self.roles = {seat.seat: seat.role for seat in result.seats}
             self.phase, self.result = "over", result.result
         except CannotPlay as error:
             self.phase, self.problem = "failed", str(error)

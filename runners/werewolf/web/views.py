@@ -12,7 +12,7 @@ from typing import Annotated, Any, Required
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from typing_extensions import TypedDict
 
-from runners.werewolf.game import Event, EventKind, Result
+from runners.werewolf.game import Event, EventKind, Result, Role
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.record import render_event
 from store.werewolf import Asked
@@ -21,6 +21,7 @@ GOD, PUBLIC = "god", "public"
 Viewer = str | int
 _MOST_SEATS = 24
 _EMPTY = (None, "", {})
+_SIDES = {role.value: role.side.value for role in Role}
 
 
 class UnknownViewer(ValueError):
@@ -111,6 +112,22 @@ def read_game(data: Any, **fields: Any) -> ShownGame:
     except ValidationError as error:
         wrong = error.errors()[0]
         raise UnreadableGame(f"no game: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
+
+
+def card_of(game: ShownGame) -> dict[str, Any]:
+    """What a list says of a whole game: days is the last one, players: side -> who played it."""
+    dealt = (event for event in game.events if event["kind"] == EventKind.ROLE_DEALT)
+    sides = {event.get("seat"): _SIDES.get(event.get("data", {}).get("role", "")) for event in dealt}
+    players: dict[str, dict[str, None]] = {}
+    for seat, name in game.players.items():
+        players.setdefault(sides.get(seat) or "unknown", {})[name] = None
+    return {
+        "id": game.id,
+        "preset": game.preset,
+        "days": game.events[-1]["day"] if game.events else None,
+        "result": game.result,
+        "players": {side: list(names) for side, names in players.items()},
+    }
 
 
 def viewer_of(text: str, game: ShownGame) -> Viewer:

@@ -121,7 +121,11 @@ class FakeChatVllm(FakeVllm):
             message["reasoning"] = thought.removeprefix("<think>")
         if calls and tools:
             message["tool_calls"] = [
-                {"id": f"call-{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+                {
+                    "id": f"call-{len(self.exchanges)}-{number}",
+                    "type": "function",
+                    "function": {"name": name, "arguments": arguments},
+                }
                 for number, (name, arguments) in enumerate(calls)
             ]
         return message

@@ -30,7 +30,7 @@ from tests.support.game.game_record import check_record, who_has_won
 AFTER_DEATH = {Decision.LAST_WORDS, Decision.SHOT, Decision.TAKE, Decision.BADGE}
 BY_DAY = set(Decision) - {
     *(Decision.WOLF_TALK, Decision.GUARD, Decision.WOLF_KILL, Decision.SEER_CHECK, Decision.WITCH),
-    *(Decision.SIGN_UP, Decision.SPEAKING_ORDER, *AFTER_DEATH),
+    *(Decision.SIGN_UP, Decision.SPEAKING_ORDER, Decision.DUEL, *AFTER_DEATH),
 }
 """Decisions on which an explosion may ride."""
 
@@ -67,6 +67,7 @@ TARGETS: Mapping[Decision, Callable[[GameState, int], set[int]]] = {
     **dict.fromkeys(Decision, lambda state, seat: set()),
     **dict.fromkeys((Decision.WOLF_TALK, Decision.WOLF_KILL), _prey),
     **dict.fromkeys(_BY_OTHERS, lambda state, seat: _with_a_vote(state) - {seat}),
+    Decision.DUEL: lambda state, seat: set(state.living) - {seat},
     Decision.SEER_CHECK: lambda state, seat: set(state.living) - {seat},
     # The dead are not among the living, so that nobody shoots itself.
     **dict.fromkeys((Decision.SHOT, Decision.TAKE, Decision.BADGE), lambda state, seat: set(state.living)),
@@ -135,6 +136,7 @@ CONSEQUENCES: Mapping[Decision, Callable[[Request, Action], list[Logged]]] = {
     Decision.CAMPAIGN_SPEECH: _campaign,
     Decision.WITHDRAWAL: _withdrawal,
     **dict.fromkeys((Decision.SHOT, Decision.TAKE), _brings(EventKind.SHOT, always=False)),
+    Decision.DUEL: _brings(EventKind.DUEL, always=False),
     Decision.BADGE: _badge,
     Decision.CLOSING_SPEECH: _brings(EventKind.CLOSING_SPEECH, says=True),
 }
@@ -143,7 +145,7 @@ CONSEQUENCES: Mapping[Decision, Callable[[Request, Action], list[Logged]]] = {
 ANSWER_KINDS = {
     *(EventKind.WOLF_SAYS, EventKind.GUARDED, EventKind.WOLF_VOTE, EventKind.SEER_RESULT, EventKind.ANTIDOTE_USED),
     *(EventKind.POISON_USED, EventKind.CAMPAIGN_SPEECH, EventKind.WITHDREW, EventKind.SHERIFF_VOTE),
-    *(EventKind.SHERIFF_PK_SPEECH, EventKind.LAST_WORDS, EventKind.SHOT, EventKind.BADGE_PASSED),
+    *(EventKind.SHERIFF_PK_SPEECH, EventKind.LAST_WORDS, EventKind.SHOT, EventKind.DUEL, EventKind.BADGE_PASSED),
     *(EventKind.BADGE_TORN, EventKind.SPEECH, EventKind.CLOSING_SPEECH, EventKind.VOTE, EventKind.PK_SPEECH),
 }
 
@@ -165,7 +167,7 @@ PK_PHASES = {Phase.SHERIFF_PK_SPEECH, Phase.SHERIFF_PK_VOTE, Phase.PK_SPEECH, Ph
 NIGHT = (Phase.WOLF_TALK, Phase.NIGHT_ACTIONS, Phase.WITCH_ACTION)
 """Phases of which a seat that is not asked sees that it is night."""
 
-HIDDEN = (Phase.SHOT, Phase.UNOPPOSED)
+HIDDEN = (Phase.SHOT, Phase.DUEL, Phase.UNOPPOSED)
 """Phases of which a seat that is not asked sees nothing: to it the table stands where it stood before."""
 
 BEFORE_A_SHERIFF = (Phase.WITHDRAWAL, Phase.SHERIFF_VOTE, Phase.UNOPPOSED)
@@ -328,6 +330,8 @@ def _check_deaths(before: GameState, after: GameState, new: Iterable[Event]) -> 
             dead.add(event.target)
         elif event.kind is EventKind.EXPLODED:
             dead.add(event.seat)
+        elif event.kind is EventKind.DUEL:
+            dead.add(event.target if before.role_of(event.target).side is Side.WOLF else event.seat)
     assert dead <= before.living and after.living == before.living - dead, (dead, before.living, after.living)
 
 
@@ -344,7 +348,7 @@ def _check_shooters(requests: Iterable[Request], before: GameState, after: GameS
     asked = {request.seat for request in requests if request.decision in (Decision.SHOT, Decision.TAKE)}
     exploded = {event.seat for event in new if event.kind is EventKind.EXPLODED}
     taking = {seat for seat in exploded if before.role_of(seat) is Role.WHITE_WOLF_KING}
-    barred = exploded - taking
+    barred = exploded - taking | {event.target for event in new if event.kind is EventKind.DUEL}
     poisoned = _last(after, EventKind.POISON_USED)
     if poisoned is not None and poisoned.day == before.day:
         barred.add(poisoned.target)

@@ -103,7 +103,7 @@ ONE_DAY = Preset(
 
 IDIOTS = Preset(
     name="8p_idiots",
-    deck=deck(wolf=1, white_wolf_king=2, idiot=4, hunter=1),
+    deck=deck(wolf=1, white_wolf_king=2, idiot=3, knight=1, hunter=1),
     round_limit=6,
     sheriff=True,
     wolves_may_explode=True,

@@ -26,7 +26,7 @@ def check_record(preset: Preset, roles: tuple[Role, ...], events: tuple[Event, .
 
 
 WOLVES = {Role.WOLF, Role.WOLF_KING, Role.WHITE_WOLF_KING}
-GODS = {Role.SEER, Role.WITCH, Role.HUNTER, Role.GUARD, Role.IDIOT}
+GODS = {Role.SEER, Role.WITCH, Role.HUNTER, Role.GUARD, Role.IDIOT, Role.KNIGHT}
 
 
 def who_has_won(preset: Preset, roles: tuple[Role, ...], alive: Collection[int]) -> Result | None:
@@ -89,6 +89,7 @@ class _Replay:
         self.announced = False
         self.day_over = False
         self.exploded: set[int] = set()
+        self.fought: set[int] = set()  # knights
         self.shown: set[int] = set()  # 白痴 that a vote spared
         self.owed_words: list[int] = []
         self.may_shoot: set[int] = set()
@@ -398,6 +399,18 @@ class _Replay:
         self.spoke.append(event.seat)
         assert self.spoke == self.order and event.seat == self.sheriff
         assert event.target is None or event.target in self.alive - {event.seat} - self.shown
+
+    def on_duel(self, event: Event) -> None:
+        assert self.order and self.spoke == self.order and not self.day_over and not self.ballots and not self.ballot
+        assert {event.seat} == self.living_with(Role.KNIGHT) - self.fought and event.target in self.alive - {event.seat}
+        wolf = self.roles[event.target] in WOLVES
+        loser = event.target if wolf else event.seat
+        assert event.data == {"role": Role.KNIGHT, "side": Side.WOLF if wolf else Side.GOOD, "dead": str(loser)}
+        self.fought.add(event.seat)
+        self.bury(loser, may_shoot=False)
+        self.order = [seat for seat in self.order if seat in self.alive]
+        self.spoke = [seat for seat in self.spoke if seat in self.alive]
+        self.day_over = wolf
 
     def on_pk_speech(self, event: Event) -> None:
         assert event.seat in self.stage and event.seat not in self.spoke and not self.day_over

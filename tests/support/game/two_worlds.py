@@ -59,7 +59,7 @@ def _blind_chooser(
 
     def choose(request: Request) -> Action:
         decision, day = request.decision, request.day
-        if decision in idle or (decision is Decision.SHOT and request.seat in pair):
+        if decision in idle or (decision in (Decision.SHOT, Decision.DUEL) and request.seat in pair):
             return Action()
         match decision:
             case Decision.WOLF_TALK | Decision.WOLF_KILL:
@@ -74,6 +74,8 @@ def _blind_chooser(
                 return Action(pick([None, *(target for target in request.targets if target not in pair)], day, "check"))
             case Decision.GUARD | Decision.WITCH:
                 return Action(pick(choices(request), day, decision))
+            case Decision.DUEL:
+                return Action(pick([None, *(target for target in request.targets if target not in pair)], day, "duel"))
             case Decision.EXILE_VOTE | Decision.PK_VOTE if spared:
                 targets = [target for target in request.targets if target not in spared]
                 if not targets and not request.may_pass:

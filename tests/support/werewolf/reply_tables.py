@@ -42,6 +42,7 @@ QUESTIONS = {
     "kill": _ask(Decision.WOLF_KILL, (1, 2, *_ALL[1:])),
     "check": _ask(Decision.SEER_CHECK, _ALL),
     "shot": _ask(Decision.SHOT, _ALL),
+    "duel": _ask(Decision.DUEL, _ALL),
     "take": _ask(Decision.TAKE, _ALL),
     "witch": _ask(Decision.WITCH, _ALL, _SAVE, subject=5),
     "poison": replace(_ask(Decision.WITCH, _ALL), unsaved=Unsaved.USED),

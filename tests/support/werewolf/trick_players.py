@@ -5,7 +5,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, partial
 from itertools import combinations
 
 from runners.werewolf.brains import NewBrain, ScriptedBrain
@@ -154,7 +154,7 @@ class TrickPlayer(ScriptedBrain):
         return action
 
 
-@lru_cache
+@cache
 def _usual(preset: Preset, side: Side, other: str, seed: int) -> bool:
     return _good_wins(preset, side, "scripted", other, seed)
 

@@ -27,4 +27,5 @@ class Card:
     # Of players without a model.
     runs: float = 0.0  # how likely it runs for sheriff
     worth: float = 0.0  # to the wolves, killed by night
+    kills_at: float = 0.0  # from which suspicion on it takes another's life by day
     explodes_at_seer: float = 0.0  # how likely it explodes on a day on which a good seat claims to be the seer

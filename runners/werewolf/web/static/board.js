@@ -70,6 +70,7 @@ export class Board {
   place(seat, table, { asked, you, speaking, names }) {
     const text = words(), [x, y] = this.at(seat), size = this.size;
     const role = table.roles.get(seat), kind = kindOfRole(role), death = table.deaths.get(seat);
+    const up = say(0.8, 1.15); // English badges are wider, and stand above the number
     const isAsked = asked.find((entry) => entry.seat === seat);
     const classes = ["seat", `is-${kind}`, death ? "dead" : "", seat === speaking ? "speaking" : "", isAsked ? "asked" : "", seat === you ? "you" : "", table.tied.has(seat) ? "tied" : ""];
     const [ox, oy] = this.at(seat, this.radius + (this.seats > 9 ? 0 : 0));
@@ -88,15 +89,15 @@ export class Board {
     group.append(svg("circle", { class: "halo", r: size + 12 }), this.shape(kind, size), svg("text", { class: "number", y: role ? -size * 0.14 : size * 0.2, "font-size": size * (role ? 0.62 : 0.78) }, String(seat)));
     if (role) group.append(svg("text", { class: "role", y: size * 0.5, "font-size": size * Math.min(0.4, 2.5 / ((text.roles[role] ?? "").length || 1)) }, text.roles[role] ?? ""));
     if (death) {
-      group.append(svg("path", { class: "cross", d: `M${-size * 0.72} ${-size * 0.72}L${size * 0.72} ${size * 0.72}` }));
-      group.append(this.badge(size * 0.74, -size * 0.74, text.deathMarks[death], "death-mark"));
+      group.append(svg("path", { class: "cross", d: `M${-size * 0.46} ${-size * (role ? 0.34 : 0.05)}H${size * 0.46}` })); // through the number alone
+      group.append(this.badge(size * 0.74, -size * up, text.badges[death], "death-mark"));
     }
-    if (table.sheriff === seat) group.append(this.badge(-size * 0.74, -size * 0.74, "警", "sheriff-mark"));
-    else if (table.running.has(seat) && !death) group.append(this.badge(-size * 0.74, -size * 0.74, "上", "running-mark"));
+    if (table.sheriff === seat) group.append(this.badge(-size * 0.74, -size * up, text.badges.sheriff, "sheriff-mark"));
+    else if (table.running.has(seat) && !death) group.append(this.badge(-size * 0.74, -size * up, text.badges.running, "running-mark"));
     const marks = table.marks.get(seat) ?? [];
-    marks.slice(0, 3).forEach((mark, number) => group.append(this.badge(size * 0.9 - number * 46, size * 1.08, { kill: "刀", guard: "守", save: "救", poison: "毒" }[mark], `mark-${mark}`)));
+    marks.slice(0, 3).forEach((mark, number) => group.append(this.badge(size * 0.9 - number * say(46, 92), size * 1.08, text.marks[mark], `mark-${mark}`)));
     if (table.counts.has(seat)) group.append(this.badge(size * 0.86, size * 0.9, table.counts.get(seat), "count-mark"));
-    if (table.arrows.some((arrow) => arrow.from === seat && arrow.kind === "abstain")) group.append(this.badge(0, size * 1.02, "弃", "abstain-mark"));
+    if (table.arrows.some((arrow) => arrow.from === seat && arrow.kind === "abstain")) group.append(this.badge(0, size * 1.02, text.badges.abstain, "abstain-mark"));
     if (isAsked) group.append(svg("text", { class: "dots", y: seat === you ? size + 34 : -size - 10, "font-size": 44 }, "…"));
     if (seat === you) group.append(this.badge(table.sheriff === seat ? size * 0.55 : 0, -size * 1.12, say("你", "you"), "you-mark"));
     return group;
@@ -116,7 +117,7 @@ export class Board {
   }
 
   badge(x, y, word, name) {
-    const half = Math.max(22, 6 + 12 * String(word).length);
+    const half = Math.max(22, 9 + [...String(word)].reduce((sum, sign) => sum + (sign > "\u2e7f" ? 14 : 7), 0));
     return svg("g", { class: `mark ${name}`, transform: `translate(${x} ${y})` },
       svg("rect", { x: -half, y: -22, width: 2 * half, height: 44, rx: 22 }), svg("text", { y: 10 }, String(word)));
   }

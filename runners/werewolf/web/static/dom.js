@@ -50,25 +50,25 @@ export function quoted(text, labels, tag = "span") {
   return element;
 }
 
-/** JSON from the server; throws an Error whose message says what was wrong. */
+/** JSON from the server; throws an Error that `explain` puts into words. */
 export async function ask(path, parameters = {}) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value !== null && value !== undefined));
-  return answered(await fetch(query.size ? `${path}?${query}` : path, { headers: { Accept: "application/json" } }));
+  return answered(path, await fetch(query.size ? `${path}?${query}` : path, { headers: { Accept: "application/json" } }));
 }
 
 export async function send(path, data) {
-  return answered(await fetch(path, {
+  return answered(path, await fetch(path, {
     method: "POST",
     headers: { "Content-Type": "application/json", "X-Werewolf": "1" },
     body: JSON.stringify(data),
   }));
 }
 
-async function answered(response) {
+async function answered(path, response) {
   const text = await response.text();
   let data = null;
   try { data = JSON.parse(text); } catch { /* a refusal in words */ }
-  if (!response.ok) throw Object.assign(new Error(data?.problem ?? text.slice(0, 300) ?? response.statusText), { status: response.status });
+  if (!response.ok) throw Object.assign(new Error(data?.problem ?? text.slice(0, 300) ?? response.statusText), { status: response.status, path });
   return data;
 }
 

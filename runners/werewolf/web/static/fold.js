@@ -33,8 +33,9 @@ export function fold(events, at, seats) {
       else if (target) table.arrows = [{ from: seat, to: target, kind: "propose" }];
       else if (kind !== "wolf_says") table.arrows = [];
     }
+    if (event.data?.dead) table.deaths.set(Number(event.data.dead), kind);
+    if (event.data?.role) table.roles.set(seat ?? target, event.data.role);
     switch (kind) {
-      case "role_dealt": table.roles.set(seat, event.data?.role); break;
       case "wolf_team":
         for (const wolf of seatList(event)) if (!table.roles.has(wolf)) table.roles.set(wolf, "wolf");
         for (const [role, seats] of Object.entries(event.data ?? {})) if (ROLES[role]) for (const wolf of seats.split(",")) table.roles.set(Number(wolf), role);
@@ -57,9 +58,8 @@ export function fold(events, at, seats) {
         for (const dead of seatList(event)) table.deaths.set(dead, poisoned.has(dead) ? "poison" : "night");
         break;
       case "exiled": table.deaths.set(target, "exile"); break;
-      case "revealed": table.roles.set(target, event.data?.role); break;
       case "exploded": table.deaths.set(seat, "explode"); table.arrows = []; break;
-      case "shot": table.deaths.set(target, "shot"); table.arrows = [{ from: seat, to: target, kind: "shot" }]; break;
+      case "shot": table.deaths.set(target, event.data?.exploded ? "taken" : "shot"); table.arrows = [{ from: seat, to: target, kind: "shot" }]; break;
       case "speaking_order": table.order = seatList(event); table.arrows = []; break;
       case "vote": case "sheriff_vote":
         if (!ballot) { ballot = { closed: false }; table.arrows = []; table.counts = new Map(); }
@@ -70,7 +70,7 @@ export function fold(events, at, seats) {
         table.counts = new Map((event.data?.count ?? "").split(",").filter(Boolean).map((entry) => entry.split(":")).map(([name, votes]) => [Number(name), votes]));
         break;
       case "vote_tied": table.tied = new Set(seatList(event)); break;
-      case "game_over": table.result = event.data?.result ?? null; table.arrows = []; break;
+      case "game_over": table.result = event.data?.result ?? null; table.arrows = []; table.tied = new Set(); break;
     }
   }
   table.arrows = table.arrows.filter((a) => a.from >= 1 && a.from <= seats && (a.to === null || (a.to >= 1 && a.to <= seats)));

@@ -3,28 +3,45 @@
 import { Board } from "./board.js";
 import { ask, h, replace, send, tidy } from "./dom.js";
 import { fold } from "./fold.js";
-import { say, words } from "./words.js";
+import { PRESETS } from "./roles.js";
+import { PLAYERS, explain, playerName, presetName, say, words } from "./words.js";
 
 const EVERY_SECONDS = 1.5;
-const PRESET_NAMES = { "12p_sheriff": ["12人 · 狼王守卫", "12 players, wolf king"], "12p_idiot": ["12人 · 预女猎白", "12 players, idiot"], "12p_white_wolf_king": ["12人 · 白狼王守卫", "12 players, white wolf king"], "12p_guard": ["12人 · 预女猎守", "12 players, guard"], "10p": ["10人 · 预女猎", "10 players"], "9p": ["9人 · 预女猎", "9 players"], "7p": ["7人 · 预女", "7 players"], "5p_tiny": ["5人 · 速玩", "5 players, quick"] };
-const OTHERS = { expert: ["高手（会推理和做局）", "expert"], patient: ["规则玩家（会分票多验一夜）", "patient"], scripted: ["规则玩家", "scripted"], timid: ["规则玩家（胆小）", "timid"], random: ["随机", "random"], policy: ["训练中的策略", "the policy in training"] };
+const QUICK = Object.keys(PRESETS).reduce((best, name) => (PRESETS[name].seats < PRESETS[best].seats ? name : best));
 
-const either = (names, key) => (names[key] ? say(...names[key]) : tidy(key));
+const bestOthers = (tables) => (tables.others.includes("policy") ? "policy" : "scripted");
+
+/** A table of one's own, and to its seat; button: says meanwhile that it is being opened, or why it cannot be. */
+export async function playNow(button, wanted = null) {
+  const label = button.textContent;
+  button.disabled = true;
+  button.textContent = say("正在开桌…", "Opening a table…");
+  try {
+    wanted ??= { preset: QUICK, people: 1, others: bestOthers(await ask("/api/tables")) };
+    location.href = (await send("/api/tables", wanted)).seats[0];
+  } catch (problem) {
+    button.after(h("p", { class: "notice", role: "alert" }, explain(problem)));
+    button.disabled = false;
+    button.textContent = label;
+  }
+}
 
 export async function newTablePage(main) {
   const tables = await ask("/api/tables");
-  const wanted = { preset: "9p", people: 1, side: "any", others: tables.others.includes("policy") ? "policy" : "scripted", clock: 120, record: "no" };
+  const wanted = { preset: QUICK, people: 1, side: "any", others: bestOthers(tables), record: "no" };
   const problem = h("p", { class: "notice", hidden: true, role: "alert" });
   const form = h("form", { class: "card form", onsubmit: open });
   async function open(event) {
     event.preventDefault();
-    const seed = form.elements.seed.value.trim();
+    const seed = form.elements.seed.value.trim(), number = (name) => Number(form.elements[name].value);
+    form.querySelector(".primary").disabled = true;
     try {
-      const made = await send("/api/tables", { ...wanted, people: Number(form.elements.people.value), clock: Number(form.elements.clock.value), seed: seed === "" ? null : Number(seed) });
+      const made = await send("/api/tables", { ...wanted, people: number("people"), clock: number("clock"), pace: number("pace"), seed: seed === "" ? null : Number(seed) });
       location.href = `/table/${made.table}`;
     } catch (error) {
-      problem.textContent = error.message;
+      replace(problem, explain(error));
       problem.hidden = false;
+      form.querySelector(".primary").disabled = false;
     }
   }
   const tabs = (name, label, options) => {
@@ -36,17 +53,20 @@ export async function newTablePage(main) {
     return h("fieldset", { "data-name": name }, h("legend", {}, label), group);
   };
   const field = (label, input, note = "") => h("label", { class: "field" }, h("span", {}, label), input, note ? h("small", { class: "faint" }, note) : null);
+  const opponent = h("p", { class: "faint opponent", "aria-live": "polite" });
   const people = h("input", { name: "people", type: "number", min: 1, max: 12, value: 1 });
   function limit() {
-    const { seats, wolves } = tables.presets[wanted.preset];
+    const { seats, wolves } = PRESETS[wanted.preset];
+    opponent.textContent = Object.hasOwn(PLAYERS, wanted.others) ? say(...PLAYERS[wanted.others].slice(2)) : say("一个聊天模型。", "A chat model.");
     people.max = wanted.side === "any" ? seats : wanted.side === "wolf" ? wolves : seats - wolves;
     people.value = Math.min(Number(people.value), Number(people.max));
   }
   replace(form,
     h("h1", {}, say("开一桌", "Open a table")),
-    tabs("preset", say("规则", "Rules"), Object.keys(tables.presets).map((name) => [name, either(PRESET_NAMES, name)])),
-    tabs("others", say("其他座位", "The other seats"), tables.others.map((name) => [name, name === "policy" && tables.policy ? `${either(OTHERS, name)} (${tidy(tables.policy)})` : either(OTHERS, name)])),
-    h("div", { class: "grid" }, field(say("几个人", "How many people"), people, say("每个人得到自己的链接", "each gets a link of their own")), field(say("每次回答的时限（秒，0 不限）", "Clock, seconds for each answer (0: none)"), h("input", { name: "clock", type: "number", min: 0, max: 3600, value: 120 }), say("到时自动按默认行动", "then the default action is taken")), field(say("种子（可空）", "Seed (may be empty)"), h("input", { name: "seed", inputmode: "numeric", pattern: "[0-9]*" }))),
+    tabs("preset", say("规则", "Rules"), Object.keys(PRESETS).sort((a, b) => PRESETS[a].seats - PRESETS[b].seats).map((name) => [name, presetName(name)])),
+    tabs("others", say("其他座位", "The other seats"), tables.others.map((name) => [name, name === "policy" && tables.policy ? `${playerName(name)} (${tidy(tables.policy)})` : playerName(name)])),
+    opponent,
+    h("div", { class: "grid" }, field(say("几个人", "How many people"), people, say("每个人得到自己的链接", "each gets a link of their own")), field(say("每次回答的时限（秒，0 不限）", "Clock, seconds for each answer (0: none)"), h("input", { name: "clock", type: "number", min: 0, max: 3600, value: 120 }), say("到时自动按默认行动", "then the default action is taken")), field(say("节奏（秒）", "Pace, seconds"), h("input", { name: "pace", type: "number", min: 0, max: 10, step: 0.5, value: 2 }), say("没有模型的玩家想多久，入夜停多久", "how long players without a model think, and night takes to fall")), field(say("种子（可空）", "Seed (may be empty)"), h("input", { name: "seed", inputmode: "numeric", pattern: "[0-9]*" }))),
     tabs("side", say("人坐哪一边", "Whose seats people take"), [["any", say("随机", "any")], ["good", words().sides.good], ["wolf", words().sides.wolf]]),
     tables.records.length > 1 ? tabs("record", say("结束后在 hub 里记作", "Keep in the hub as"), [["no", say("不记", "nothing")], ["evaluation", say("评估：人对策略", "evaluation: people against it")], ["demonstration", say("示范：供模仿", "demonstration, to be imitated")]]) : null,
     problem, h("div", {}, h("button", { class: "primary", type: "submit" }, say("开桌", "Open the table"))));
@@ -67,10 +87,10 @@ export async function hostPage(main, table) {
       drawn = now;
       replace(links, status.people.map((person, number) => {
         const address = new URL(person.link, location.href).toString();
-        return h("li", {}, h("b", {}, `${say("玩家", "Player")} ${number + 1}`), h("a", { class: "seat-link", href: person.link, target: "_blank", rel: "noopener" }, say("坐下", "Sit down")), h("button", { type: "button", class: "chip", onclick: () => navigator.clipboard?.writeText(address) }, say("复制链接", "Copy link")), h("span", { class: "faint" }, person.joined ? say("✓ 已入座", "✓ here") : say("… 等待中", "… not here yet")));
+        return h("li", {}, h("b", {}, `${say("玩家", "Player")} ${number + 1}`), h("a", { class: "seat-link primary large", href: person.link, target: status.people.length > 1 ? "_blank" : null, rel: "noopener" }, say("坐下", "Sit down")), h("button", { type: "button", onclick: () => navigator.clipboard?.writeText(address) }, say("复制链接", "Copy link")), h("span", { class: "faint" }, person.joined ? say("✓ 已入座", "✓ here") : say("… 等待中", "… not here yet")));
       }));
       const phases = { waiting: say("等人入座", "waiting for people"), playing: say("进行中", "being played"), over: say("结束", "over"), failed: say("中断", "stopped") };
-      replace(state, `${either(PRESET_NAMES, status.preset)} · ${phases[status.phase]}${status.problem ? `: ${tidy(status.problem)}` : ""} `, status.replay ? h("a", { href: `/game?${new URLSearchParams({ id: status.replay })}` }, say("看完整回放 →", "See the whole game →")) : null);
+      replace(state, `${presetName(status.preset)} · ${phases[status.phase]}${status.problem ? `: ${tidy(status.problem)}` : ""} `, status.replay ? h("a", { href: `/game?${new URLSearchParams({ id: status.replay })}` }, say("看完整回放 →", "See the whole game →")) : null);
     }
     if (status.game.events.length && !board) { board = new Board(status.game.seats); replace(stage, board.element); }
     if (board) board.draw(fold(status.game.events, status.game.events.length - 1, status.game.seats));
@@ -79,7 +99,7 @@ export async function hostPage(main, table) {
   async function follow() {
     while (!stopped) {
       await new Promise((resolve) => setTimeout(resolve, EVERY_SECONDS * 1000));
-      if (!document.hidden) await refresh().catch((problem) => { state.textContent = `${text.connectionLost} ${problem.message}`; });
+      if (!document.hidden) await refresh().catch((problem) => { state.textContent = text.connectionLost; replace(links, explain(problem)); drawn = ""; });
     }
   }
   await refresh();

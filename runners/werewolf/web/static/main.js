@@ -2,12 +2,12 @@
 
 import { h, icon, replace } from "./dom.js";
 import { comparePage } from "./compare.js";
-import { homePage } from "./home.js";
+import { homePage, runsPage } from "./home.js";
 import { hostPage, newTablePage } from "./host.js";
 import { Replay } from "./replay.js";
-import { runPage, runsPage } from "./run.js";
+import { runPage } from "./run.js";
 import { seatPage } from "./seat.js";
-import { lang, say, switchLanguage, words } from "./words.js";
+import { explain, lang, say, switchLanguage, words } from "./words.js";
 
 const main = document.getElementById("main");
 const query = new URLSearchParams(location.search);
@@ -55,14 +55,18 @@ const pages = [
   [/^\/table\/(.+)$/, (found) => hostPage(main, found[1])], [/^\/seat\/(.+)$/, (found) => seatPage(main, found[1])],
 ];
 
+function problemPage(title, ...told) {
+  replace(main, h("section", { class: "card problem" }, h("h1", {}, title), h("p", {}, told), h("p", {}, h("a", { href: "/" }, say("← 回首页", "← Home")))));
+}
+
 header();
 document.querySelector(".skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 try {
-  for (const [form, page] of pages) {
-    const found = form.exec(location.pathname);
-    if (found) { await page(found); break; }
-  }
+  const [found, page] = pages.map(([form, page]) => [form.exec(location.pathname), page]).find(([found]) => found) ?? [];
+  if (page) await page(found);
+  else problemPage(say("没有这一页", "No such page"), say("这个地址什么也没有。", "There is nothing at this address."));
 } catch (problem) {
-  replace(main, h("section", { class: "card problem" }, h("h1", {}, words().failed), h("p", {}, problem.message), h("p", {}, h("a", { href: "/" }, "←"))));
+  problemPage(words().failed, explain(problem));
+  if (!problem.path) throw problem; // a fault of the page's own
 }
 document.body.dataset.ready = "yes";

@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { ask, h, icon, listen, quoted, replace, tidy } from "./dom.js";
 import { fold, isSpeech, parts } from "./fold.js";
 import { openTokens } from "./tokens.js";
-import { isWolf, lineOf, say, words } from "./words.js";
+import { isWolf, lineOf, playerName, presetName, runName, say, words } from "./words.js";
 
 const SPEEDS = [0.5, 1, 2, 4, 8];
 
@@ -79,8 +79,8 @@ export class Replay {
     const text = words(), game = this.game, small = this.options.small;
     if (!this.board || this.board.seats !== game.seats) this.board = new Board(game.seats, (seat) => this.look(String(seat)));
     this.heading = h("div", { class: "heading" },
-      h("h1", {}, game.live ? h("span", { class: "live" }, text.live) : null, `${game.preset}`),
-      h("span", { class: "subtitle", dir: "auto" }, tidy(game.title ?? "")),
+      h("h1", {}, game.live ? h("span", { class: "live" }, text.live) : null, presetName(game.preset)),
+      h("span", { class: "subtitle", dir: "auto" }, this.options.lobby ? null : whoPlayed(game)),
       game.result ? h("span", { class: `result ${game.result}` }, text.results[game.result]) : null);
     this.notice = game.notice && text.notices[game.notice] ? h("p", { class: "notice" }, text.notices[game.notice]) : null;
     const views = ["god", "public", ...Array.from({ length: game.seats }, (_, index) => String(index + 1))];
@@ -180,7 +180,7 @@ export class Replay {
     return h("details", { class: "about" }, h("summary", {}, text.about),
       h("dl", {}, known.map(([name, value]) => [h("dt", {}, name), h("dd", { dir: "auto" }, tidy(value))]), seed !== null && seed !== undefined ? [h("dt", {}, "seed"), h("dd", {}, String(seed))] : null),
       seats.length ? h("table", {}, h("tr", {}, h("th", {}, say("座位", "seat")), h("th", {}, say("玩家", "player")), h("th", {}, text.rewards)),
-        seats.map(([seat, name]) => h("tr", {}, h("td", {}, seat), h("td", { dir: "auto" }, tidy(name)), h("td", {}, rewards[seat] === undefined ? "–" : Number(rewards[seat]).toFixed(2))))) : null);
+        seats.map(([seat, name]) => h("tr", {}, h("td", {}, seat), h("td", { dir: "auto" }, playerName(name)), h("td", {}, rewards[seat] === undefined ? "–" : Number(rewards[seat]).toFixed(2))))) : null);
   }
 
   // --- moving --------------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ export class Replay {
     this.scrollLog();
     this.options.onMove?.(this);
     document.body.dataset.time = table.night ? "night" : "day";
-    if (events[this.at]) announce(isSpeech(events[this.at]) ? `${events[this.at].seat} ${text.heads[events[this.at].kind]}: ${tidy(events[this.at].text ?? "").slice(0, 200)}` : lineOf(events[this.at]).slice(0, 200));
+    if (events[this.at] && !this.options.lobby) announce(isSpeech(events[this.at]) ? `${events[this.at].seat} ${text.heads[events[this.at].kind]}: ${tidy(events[this.at].text ?? "").slice(0, 200)}` : lineOf(events[this.at]).slice(0, 200));
   }
 
   scrollLog() {
@@ -233,7 +233,8 @@ export class Replay {
     clearTimeout(this.timer);
     const step = () => {
       this.go(this.at + 1);
-      if (this.at < this.game.events.length - 1 && this.timer) this.timer = setTimeout(step, this.pauseAfter(this.game.events[this.at]));
+      if (this.options.lobby && this.at === this.game.events.length - 1) this.timer = setTimeout(() => this.start(), 9000);
+      else if (this.at < this.game.events.length - 1 && this.timer) this.timer = setTimeout(step, this.pauseAfter(this.game.events[this.at]));
     };
     this.timer = setTimeout(step, 10);
     replace(this.playButton, icon("pause"));
@@ -275,6 +276,14 @@ export class Replay {
     event.preventDefault();
     found();
   }
+}
+
+// Where it was played, and who by: names of runs and players, never an id.
+function whoPlayed({ about = {}, players = {}, title = "", id = "" }) {
+  const run = about.run ? runName(String(about.run).replace(/(-evaluation)?-[0-9a-f]{8}$/, "")) : null;
+  const step = about.evaluation ?? (about.step ? say(`第${Number(String(about.step).replace(/\D/g, ""))}步`, `step ${Number(String(about.step).replace(/\D/g, ""))}`) : null);
+  const names = [...new Set(Object.values(players))].map(playerName).join(say("、", ", "));
+  return [run, step && tidy(step), names, id.startsWith("file:") ? tidy(title) : null].filter(Boolean).join(" · ");
 }
 
 export function announce(text) { document.getElementById("live-region").textContent = text; }

@@ -1,26 +1,38 @@
 // A run at a glance: curves, evaluations, who beats whom, and sample games; the page follows the run.
 
-import { ask, h, replace, svg, tidy } from "./dom.js";
-import { gameList } from "./home.js";
-import { say, words } from "./words.js";
+import { gameCards } from "./cards.js";
+import { chart, range } from "./chart.js";
+import { ask, h, replace, tidy } from "./dom.js";
+import { playerName, presetName, runName, say, words } from "./words.js";
 
 const EVERY_SECONDS = 5;
-// What is shown first, in this order, and what it is called where its name says too little.
-const FIRST = [
-  [/^evaluation\/win_rate$/, ["评估胜率", "win rate in evaluations"]], [/^evaluation\/strength$/, ["强度", "strength"]], [/^reward\/(wolf|good)$/, null], [/^turns\/valid_share$/, ["有效回答", "valid replies"]],
-  [/^imitation\/(held_out_)?loss$/, null], [/^games\/(wolf|good|draw)_share$/, null], [/^evaluation\/win_rate\/(wolf|good)\/vs\//, null], [/^([^/]+\/)?actor\/(pg_loss|entropy|ppo_kl|grad_norm|kl_loss|pg_clipfrac)$/, null], [/^tokens\/(trained|sampled_and_trained)$/, null], [/^turns\/per_game$/, null], [/^seconds\/step$/, null],
+const side = (name) => words().sides[name];
+const role = (name) => words().roles[name] ?? tidy(name);
+const won = (who, opponent) => say(`${{ both: "两边合计", wolf: "当狼人", good: "当好人" }[who]}对${playerName(opponent)}的胜率`, `${{ both: "both sides", wolf: "as wolves", good: "as good side" }[who]} against ${playerName(opponent)}`);
+// What is known of curves: form of the key, name (of what the form found), unit. The first group is shown large.
+const EVALUATED = [
+  [/^evaluation\/win_rate$/, () => say("评估胜率", "win rate in evaluations"), "share"], [/^evaluation\/win_rate\/(both|wolf|good)\/vs\/([^/]+)$/, won, "share"],
+  [/^evaluation\/reward$/, () => say("评估的平均奖励", "mean reward in evaluations")], [/^evaluation\/strength$/, () => say("强度（规则玩家为 0）", "strength (scripted players: 0)"), "log-odds"],
 ];
-
-export async function runsPage(main) {
-  const { runs } = await ask("/api/config");
-  replace(main, h("section", { class: "card" }, h("h1", {}, words().runs), runs.length ? h("ul", { class: "samples" }, runs.map((name) => h("li", {}, h("a", { href: `/run/${encodeURIComponent(name)}` }, tidy(name))))) : h("p", { class: "faint" }, say("文件夹里还没有训练（--runs）", "no runs in the folder (--runs)"))));
-}
-
+const LEARNED = [
+  [/^reward\/(wolf|good)$/, (who) => say(`${side(who)}的平均奖励`, `mean reward, ${side(who)}`)], [/^reward\/role\/(\w+)$/, (who) => say(`${role(who)}的平均奖励`, `mean reward, ${role(who)}`)], [/^agents\/reward\/(.+)$/, (name) => say(`奖励 ${tidy(name)}`, `reward ${tidy(name)}`)],
+  [/^games\/(wolf|good|draw)_share$/, (who) => say(`训练局中${side(who)}${who === "draw" ? "" : "胜"}的比例`, `training games: ${side(who)}${who === "draw" ? "" : " won"}`), "share"], [/^turns\/valid_share$/, () => say("有效回答", "valid replies"), "share"],
+  [/^evaluation\/invalid_replies$/, () => say("评估中的无效回答", "unusable replies in evaluations"), "share"], [/^evaluation\/games_with_identity_leak$/, () => say("评估中泄露身份的局", "evaluated games with an identity leak"), "share"],
+  [/^imitation\/held_out_loss$/, () => say("模仿：留出数据的损失", "imitation: held-out loss"), "nats/token"], [/^imitation\/loss$/, () => say("模仿：训练损失", "imitation: loss"), "nats/token"], [/^games\/days_mean$/, () => say("一局的天数", "days of a game"), say("天", "days")], [/^turns\/per_game$/, () => say("一局的模型回合", "model turns of a game")],
+];
+const INSIDE = [
+  [/^(?:[^/]+\/)?actor\/entropy$/, () => say("熵", "entropy"), "nats"], [/^sampling\/entropy\/(wolf|good)$/, (who) => say(`采样的熵，${side(who)}`, `entropy of sampling, ${side(who)}`), "nats"], [/^(?:[^/]+\/)?actor\/ppo_kl$/, () => say("一步更新的 KL", "KL of one update"), "nats"], [/^(?:[^/]+\/)?actor\/kl_loss$/, () => say("离起点的 KL", "KL from where it began"), "nats"], [/^(?:[^/]+\/)?actor\/pg_clipfrac$/, () => say("被截断的 token", "clipped tokens"), "share"],
+  [/^(?:[^/]+\/)?actor\/pg_loss$/, () => say("策略梯度损失", "policy-gradient loss")], [/^(?:[^/]+\/)?actor\/grad_norm$/, () => say("梯度范数", "gradient norm")], [/^policy_lag\/mean$/, () => say("样本落后的版本", "lag of samples"), say("版", "versions")], [/^tokens\/trained$/, () => say("每步训练的 token", "tokens trained a step")], [/^tokens\/sampled_and_trained$/, () => say("其中采样的 token", "of them sampled")],
+  [/^seconds\/(step|play|update|evaluate)$/, (part) => ({ step: say("一步的时间", "time of a step"), play: say("其中对局", "of it playing"), update: say("其中更新", "of it updating"), evaluate: say("评估的时间", "time of an evaluation") })[part], say("秒", "s")],
+];
+const REPORTS = { "evaluations.html": ["评估报告", "Report of the evaluations"], "prompts.html": ["提示词报告", "Report on prompts"], "report.html": ["训练报告", "Report"], "recipe-report.html": ["整个配方的报告", "Report of the whole recipe"] };
 export async function runPage(main, name) {
   const series = new Map();
   let position = 0, samplesShown = "";
-  const numbers = h("div", { class: "numbers" }), charts = h("div", { class: "charts" }), rest = h("div", { class: "charts" }), more = h("details", { class: "card" }, h("summary", {}, say("其他所有曲线", "All other curves")), rest), evaluations = h("div", { class: "scroll" }), people = h("section", { class: "card", hidden: true }), payoff = h("section", { class: "card", hidden: true }), training = h("section", { class: "card", hidden: true }), samples = h("div", {}), batches = h("p", { class: "faint" });
-  replace(main, h("section", { class: "card" }, h("h1", { dir: "auto" }, tidy(name)), numbers), h("section", { class: "card" }, h("h2", {}, say("曲线", "Curves")), charts), h("section", { class: "card" }, h("h2", {}, say("评估", "Evaluations")), evaluations), people, payoff, training, h("section", { class: "card" }, h("h2", {}, say("样局", "Sample games")), batches, samples), more);
+  const section = (title, ...content) => h("section", { class: "card" }, h("h2", {}, title), content), grid = () => h("div", { class: "charts" }), folded = (title, inside) => h("details", { class: "card" }, h("summary", {}, title), inside);
+  const numbers = h("div", { class: "numbers" }), reports = h("p", { class: "reports" }), evaluated = grid(), learned = grid(), inside = grid(), rest = grid(), evaluations = h("div", { class: "scroll" }), samples = h("div", {}), batches = h("p", { class: "faint" });
+  const learning = section(say("学习", "Learning"), learned), people = h("section", { class: "card", hidden: true }), payoff = h("section", { class: "card", hidden: true }), training = h("section", { class: "card", hidden: true }), update = folded(say("优化与速度", "Optimisation and speed"), inside), more = folded(say("其他所有曲线", "All other curves"), rest);
+  replace(main, h("section", { class: "card" }, h("h1", { dir: "auto" }, runName(name)), numbers, reports), section(say("评估", "Evaluations"), evaluated, evaluations), payoff, people, section(say("样局", "Sample games"), samples, batches), learning, training, update, more);
 
   async function refresh() {
     const data = await ask("/api/run", { name, from: position });
@@ -32,14 +44,15 @@ export async function runPage(main, name) {
       if (!series.has(metric)) series.set(metric, new Map());
       series.get(metric).set(step, value);
     }
-    if (news) { drawNumbers(data.summary); drawCharts(); }
+    if (news) { drawNumbers(data.summary); drawCharts(data.payoff?.cells ?? []); }
+    replace(reports, data.reports.map((file) => h("a", { class: "tag", href: `/report/${encodeURIComponent(name)}/${encodeURIComponent(file)}`, target: "_blank", rel: "noopener" }, Object.hasOwn(REPORTS, file) ? say(...REPORTS[file]) : tidy(file))));
     drawEvaluations(data.evaluations);
     drawPeople(data.people);
     drawPayoff(data.payoff);
     drawBatches(data.batches);
     batches.textContent = data.batches.length ? say("训练批次保存了：在回放里打开“看 token”能看到奖励、优势和比值", '"Tokens" in a replay shows reward, advantage and ratio: batches were saved') : say("没有保存训练批次（log.save_batches）", "no batches were saved (log.save_batches)");
     const listed = JSON.stringify(data.samples.map((entry) => entry.id));
-    if (listed !== samplesShown) { samplesShown = listed; replace(samples, data.samples.length ? gameList(data.samples) : h("p", { class: "faint" }, words().nothingYet)); }
+    if (listed !== samplesShown) { samplesShown = listed; replace(samples, data.samples.length ? gameCards(data.samples) : h("p", { class: "faint" }, words().nothingYet)); }
   }
 
   function drawNumbers(summary) {
@@ -49,29 +62,36 @@ export async function runPage(main, name) {
     replace(numbers, entries.filter(([, value]) => value !== undefined && value !== null).map(([label, value]) => h("div", {}, h("b", {}, String(value)), h("span", {}, label))));
   }
 
-  function drawCharts() {
-    const names = [...series.keys()].filter((metric) => !/\/(low|high)$/.test(metric));
-    const chosen = [...new Set(FIRST.flatMap(([form]) => names.filter((metric) => form.test(metric))))];
-    replace(charts, chosen.length ? chosen.map(draw) : h("p", { class: "faint" }, words().nothingYet));
-    const others = names.filter((metric) => !chosen.includes(metric)).sort();
+  function drawCharts(cells) {
+    const names = [...series.keys()].filter((metric) => !/\/(low|high)$/.test(metric)), drawn = new Set();
+    const opponents = [...new Set(names.map((metric) => /\/vs\/([^/]+)$/.exec(metric)?.[1]).filter(Boolean))];
+    if (opponents.length === 1 && series.has("evaluation/win_rate")) drawn.add(`evaluation/win_rate/both/vs/${opponents[0]}`); // the same curve
+    const group = (known, large = false) => known.flatMap(([form, name, unit]) => names.filter((metric) => form.test(metric) && !drawn.has(metric)).map((metric) => {
+      drawn.add(metric);
+      const found = form.exec(metric).slice(1);
+      const line = !metric.startsWith("evaluation/win_rate") ? null : found.length ? inPlace(cells, ...found) : opponents.length === 1 ? inPlace(cells, "both", opponents[0]) : null;
+      return chart(name(...found), series.get(metric), series.get(`${metric}/low`), series.get(`${metric}/high`), { unit, line, large });
+    }));
+    replace(evaluated, group(EVALUATED, true));
+    replace(learned, group(LEARNED));
+    learning.hidden = !learned.children.length;
+    const unseen = (box, content) => { const fill = () => { if (box.open) replace(box.lastElementChild, content()); }; box.ontoggle = fill; fill(); };
+    const known = group(INSIDE), others = names.filter((metric) => !drawn.has(metric)).sort();
+    update.hidden = known.length === 0;
     more.hidden = others.length === 0;
-    const fill = () => { if (more.open) replace(rest, others.map(draw)); };
-    more.ontoggle = fill;
-    fill();
+    unseen(update, () => known);
+    unseen(more, () => others.map((metric) => chart(metric, series.get(metric), series.get(`${metric}/low`), series.get(`${metric}/high`))));
   }
-
-  const draw = (metric) => chart(FIRST.find(([form, title]) => title && form.test(metric))?.[1]?.[words().language === "English" ? 0 : 1] ?? metric, series.get(metric), series.get(`${metric}/low`), series.get(`${metric}/high`));
 
   function drawEvaluations(found) {
     if (!found.length) return replace(evaluations, h("p", { class: "faint" }, say("还没有评估（evaluation.every_steps）", "no evaluations yet (evaluation.every_steps)")));
     const rows = found.flatMap((entry) => {
-      const strength = entry.strength, opponents = Object.entries(entry.opponents ?? {});
-      return opponents.map(([opponent, games], number) => {
-        const scores = entry.scores?.[opponent] ?? {};
-        return h("tr", {}, number ? null : [h("th", { scope: "rowgroup", rowspan: opponents.length }, tidy(entry.label)), h("td", { rowspan: opponents.length }, `v${entry.policy_version}`)], h("td", {}, tidy(opponent)), h("td", { class: "value" }, String(scores.both?.games ?? games)), ["wolf", "good", "both"].map((side) => h("td", { class: "value" }, share(scores[side]))), number ? null : h("td", { class: "value", rowspan: opponents.length }, strength ? `${strength.value.toFixed(2)} (${strength.low.toFixed(2)}–${strength.high.toFixed(2)})` : "–"));
-      });
+      const scores = Object.entries(entry.scores), span = Math.max(scores.length, 1), label = /^step[- ]0*(\d+)$/.exec(entry.label)?.[1];
+      const when = h("th", { scope: "rowgroup", rowspan: span }, label ? say(`第${label}步`, `step ${label}`) : tidy(entry.label));
+      if (!scores.length) return entry.reward ? [h("tr", {}, when, h("td", {}, say("奖励", "reward")), h("td", { class: "value" }, interval(entry.reward)), h("td", { colspan: 4 }))] : [];
+      return scores.map(([opponent, of], number) => h("tr", {}, number ? null : when, h("td", {}, playerName(opponent)), ["both", "wolf", "good"].map((who) => h("td", { class: "value" }, share(of[who]))), h("td", { class: "value" }, String(of.both?.games ?? "–")), number ? null : h("td", { class: "value", rowspan: span }, entry.strength ? interval(entry.strength) : "–")));
     });
-    replace(evaluations, table([say("何时", "when"), say("策略", "policy"), say("对手", "against"), say("局数", "games"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("合计", "both"), say("强度", "strength")], rows));
+    replace(evaluations, table([say("何时", "when"), say("对手", "against"), say("合计", "both sides"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("局数", "games"), say("强度", "strength")], rows));
   }
 
   function drawPeople(found) {
@@ -83,8 +103,8 @@ export async function runPage(main, name) {
     payoff.hidden = found === null;
     if (payoff.hidden) return;
     const { cells } = found, wolves = [...new Set(cells.map((cell) => cell.wolf))], goods = [...new Set(cells.map((cell) => cell.good))];
-    const facts = [found.preset, found.deals ? say(`每格 ${found.deals} 副牌`, `${found.deals} deals a cell`) : null].filter(Boolean).map(tidy).join(" · ");
-    replace(payoff, h("h2", {}, say("谁赢谁：狼人阵营胜率（行是狼人，列是好人）", "Who beats whom: win rate of the wolves (rows) against the good side (columns)")), h("p", { class: "faint" }, facts), h("div", { class: "scroll" }, h("table", { class: "list payoff" }, h("thead", {}, h("tr", {}, h("td"), goods.map((good) => h("th", { scope: "col", class: "value" }, tidy(good))))), h("tbody", {}, wolves.map((wolf) => h("tr", {}, h("th", { scope: "row" }, tidy(wolf)), goods.map((good) => {
+    const facts = [found.preset ? presetName(found.preset) : null, found.deals ? say(`每格 ${found.deals} 副牌`, `${found.deals} deals a cell`) : null].filter(Boolean).join(" · ");
+    replace(payoff, h("h2", {}, say("谁赢谁：狼人阵营胜率（行是狼人，列是好人）", "Who beats whom: win rate of the wolves (rows) against the good side (columns)")), h("p", { class: "faint" }, facts), h("div", { class: "scroll" }, h("table", { class: "list payoff" }, h("thead", {}, h("tr", {}, h("td"), goods.map((good) => h("th", { scope: "col", class: "value" }, playerName(good))))), h("tbody", {}, wolves.map((wolf) => h("tr", {}, h("th", { scope: "row" }, playerName(wolf)), goods.map((good) => {
       const cell = cells.find((entry) => entry.wolf === wolf && entry.good === good);
       if (!cell || !cell.games) return h("td", { class: "value" }, "–");
       const rate = cell.wolf_wins / cell.games;
@@ -114,22 +134,11 @@ const share = (score) => { const rate = score?.win_rate; return rate ? `${percen
 
 const percent = (value) => (value === undefined || value === null ? undefined : `${Math.round(value * 1000) / 10} %`);
 
-function chart(title, values, low, high) {
-  const points = [...values].sort((a, b) => a[0] - b[0]), width = 320, height = 130, left = 44, bottom = 18, top = 8, right = 8;
-  const all = [...points.map(([, value]) => value), ...(low?.values() ?? []), ...(high?.values() ?? [])];
-  let min = Math.min(...all), max = Math.max(...all);
-  const flat = min === max;
-  if (flat) { min -= Math.abs(min) * 0.1 + 0.1; max += Math.abs(max) * 0.1 + 0.1; }
-  const first = points[0][0], last = points.at(-1)[0];
-  const x = (step) => left + ((step - first) / Math.max(last - first, 1)) * (width - left - right), y = (value) => top + (1 - (value - min) / (max - min)) * (height - top - bottom);
-  const path = points.map(([step, value], i) => `${i ? "L" : "M"}${x(step).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-  const bandSteps = low && high ? points.map(([step]) => step).filter((step) => low.has(step) && high.has(step)) : [];
-  const band = bandSteps.length > 1 ? `M${bandSteps.map((step) => `${x(step).toFixed(1)} ${y(high.get(step)).toFixed(1)}`).join("L")}L${[...bandSteps].reverse().map((step) => `${x(step).toFixed(1)} ${y(low.get(step)).toFixed(1)}`).join("L")}Z` : null;
-  const short = (value) => (Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(1) : Number(value.toPrecision(3)).toString());
-  const latest = points.at(-1)[1];
-  return h("figure", { class: "chart" }, h("figcaption", {}, tidy(title), h("b", {}, short(latest))),
-    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${tidy(title)}: ${points.length} ${say("个点，从", "points, from")} ${short(points[0][1])} ${say("到", "to")} ${short(latest)}` },
-      svg("path", { class: "axis", d: `M${left} ${top}V${height - bottom}H${width - right}`, fill: "none" }), svg("text", { x: left - 5, y: flat ? y(points[0][1]) + 4 : top + 8, "text-anchor": "end" }, short(flat ? points[0][1] : max)), flat ? null : svg("text", { x: left - 5, y: height - bottom, "text-anchor": "end" }, short(min)), svg("text", { x: left, y: height - 4 }, String(first)), svg("text", { x: width - right, y: height - 4, "text-anchor": "end" }, String(last)),
-      band ? svg("path", { class: "band", d: band }) : null, svg("path", { class: "curve", d: path }),
-      points.length < 40 ? points.map(([step, value]) => svg("circle", { class: "dot", cx: x(step).toFixed(1), cy: y(value).toFixed(1), r: 2.6 }, svg("title", {}, `${step}: ${short(value)}`))) : null));
+const interval = ({ value, low, high }) => `${value.toFixed(2)} (${range(low.toFixed(2), high.toFixed(2))})`;
+
+// What a player reaches in the policy's place, against itself: by the cross table, else by symmetry, draws left aside.
+function inPlace(cells, who, player) {
+  const cell = cells.find((entry) => entry.wolf === player && entry.good === player && entry.games);
+  const rate = cell ? { wolf: cell.wolf_wins, good: cell.good_wins, both: (cell.wolf_wins + cell.good_wins) / 2 }[who] / cell.games : who === "both" ? 0.5 : null;
+  return rate === null ? null : { value: rate, name: say(`${playerName(player)}自己`, `${playerName(player)} itself`) };
 }

@@ -3,8 +3,9 @@
 import { Board } from "./board.js";
 import { ask as load, h, listen, quoted, replace, send, tidy } from "./dom.js";
 import { fold, isSpeech } from "./fold.js";
+import { playNow } from "./host.js";
 import { Replay, announce } from "./replay.js";
-import { QUESTIONS, isWolf, lineOf, markOf, say, words } from "./words.js";
+import { QUESTIONS, explain, isWolf, lineOf, markOf, say, words } from "./words.js";
 
 export async function seatPage(main, secret) {
   await load(`/api/seat/${secret}`); // a link that opens nothing says so, instead of reconnecting for ever
@@ -28,6 +29,7 @@ export async function seatPage(main, secret) {
     } else replace(identity, h("h1", {}, `${data.seat}${say("号", "")}`));
     if (!board && game.seats) { board = new Board(game.seats, pick); replace(boardPlace, board.element); }
     const table = fold(game.events, game.events.length - 1, game.seats);
+    for (const [seat, dealt] of Object.entries(data.roles)) table.roles.set(Number(seat), dealt);
     board?.draw(table, { you: data.seat, asked: request ? [{ seat: data.seat }] : [] });
     document.body.dataset.time = table.night ? "night" : "day";
     if (game.events.length !== shownEvents) {
@@ -62,8 +64,7 @@ export async function seatPage(main, secret) {
     if (data.phase !== "playing") {
       asked = null;
       question.classList.remove("mine");
-      const result = data.game.result;
-      replace(question, data.phase === "waiting" ? [h("h2", {}, say("等其他人入座…", "Waiting for the others…"))] : data.phase === "failed" ? [h("h2", {}, text.failed), h("p", {}, tidy(data.problem))] : [h("h2", {}, text.results[result] ?? ""), data.problem ? h("p", { class: "notice" }, tidy(data.problem)) : null, h("p", {}, h("button", { type: "button", class: "primary replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")))]);
+      replace(question, data.phase === "waiting" ? [h("h2", {}, say("等其他人入座…", "Waiting for the others…"))] : data.phase === "failed" ? [h("h2", {}, text.failed), h("p", {}, tidy(data.problem))] : ending(data));
       return;
     }
     if (!request) {
@@ -115,7 +116,7 @@ export async function seatPage(main, secret) {
         sessionStorage.removeItem(key);
       } catch (error) {
         if (error.status === 409) return;
-        problem.textContent = error.message;
+        replace(problem, explain(error));
         problem.hidden = false;
         submit.disabled = false;
       }
@@ -129,6 +130,16 @@ export async function seatPage(main, secret) {
       clock.classList.toggle("soon", left <= 10);
       setTimeout(tick, 500);
     }
+  }
+
+  // How it went for this seat, and what can be done next.
+  function ending({ game: { result }, roles, seat, problem, again }) {
+    const role = text.roles[roles[seat]] ?? "", side = isWolf(roles[seat]) ? "wolf" : "good";
+    question.dataset.outcome = result === "draw" ? "draw" : result === side ? "won" : "lost";
+    const told = { draw: say(`平局，你是${role}`, `A draw; you were ${role}`), won: say(`你赢了！你是${role}`, `You won as ${role}`), lost: say(`你输了，你是${role}`, `You lost as ${role}`) };
+    return [h("h2", { class: "outcome" }, told[question.dataset.outcome]), h("p", {}, text.results[result], say("。所有身份都在桌上翻开了。", ". All roles lie open on the table.")), problem ? h("p", { class: "notice" }, tidy(problem)) : null,
+      h("div", { class: "choices" }, again.people === 1 ? h("button", { type: "button", class: "primary again", onclick: (event) => playNow(event.target, again) }, say("再来一局", "Play again")) : null,
+        h("button", { type: "button", class: "replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")), h("a", { class: "home", href: "/" }, say("回首页", "Home")))];
   }
 
   // Once it is over nothing is secret any more.

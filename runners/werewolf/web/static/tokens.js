@@ -1,7 +1,7 @@
 // A seat's tokens as the model saw and sampled them: given or sampled, how likely, and what training made of each.
 
 import { ask, h, icon, replace, tidy } from "./dom.js";
-import { say, words } from "./words.js";
+import { explain, say, words } from "./words.js";
 
 export async function openTokens(game, turn) {
   const text = words();
@@ -15,7 +15,7 @@ export async function openTokens(game, turn) {
     const data = await ask("/api/tokens", { id: game.id, view: game.view, seat: turn.seat, segment: turn.segment ?? 0 });
     show(body, data, turn, game.about?.evaluation);
   } catch (problem) {
-    replace(body, h("p", { class: "notice" }, problem.message));
+    replace(body, h("p", { class: "notice" }, explain(problem)));
   }
 }
 

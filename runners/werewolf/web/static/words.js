@@ -1,12 +1,20 @@
 // Every word of the pages in both languages, and what happened in English (the server says it in Chinese).
 
-import { tidy } from "./dom.js";
-import { ROLES } from "./roles.js"; // the server writes it, from each role's own file
+import { h, tidy } from "./dom.js";
+import { PRESETS, ROLES } from "./roles.js"; // the server writes it, from each role's own file
 
 export const markOf = (role) => ROLES[role]?.mark;
 export const isWolf = (role) => kindOfRole(role) === "wolf";
 export const kindOfRole = (role) => ROLES[role]?.kind ?? "unknown";
 const roleNames = (language) => Object.fromEntries(Object.entries(ROLES).map(([role, card]) => [role, card[language]]));
+
+/** Seats, 神职 and wolves with a name of their own: what tells a preset from the others. brief: seats alone. */
+export function presetName(name, brief = false) {
+  if (!Object.hasOwn(PRESETS, name ?? "")) return tidy(name ?? "");
+  const { seats, named } = PRESETS[name], gods = named.filter((role) => !isWolf(role)), wolves = named.filter(isWolf);
+  if (brief) return say(`${seats}人局`, `${seats} players`);
+  return say([`${seats}人`, gods.map(markOf).join(""), ...wolves.map((role) => zh.roles[role])].filter(Boolean).join(" · "), `${seats} players: ${[...gods, ...wolves].map((role) => en.roles[role].toLowerCase()).join(", ")}`);
+}
 
 const zh = {
   title: "狼人杀", games: "对局", runs: "训练", play: "入座", language: "English", theme: "明暗",
@@ -17,14 +25,14 @@ const zh = {
   roles: { ...roleNames("zh"), unknown: "未知" },
   sides: { wolf: "狼人阵营", good: "好人阵营", draw: "平局" },
   results: { wolf: "狼人阵营胜利", good: "好人阵营胜利", draw: "平局", none: "未结束" },
-  deaths: { night: "夜死", poison: "毒杀", exile: "放逐", shot: "枪杀", explode: "自爆" },
-  deathMarks: { night: "夜", poison: "毒", exile: "票", shot: "枪", explode: "爆" },
+  deaths: { night: "夜死", poison: "毒杀", exile: "放逐", shot: "枪杀", taken: "被自爆带走", duel: "决斗", explode: "自爆" },
+  badges: { night: "夜", poison: "毒", exile: "票", shot: "枪", taken: "带", duel: "斗", explode: "爆", sheriff: "警", running: "上", abstain: "弃" },
   marks: { kill: "刀", guard: "守", save: "救", poison: "毒" },
-  arrows: { vote: "票", kill: "刀", propose: "", guard: "守", checkWolf: "狼人", checkGood: "好人", save: "救", poison: "毒", shot: "枪", badge: "警徽" },
+  arrows: { vote: "票", kill: "刀", propose: "", guard: "守", checkWolf: "狼人", checkGood: "好人", save: "救", poison: "毒", shot: "带走", badge: "警徽" },
   sheriff: "警长", running: "上警", asked: "在想", votes: (n) => `${n}票`, abstain: "弃票", silent: "（过）",
   heads: { wolf_says: "对狼队友说", campaign_speech: "警上发言", sheriff_pk_speech: "警长PK发言", speech: "发言", closing_speech: "归票发言", pk_speech: "PK发言", last_words: "遗言" },
   proposes: (s) => `提议袭击${s}号`, closes: (s) => `归票${s}号`, secretTo: (l) => `仅${l}知道`, secret: "私密",
-  decisions: { wolf_talk: "狼人商议", guard: "守护", wolf_kill: "袭击", seer_check: "查验", witch: "用药", sign_up: "上警", campaign_speech: "警上发言", sheriff_vote: "警长投票", sheriff_pk_speech: "警长PK发言", sheriff_pk_vote: "警长PK投票", withdrawal: "退水", explosion: "自爆", last_words: "遗言", shot: "开枪", take: "带人", badge: "警徽", speaking_order: "发言顺序", speech: "发言", closing_speech: "归票", exile_vote: "放逐投票", pk_speech: "PK发言", pk_vote: "PK投票" },
+  decisions: { wolf_talk: "狼人商议", guard: "守护", wolf_kill: "袭击", seer_check: "查验", witch: "用药", sign_up: "上警", campaign_speech: "警上发言", sheriff_vote: "警长投票", sheriff_pk_speech: "警长PK发言", sheriff_pk_vote: "警长PK投票", withdrawal: "退水", explosion: "自爆", last_words: "遗言", shot: "开枪", take: "带人", badge: "警徽", speaking_order: "发言顺序", speech: "发言", closing_speech: "归票", duel: "决斗", exile_vote: "放逐投票", pk_speech: "PK发言", pk_vote: "PK投票" },
   notices: { waiting: "还在排队，没有人开始玩", failed: "这一局没有打完", cancelled: "这一局被取消了", replayed: "" },
   tokens: "看 token", unusable: "回答无效", reask: "再问", version: (v) => `策略 v${v}`, noTokens: "没有保存 token", living: "存活",
   open: "打开", nothingYet: "还没有对局", connectionLost: "连接断开，正在重连…", failed: "出错了", loading: "载入中…",
@@ -40,14 +48,14 @@ const en = {
   roles: { ...roleNames("en"), unknown: "Unknown" },
   sides: { wolf: "Wolves", good: "Good side", draw: "Draw" },
   results: { wolf: "The wolves won", good: "The good side won", draw: "A draw", none: "Not finished" },
-  deaths: { night: "died at night", poison: "poisoned", exile: "exiled", shot: "shot", explode: "exploded" },
-  deathMarks: { night: "夜", poison: "毒", exile: "票", shot: "枪", explode: "爆" },
+  deaths: { night: "died at night", poison: "poisoned", exile: "exiled", shot: "shot", taken: "taken along", duel: "fell in a duel", explode: "exploded" },
+  badges: { night: "killed", poison: "poison", exile: "exiled", shot: "shot", taken: "taken", duel: "duel", explode: "blew up", sheriff: "sheriff", running: "runs", abstain: "no vote" },
   marks: { kill: "kill", guard: "guard", save: "save", poison: "poison" },
-  arrows: { vote: "", kill: "kill", propose: "", guard: "guard", checkWolf: "wolf", checkGood: "good", save: "save", poison: "poison", shot: "shot", badge: "badge" },
+  arrows: { vote: "", kill: "kill", propose: "", guard: "guard", checkWolf: "wolf", checkGood: "good", save: "save", poison: "poison", shot: "takes", badge: "badge" },
   sheriff: "Sheriff", running: "running", asked: "thinking", votes: (n) => `${n} ${n === "1" ? "vote" : "votes"}`, abstain: "abstains", silent: "(passes)",
   heads: { wolf_says: "to the wolves", campaign_speech: "campaign speech", sheriff_pk_speech: "runoff speech", speech: "speech", closing_speech: "sheriff's closing", pk_speech: "runoff speech", last_words: "last words" },
   proposes: (s) => `proposes ${s}`, closes: (s) => `calls for ${s}`, secretTo: (l) => `known to ${l}`, secret: "secret",
-  decisions: { wolf_talk: "wolves' talk", guard: "guard", wolf_kill: "kill", seer_check: "check", witch: "potions", sign_up: "run for sheriff", campaign_speech: "campaign speech", sheriff_vote: "sheriff vote", sheriff_pk_speech: "runoff speech", sheriff_pk_vote: "runoff vote", withdrawal: "withdrawal", explosion: "explosion", last_words: "last words", shot: "shot", take: "take along", badge: "badge", speaking_order: "speaking order", speech: "speech", closing_speech: "closing speech", exile_vote: "exile vote", pk_speech: "runoff speech", pk_vote: "runoff vote" },
+  decisions: { wolf_talk: "wolves' talk", guard: "guard", wolf_kill: "kill", seer_check: "check", witch: "potions", sign_up: "run for sheriff", campaign_speech: "campaign speech", sheriff_vote: "sheriff vote", sheriff_pk_speech: "runoff speech", sheriff_pk_vote: "runoff vote", withdrawal: "withdrawal", explosion: "explosion", last_words: "last words", shot: "shot", take: "take along", badge: "badge", speaking_order: "speaking order", speech: "speech", closing_speech: "closing speech", duel: "duel", exile_vote: "exile vote", pk_speech: "runoff speech", pk_vote: "runoff vote" },
   notices: { waiting: "Queued: nobody plays it yet", failed: "This game was not finished", cancelled: "This game was cancelled", replayed: "" },
   tokens: "Tokens", unusable: "unusable reply", reask: "asked again", version: (v) => `policy v${v}`, noTokens: "tokens not kept", living: "alive",
   open: "Open", nothingYet: "No games yet", connectionLost: "Connection lost, trying again…", failed: "Something went wrong", loading: "Loading…",
@@ -74,8 +82,41 @@ export const QUESTIONS = {
   wolf_talk: "Tell your fellow wolves your plan; you may propose a victim.", guard: "Whom do you protect tonight?", wolf_kill: "Whom do you attack tonight?", seer_check: "Whom do you check tonight?", witch: "Do you use a potion tonight?",
   sign_up: "Do you run for sheriff?", campaign_speech: "Give your campaign speech.", sheriff_vote: "Whom do you vote for as sheriff?", sheriff_pk_speech: "You are tied: speak once more for the badge.", sheriff_pk_vote: "Runoff: whom do you vote for as sheriff?",
   withdrawal: "Do you withdraw from the election?", explosion: "Do you explode now?", last_words: "Your last words.", shot: "You are out: do you shoot somebody?", take: "You exploded: whom do you take with you?", badge: "You are out: hand the badge on, or tear it up.", speaking_order: "Sheriff: choose the speaking order; you speak last.", speech: "It is your turn to speak.", closing_speech: "Sheriff: speak last; you may call for an exile.",
-  exile_vote: "Whom do you vote to exile?", pk_speech: "You are tied: speak for yourself.", pk_vote: "Runoff: whom do you vote to exile?",
+  duel: "The speeches are over: do you duel somebody?", exile_vote: "Whom do you vote to exile?", pk_speech: "You are tied: speak for yourself.", pk_vote: "Runoff: whom do you vote to exile?",
 };
+/** Who plays a seat, by the name that tasks use: in both languages, and what a newcomer should expect of it. */
+export const PLAYERS = {
+  policy: ["策略模型", "the policy", "训练中的语言模型，水平随训练而变。", "The language model in training; as good as its training so far."],
+  expert: ["高手", "expert", "按每句话推算身份，会悍跳，会做局。最难赢。", "Works out the odds from every word, lies well and sets traps. The hardest to beat."],
+  patient: ["耐心玩家", "patient", "拿不准时打成平票，多等一夜的查验。", "When it can but guess it ties the vote and waits for one more check."],
+  scripted: ["规则玩家", "scripted", "按常理发言和投票，报查验、跟证据。适合第一局。", "Speaks and votes sensibly, reports checks, follows evidence. Good for a first game."],
+  timid: ["胆小玩家", "timid", "按常理玩，但多半弃票。", "Plays sensibly, but mostly abstains."],
+  random: ["随机玩家", "random", "随便选，什么都可能发生。", "Answers at random; anything may happen."],
+  person: ["真人", "a person", "", ""],
+};
+export const playerName = (name) => (Object.hasOwn(PLAYERS, name) ? say(PLAYERS[name][0], PLAYERS[name][1]) : tidy(name));
+
+/** A run's name for people: of a recipe's run the recipe's, without its time, and its own. */
+export function runName(name) {
+  const [run, recipe] = tidy(name).split("@");
+  return recipe ? `${recipe.replace(/-\d{8}-\d{6}$/, "")} · ${run}` : run;
+}
+
+const NOT_THERE = {
+  game: ["这里没有这一局。", "There is no such game here."], run: ["这里没有这个训练。", "There is no such run here."], report: ["这里没有这份报告。", "There is no such report here."],
+  table: ["没有这张牌桌；半小时没人看，牌桌就会收起。", "There is no such table; one that nobody looks at for half an hour is closed."], seat: ["没有这个座位；半小时没人看，牌桌就会收起。", "There is no such seat; a table that nobody looks at for half an hour is closed."],
+};
+
+/** What went wrong, in the page's language; what the server says of it (in English) comes after, for whoever runs it. */
+export function explain(problem) {
+  const kind = /^\/api\/([a-z]+)/.exec(problem.path ?? "")?.[1];
+  const told = problem.status === undefined ? ["连不上服务器。", "The server cannot be reached."]
+    : problem.status === 401 ? ["需要口令：请用启动时打印出来的、带 ?token=… 的地址。", "A token is needed: open the address with ?token=… that was printed at the start."]
+    : problem.status === 404 ? NOT_THERE[kind] ?? ["这个地址什么也没有。", "There is nothing at this address."]
+    : problem.status === 502 ? ["hub 没有回答。", "The hub does not answer."] : ["服务器不接受这个请求。", "The server refuses this."];
+  return [say(...told), problem.status === 400 || (chosen === "en" && problem.status === 502) ? h("small", { class: "faint", lang: "en" }, ` ${tidy(problem.message)}`) : null];
+}
+
 const list = (text) => (text ?? "").split(",").filter(Boolean).join(", ");
 const WAYS = { sheriff_left: "rising from the sheriff", sheriff_right: "falling from the sheriff", dead_left: "rising from the dead", dead_right: "falling from the dead" };
 const LOST = { nobody_runs: "nobody runs", no_voters: "nobody may vote", no_votes: "all abstained", tied_twice: "tied twice", swallowed: "two explosions" };
@@ -104,6 +145,7 @@ const ENGLISH = {
   badge_passed: (e) => `${e.seat} hands the badge to ${e.target}.`,
   badge_torn: (e) => `${e.seat} tears the badge up.`,
   speaking_order: (e) => `Speaking order${e.data?.way ? ` (${WAYS[e.data.way] ?? e.data.way})` : ""}: ${list(e.data?.seats)}.`,
+  duel: (e) => `Knight ${e.seat} duels ${e.target}, who is ${e.data?.side === "wolf" ? "a wolf" : "good"}: ${e.data?.dead} is out.`,
   vote: (e) => (e.target ? `${e.seat} votes for ${e.target}.` : `${e.seat} abstains.`),
   vote_count: (e) => (e.data?.count ? `Count: ${e.data.count.split(",").map((entry) => entry.replace(":", " has ")).join(", ")}.` : "Count: no votes."),
   vote_tied: (e) => `Tied: ${list(e.data?.seats)}.`,

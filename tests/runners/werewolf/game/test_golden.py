@@ -35,6 +35,7 @@ SEEDED = {
     "12p_idiot": (124,),
     "12p_white_wolf_king": (107,),
     "12p_guard": (35,),
+    "12p_knight": (189,),
 }
 """preset -> seeds, chosen for much that happens: potions, PKs, explosions, an election put off, shots, the badge."""
 
@@ -54,6 +55,7 @@ TABLES = {
         wolf_talk_rounds=0,
         wolves_may_explode=True,
     ),
+    "knight": Preset(name="7p_knight", deck=deck(knight=1, villager=4, wolf=2), wolf_talk_rounds=0),
     "five": Preset(name="5p_golden", deck=deck(hunter=1, villager=3, wolf=1), round_limit=2),
     "tiny": replace(TINY, deck=deck(wolf=1, seer=1, villager=3)),
 }

@@ -35,6 +35,7 @@ def test_the_shipped_presets_deal_what_the_rules_say():
         "12p_idiot": dict(villager=4, seer=1, witch=1, hunter=1, idiot=1, wolf=4),
         "12p_white_wolf_king": dict(villager=4, seer=1, witch=1, hunter=1, guard=1, wolf=3, white_wolf_king=1),
         "12p_guard": dict(villager=4, seer=1, witch=1, hunter=1, guard=1, wolf=4),
+        "12p_knight": dict(villager=4, seer=1, witch=1, guard=1, knight=1, wolf=3, white_wolf_king=1),
         "10p": dict(villager=4, seer=1, witch=1, hunter=1, wolf=3),
         "9p": dict(villager=3, seer=1, witch=1, hunter=1, wolf=3),
         "7p": dict(villager=3, seer=1, witch=1, wolf=2),
@@ -45,8 +46,8 @@ def test_the_shipped_presets_deal_what_the_rules_say():
         for name in ("sheriff", "wolves_may_explode", "witch_self_save", "wolf_king_may_explode")
     }
     assert set_in == {
-        "sheriff": {"12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard"},
-        "wolves_may_explode": {"12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard"},
+        "sheriff": {"12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard", "12p_knight"},
+        "wolves_may_explode": {"12p_sheriff", "12p_idiot", "12p_white_wolf_king", "12p_guard", "12p_knight"},
         "witch_self_save": {"7p"},
         "wolf_king_may_explode": set(),
     }

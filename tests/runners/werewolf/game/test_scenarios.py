@@ -496,6 +496,39 @@ def test_a_card_that_is_shown_by_day(script, facts):
     check(play(new_game(replace(SHOWN, sheriff=sheriff), 0, SHOWN.deck), script), facts)
 
 
+DUELS = replace(
+    TWELVE, deck=deck(seer=1, witch=1, hunter=1, knight=1, villager=4, wolf=3, wolf_king=1), name="12p_duels"
+)
+DUEL_SCRIPTS = {
+    "a wolf dies of it, and the day ends": ("duel: 4=9", "dead=9 words=- votes=- day=2"),
+    "a king does not shoot": ("duel: 4=12", "dead=12 shots=- day=2"),
+    "the knight dies of one with a good seat, and all vote": (
+        "duel: 4=5",
+        "dead=4 words=- phase=exile_vote asked=1,2,3,5,6,7,8,9,10,11,12 day=1",
+    ),
+    "it fights once": ("duel: 4=9; discussion:", "phase=exile_vote day=2"),
+    "it may wait": (
+        "duel: 4=pass; exile_vote:; discussion:",
+        "phase=duel asked=4 asks=duel targets=1,2,3,5,6,7,8,9,10,11,12",
+    ),
+    "a dead one does not": ("night_actions: 9,10,11,12=4; witch_action:; discussion:", "phase=exile_vote dead=4"),
+    "as the sheriff it passes the badge on before the vote": (
+        "sign_up: 4=run; duel: 4=5; badge: 4=6",
+        "sheriff=6 phase=exile_vote",
+    ),
+}
+
+
+@scenarios(DUEL_SCRIPTS)
+def test_a_duel(script, facts):
+    check(play(new_game(replace(DUELS, sheriff="sign_up" in script), 0, DUELS.deck), script), facts)
+
+
+def test_nobody_sees_that_a_knight_is_asked():
+    state = until(new_game(replace(DUELS, sheriff=False), 0, DUELS.deck), Phase.DUEL)
+    assert {observe(state, seat).phase for seat in DUELS.seats if seat != 4} == {Phase.DISCUSSION}
+
+
 @pytest.mark.parametrize("script", ["sign_up: 1=run; withdrawal:", f"{PUT_OFF.replace('1,5,9', '1,9')}"])
 def test_that_wolves_are_asked_before_a_lone_candidate_is_elected_shows_to_nobody_else(script):
     state = twelve(script)

@@ -5,8 +5,9 @@ import random
 import aiohttp
 
 from runners.werewolf.web.folders import read_file
+from runners.werewolf.web.tables import Table
 from runners.werewolf.web.views import read_game
-from tests.support.werewolf.browser import PHONE, at_the_browser
+from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -15,7 +16,7 @@ def opens_a_table(p, server, people=1, seed=12, clock=0, **tabs):
     p.opens(f"{server.url}/play?lang=zh")
     for name, value in ({"preset": "9p", "others": "scripted"} | tabs).items():
         p.clicks(f"[data-name={name}] [data-value='{value}']")
-    for name, value in (("people", people), ("clock", clock), ("seed", seed)):
+    for name, value in (("people", people), ("clock", clock), ("seed", seed), ("pace", 0)):
         p.run("const f = document.querySelector(`[name=${arguments[0]}]`); f.value = arguments[1]", name, str(value))
     p.clicks("button.primary")
     p.until(lambda: len(p.all("a.seat-link")) == people, "links for the people")
@@ -67,11 +68,12 @@ async def test_one_person_plays_a_whole_game_by_clicks_reloads_and_then_sees_it_
         p.until(lambda: p.all(".ask.mine .choices button") or p.all(".replay-all"), "a vote")
         p.shot("play-phone")
         plays_on(p, random.Random(1))
-        result = p.sees(".ask h2").text
-        assert p.all(".seat.is-unknown")
+        outcome = p.sees(".ask h2.outcome").text
+        assert "村民" in outcome
+        assert len(p.all(".seat.is-wolf")) == 3 and not p.all(".seat.is-unknown, .seat.tied")
+        p.shot("play-end-phone")
         p.clicks(".replay-all")
-        p.until(lambda: len(p.all(".seat.is-wolf")) == 3, "all roles")
-        assert result in p.sees(".result").text
+        assert ("你赢了" in outcome) == ("好人阵营胜利" in p.sees(".result").text)
         assert p.complaints() == []
         p.opens(host)
         p.clicks("a", "看完整回放")
@@ -118,7 +120,8 @@ async def test_two_people_play_at_one_table_and_see_only_what_is_theirs(tmp_path
                 lambda: any([over_or_answered(n, person) for n, person in enumerate((p, q)) if n not in done]),
                 "one of two to be asked",
             )
-        assert p.sees(".ask h2").text == q.sees(".ask h2").text
+        assert "阵营胜利" in p.sees(".ask p").text and p.sees(".ask p").text == q.sees(".ask p").text
+        assert not p.all(".again")  # a table of several is opened again by its host
         p.shot("two-people-first")
         q.shot("two-people-second")
 
@@ -132,6 +135,30 @@ async def test_two_people_play_at_one_table_and_see_only_what_is_theirs(tmp_path
         await at_the_browser(play, *both)
 
 
+async def test_one_click_opens_a_game_that_ends_with_all_roles_and_is_played_again(tmp_path, person, monkeypatch):
+    monkeypatch.setattr(Table, "pace", property(lambda self: 0.0, lambda self, pace: None), raising=False)
+
+    def visit(p):
+        for size, language in ((PHONE, "zh"), (LAPTOP, "en")):
+            p.resize(*size)
+            p.opens(f"{server.url}/?lang={language}")
+            assert p.overflow() <= 0
+            p.until(lambda: p.all(".featured .seat"), "the featured game")  # nothing was played here yet: one ships
+            p.clicks(".play-now")
+            p.sees(".identity .seal")
+            plays_on(p, random.Random(3))
+            assert not p.all(".seat.is-unknown")
+            p.shot(f"seat-end-{language}")
+            p.run("document.body.dataset.old = 'yes'")
+            p.clicks(".again")
+            p.until(lambda: p.run("return !document.body.dataset.old"), "another table")
+            p.sees(".identity .seal")
+            assert p.complaints() == []
+
+    async with WebServer(tmp_path) as server:
+        await at_the_browser(visit, person)
+
+
 async def test_a_person_who_leaves_is_played_by_default_and_the_game_goes_on(tmp_path, person):
     def visit(p):
         host, (link,) = opens_a_table(p, server, preset="5p_tiny", clock=1, seed=4)
@@ -143,7 +170,7 @@ async def test_a_person_who_leaves_is_played_by_default_and_the_game_goes_on(tmp
         p.clicks("a", "看完整回放")
         p.sees(".result")
         p.opens(f"{server.url}/seat/nobodys")
-        p.sees(".problem", "no such seat")
+        p.sees(".problem", "没有这个座位")
 
     async with WebServer(tmp_path) as server:
         await at_the_browser(visit, person)

@@ -68,6 +68,22 @@ async def test_a_game_is_replayed_to_its_end_by_keys_and_clicks(tmp_path, person
         await at_the_browser(visit, person)
 
 
+async def test_on_a_phone_the_keys_cover_neither_the_table_nor_what_happens_now(tmp_path, person):
+    path, state = written(tmp_path, "game")
+
+    def visit(p):
+        p.resize(*PHONE)
+        for at in range(30, len(state.events), 25):
+            p.opens(game(server, at=at))
+            bar, table, log = (p.sees(css).rect for css in (".bar", ".board", ".log"))
+            assert table["y"] + table["height"] <= bar["y"] and bar["y"] + bar["height"] <= log["y"]
+            now = p.sees(".entry.now").rect
+            assert log["y"] <= now["y"] < log["y"] + log["height"] and now["y"] < PHONE[1]
+
+    async with WebServer(tmp_path, [path]) as server:
+        await at_the_browser(visit, person)
+
+
 async def test_a_seats_view_shows_its_own_role_alone_and_a_link_opens_the_same_moment(tmp_path, people):
     path, state = written(tmp_path, "game")
     seer = state.roles.index(Role.SEER) + 1
@@ -88,8 +104,9 @@ async def test_a_seats_view_shows_its_own_role_alone_and_a_link_opens_the_same_m
         assert friend.sees(".place").text == p.sees(".place").text
         friend.clicks("#top button", "English")
         friend.until(lambda: friend.run("return document.documentElement.lang") == "en", "the page in English")
-        friend.sees("h1", "12p_sheriff")
+        friend.sees("h1", "12 players: seer")
         friend.sees(".seat", "Seer")
+        assert not set("警上弃夜毒票枪爆刀守救") & set(friend.text(".mark"))
         friend.shot("replay-seat-english")
         friend.run("localStorage.setItem('lang', 'zh')")
 
@@ -103,8 +120,9 @@ async def test_two_games_of_one_deal_go_side_by_side(tmp_path, person):
 
     def visit(p):
         p.opens(f"{server.url}/?lang=zh")
-        p.clicks(".samples input[aria-label*=before]")
-        p.clicks(".samples input[aria-label*=after]")
+        assert len(p.all(".games input")) == 2
+        for box in p.all(".games input"):
+            box.click()
         p.clicks("a.compare")
         p.until(lambda: len(p.all(".pair .board")) == 2, "two tables")
         p.until(lambda: len(p.all(".pair .place")) == 2, "two scrubbers")
@@ -165,7 +183,7 @@ async def test_a_hostile_game_stays_text_inside_its_box(tmp_path, person):
             p.run("arguments[0].click()", link)
         assert p.run("return window.pwned") is None
         assert p.run("return document.querySelectorAll('main script, main img, main iframe').length") == 0
-        assert "<img src=x" in p.text("h1")
+        assert "<img src=x" in p.text("h1") and "<img src=x" in p.text(".subtitle")
         assert "\u202e" not in p.text("main")
         p.opens(f"{server.url}/?lang=zh")
         assert p.run("return document.querySelectorAll('main img').length") == 0

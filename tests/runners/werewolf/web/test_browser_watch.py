@@ -5,6 +5,7 @@ The policy's server is a fake, so that the test decides when it answers.
 
 import asyncio
 import json
+import re
 from itertools import product
 
 from algo.evaluation.figures import Score
@@ -21,6 +22,8 @@ from tests.support.game.game_playing import TINY, play_brains
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.seat_players import reply_to
 from tests.support.werewolf.web_server import WebServer
+
+CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
@@ -47,8 +50,10 @@ async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
 
     def opens_the_list(p):
         p.opens(f"{web.url}/?lang=zh")
-        assert p.sees("h2 .faint").text == "1 局"  # the hub's total also counts the agent's rollout
-        p.clicks("a", task.game_id)
+        p.sees("h2 .faint", "1 局")  # the hub's total also counts the agent's rollout
+        p.sees(".featured .live", "直播")
+        assert task.game_id not in p.text("main")
+        p.clicks(".playing a", "5人局 · 进行中")
         p.sees(".live", "直播")
         assert p.sees(".middle .asking")  # whom it waits for
         assert p.all(".seat.asked")
@@ -173,9 +178,9 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
         p.resize(*LAPTOP)
         log(run, 3, 0.75)
         p.sees(".numbers b", "75 %")  # without a reload
-        p.clicks("details.card summary")
+        p.clicks("details.card summary", "其他所有曲线")
         p.sees(".chart figcaption", "odd/<b>metric")
-        p.clicks(".samples a", "first-step0001")
+        p.clicks(".games a", "第1步")
         p.sees(".turn .chip")
         p.run("document.querySelector('.turn .chip').click()")
         p.sees("dialog .token.sampled")
@@ -191,3 +196,29 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
 
     async with WebServer(tmp_path, runs=tmp_path, tokenizer=tiny_model) as server:
         await at_the_browser(visit, person)
+
+
+async def test_every_page_in_both_languages_on_a_laptop_and_a_phone(tmp_path, person):
+    make_run(tmp_path)
+    game = tmp_path / "game.json"
+    game.write_text(json.dumps(game_data(play_brains(TINY, 2))))
+    pages = "/ /runs /run/first /play /game?id=file:1 /compare?a=file:1&b=golden:1 /game?id=file:9 /nowhere"
+
+    def visit(p, table):
+        for path, size, language in product((*pages.split(), table), (LAPTOP, PHONE), ("zh", "en")):
+            p.resize(*size)
+            p.opens(f"{server.url}{path}{'&' if '?' in path else '?'}lang={language}")
+            p.sees("h1")
+            assert p.overflow() <= 0, (path, size)
+            read = p.text("h1, h2, h3, summary, figcaption, label, button, .tag, .mark, .hint, .problem")
+            if language == "en":
+                assert not CHINESE.search(read.replace("中文", "")), (path, read)
+            else:
+                assert CHINESE.search(read), path
+            # What is not there is answered with 404, which a browser notes.
+            assert p.complaints() == [] or path in ("/game?id=file:9", "/nowhere")
+        p.shot("nowhere-phone")
+
+    async with WebServer(tmp_path, [game], runs=tmp_path) as server:
+        table = (await server.tables.open({"preset": "9p", "people": 2}))["table"]
+        await asyncio.to_thread(visit, person, f"/table/{table}")

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from runners.werewolf.game import PRESETS, get_preset
+from runners.werewolf.game import PRESETS, EventKind, get_preset
 from runners.werewolf.transcript import game_data
 from runners.werewolf.web.folders import read_file
 from runners.werewolf.web.views import GOD, UnreadableGame, read_game, shown
 from tests.support.game.game_playing import play_brains
+from tests.support.werewolf.web_server import WebServer
 
 
 def shown_file(tmp_path, text, viewer=GOD):
@@ -24,6 +25,14 @@ def test_a_written_game_is_shown_with_every_event(tmp_path, preset):
     assert [(event["kind"], event["day"]) for event in data["events"]] == [(e.kind.value, e.day) for e in state.events]
     assert data["roles"] == {str(seat): state.role_of(seat).value for seat in state.preset.seats}
     assert (data["seed"], data["preset"], data["result"]) == (3, preset, state.result.value)
+
+
+async def test_the_game_that_ships_is_one_of_todays(tmp_path):
+    async with WebServer(tmp_path) as server:
+        (_, lobby), (_, game) = await server.get("/api/config"), await server.get("/api/game", id="golden:1")
+    assert lobby["featured"] == game["id"]
+    assert game["preset"] in PRESETS and {event["kind"] for event in game["events"]} <= set(EventKind)
+    assert game["result"] and len(game["roles"]) == game["seats"] == 12
 
 
 def test_one_seats_game_holds_what_it_knew(tmp_path):

@@ -94,6 +94,43 @@ async def test_without_the_token_only_seats_and_the_pages_own_files_open(guarded
     )
 
 
+async def test_a_person_without_a_token_or_at_no_address_gets_a_page_and_a_program_a_reason(guarded, server):
+    for where, path, wanted in ((guarded, "/", 401), (server, "/nowhere", 404)):
+        async with aiohttp.ClientSession() as session:
+            for accept, kind in (("text/html,*/*", "text/html"), ("application/json", "text/plain")):
+                async with session.get(where.url + path, headers={"Accept": accept}) as response:
+                    assert (response.status, response.content_type) == (wanted, kind)
+                    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    assert await status(guarded, "/favicon.ico") == 200
+
+
+async def test_a_report_is_shown_without_a_script_and_without_the_pages_rights(tmp_path):
+    run = tmp_path / "demo" / "seed-1"
+    run.mkdir(parents=True)
+    for name, file in (
+        ("config.yaml", run),
+        ("evaluations.html", run),
+        ("recipe.json", run.parent),
+        ("report.html", run.parent),
+    ):
+        (file / name).write_text("<p>learned</p><script>alert(1)</script>")
+    (tmp_path / "secret.html").write_text("no")
+    async with WebServer(tmp_path, runs=tmp_path) as server, aiohttp.ClientSession() as session:
+        for name in ("evaluations.html", "recipe-report.html"):
+            async with session.get(f"{server.url}/report/seed-1@demo/{name}") as response:
+                assert "learned" in await response.text()
+                policy = response.headers["Content-Security-Policy"]
+                assert "sandbox" in policy and "script" not in policy and "default-src 'none'" in policy
+        for path in (
+            "seed-1@demo/config.yaml",
+            "seed-1@demo/..%2Freport.html",
+            "seed-1@..%2Fdemo/x.html",
+            "demo/report.html",
+            "x@../secret.html",
+        ):
+            assert await status(server, f"/report/{path}") == 404
+
+
 async def test_the_token_leaves_the_address_at_once(guarded):
     async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
         async with session.get(f"{guarded.url}/game?id=file%3A1&token={TOKEN}", allow_redirects=False) as response:

@@ -1,12 +1,16 @@
 """Tables: how long they stay open, and a seat's answers: taken once, in time, and within the rules."""
 
 import asyncio
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
 
+from runners.werewolf.game import Decision, Side, apply, get_preset, new_game, observe, pending
+from runners.werewolf.local import seeded_brains
+from runners.werewolf.transcript import asked_in
 from runners.werewolf.web import seats
-from runners.werewolf.web.seats import UnusableTable
+from runners.werewolf.web.seats import PacedPlayer, UnusableTable
 from tests.support.werewolf.seat_players import OURS, open_table, pages_of
 from tests.support.werewolf.web_server import WebServer
 
@@ -28,6 +32,29 @@ async def test_abandoned_tables_make_room_and_tables_in_use_stay(tmp_path, monke
         assert tables.table(watched) and tables.table(hosted)
         assert len(tables._tables) == 3 and len(tables._seats) == 3
         await page.aclose()
+
+
+async def test_a_pause_never_tells_whom_the_game_asks_in_secret(monkeypatch):
+    paused = []
+
+    async def sleep(seconds):
+        assert 1.0 <= seconds <= 3.0
+        paused.append(request.decision)
+
+    monkeypatch.setattr(seats, "asyncio", SimpleNamespace(sleep=sleep))
+    preset = get_preset("12p_sheriff")
+    brains = seeded_brains(preset, 5, {Side.WOLF: "random", Side.GOOD: "random"})
+    players = {seat: PacedPlayer(seat, brain, 2.0) for seat, brain in brains.items()}
+    state, secret = new_game(preset, 5), set()
+    while pending(state):
+        secret |= {Decision(decision) for _, decision, hidden in asked_in(state) if hidden}
+        actions = {}
+        for request in pending(state):
+            decided = await players[request.seat].decide(observe(state, request.seat))
+            actions[request.seat] = decided.action
+        state = apply(state, actions)
+    assert {Decision.SPEECH, Decision.EXILE_VOTE} <= set(paused)
+    assert {Decision.WOLF_TALK, Decision.WOLF_KILL} <= secret and not secret & set(paused)
 
 
 async def test_an_answer_that_comes_twice_or_late_or_against_the_rules_changes_nothing(tmp_path):

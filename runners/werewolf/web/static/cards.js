@@ -1,0 +1,78 @@
+// Games and runs as cards, for the first page and a run's page.
+
+import { spark } from "./chart.js";
+import { h, tidy } from "./dom.js";
+import { playerName, presetName, runName, say, words } from "./words.js";
+
+const gameAddress = (id) => `/game?${new URLSearchParams({ id })}`;
+const STATES = { queuing: ["排队", "queued"], requeuing: ["重排", "requeued"], preparing: ["进行中", "playing"], running: ["进行中", "playing"], succeeded: ["结束", "finished"], failed: ["失败", "failed"], cancelled: ["取消", "cancelled"] };
+export const stateWord = (status) => (Object.hasOwn(STATES, status) ? say(...STATES[status]) : tidy(status));
+
+/** "12 players, day 3, wolves won": what a game is called. */
+export function gameTitle(game) {
+  const result = game.result ? { wolf: say("狼人胜", "wolves won"), good: say("好人胜", "good side won"), draw: say("平局", "a draw") }[game.result] : game.status && game.status !== "succeeded" ? stateWord(game.status) : null;
+  const title = [game.preset ? presetName(game.preset, true) : null, game.days ? say(`第${game.days}天`, `day ${game.days}`) : null, result].filter(Boolean).join(say(" · ", ", "));
+  return title || tidy(game.file ?? say("一局", "a game"));
+}
+
+function whoPlays({ players = {} }) {
+  const name = (side) => (players[side] ?? []).map(playerName).join(" + "), wolf = name("wolf"), good = name("good");
+  if (!wolf && !good) return (players.unknown ?? []).map(playerName).join(say("、", ", "));
+  if (wolf === good) return say(`${wolf}之间`, `${wolf} among themselves`);
+  return say(`狼人是${wolf}，好人是${good}`, `${wolf} as wolves against ${good}`);
+}
+
+function whence(game) {
+  const run = game.id.startsWith("run:") ? game.id.slice(4).split("/")[0] : (game.run ?? "").replace(/(-evaluation)?-[0-9a-f]{8}$/, "");
+  const at = game.step !== undefined && game.step !== null ? say(`第${game.step}步`, `step ${game.step}`) : game.evaluation ? tidy(game.evaluation) : game.version ? say(`第${game.version}版`, `version ${game.version}`) : null;
+  const purpose = game.evaluation || game.mode === "val" ? say("评估", "evaluation") : null;
+  const when = game.when && (game.id.startsWith("table:") || game.file) ? new Date(game.when * 1000).toLocaleString(say("zh-CN", "en-GB"), { dateStyle: "medium", timeStyle: "short" }) : null;
+  return [run ? runName(run) : null, purpose, at, game.id.startsWith("file:") ? tidy(game.file ?? "") : null, when].filter(Boolean).join(" · ");
+}
+
+/** One game; box: makes the box that chooses it for a comparison. */
+export function gameCard(game, box = null) {
+  const title = gameTitle(game), flaws = [game.leaks ? say(`泄露 ${game.leaks}`, `leaks ${game.leaks}`) : null, game.unusable ? say(`无效回答 ${game.unusable}`, `unusable replies ${game.unusable}`) : null].filter(Boolean);
+  return h("li", { class: `game-card ${game.result ?? game.status ?? ""}` },
+    h("a", { href: gameAddress(game.id) }, h("b", {}, title), h("span", { class: "who-plays" }, whoPlays(game)), h("span", { class: "faint" }, whence(game)), flaws.length ? h("span", { class: "warn" }, `⚠ ${flaws.join(" · ")}`) : null),
+    box?.(game.id, title));
+}
+
+/** A link to two games side by side that shows once two are ticked, and a maker of boxes to tick. */
+export function comparing() {
+  const chosen = [];
+  const compare = h("a", { class: "tag compare", hidden: true }, words().compare);
+  const box = (id, title) => h("input", { type: "checkbox", title: words().compare, "aria-label": `${words().compare}: ${title}`, onchange: (event) => {
+    if (event.target.checked) chosen.push(id); else chosen.splice(chosen.indexOf(id), 1);
+    compare.hidden = chosen.length !== 2;
+    compare.href = `/compare?${new URLSearchParams({ a: chosen[0] ?? "", b: chosen[1] ?? "" })}`;
+  } });
+  return [compare, box];
+}
+
+export function gameCards(games, most = 8) {
+  const [compare, box] = comparing(), list = h("ul", { class: "cards games" }, games.slice(0, most).map((game) => gameCard(game, box)));
+  const more = h("button", { type: "button", class: "more", hidden: games.length <= most, onclick: () => { list.append(...games.slice(most).map((game) => gameCard(game, box))); more.hidden = true; } }, say(`全部 ${games.length} 局`, `All ${games.length} games`));
+  return [h("p", { class: "faint" }, say("勾选两局可以并排比较", "Tick two to see them side by side"), " ", compare), list, more];
+}
+
+const HEADLINES = {
+  "evaluation/win_rate": (against) => (against ? [`对${against}的胜率`, `games won against ${against}`] : ["全部对局的胜率", "games won"]), "evaluation/reward": () => ["评估的平均奖励", "mean reward in evaluations"],
+  "imitation/held_out_loss": () => ["模仿：留出数据的损失", "imitation: held-out loss"], "imitation/loss": () => ["模仿：损失", "imitation: loss"], "reward/good": () => ["训练中好人的平均奖励", "mean reward of the good side in training"],
+};
+
+/** A run in one sentence, its headline with the interval, and how it came there. */
+export function runCard(run) {
+  const against = run.against.map(playerName).join(say("和", " and ")), known = HEADLINES[run.metric]?.(against);
+  const [, value, low, high] = run.curve.at(-1) ?? [], shares = run.metric === "evaluation/win_rate";
+  const number = (x, unit = "") => (shares ? `${Math.round(x * 100)}${unit}` : Number(x.toPrecision(3)).toString());
+  const first = run.curve.length > 1 ? say(`，开始时 ${number(run.curve[0][1], " %")}`, `, at first ${number(run.curve[0][1], " %")}`) : "";
+  return h("li", { class: "run-card" }, h("a", { href: `/run/${encodeURIComponent(run.name)}` },
+    h("b", { dir: "auto" }, runName(run.name)),
+    known ? h("span", { class: "headline" }, h("strong", {}, number(value, " %")), low !== null && low !== undefined ? h("small", {}, ` (${number(low)}–${number(high)})`) : null) : null,
+    h("span", {}, known ? say(...known) + first : say("还没有数字", "no numbers yet")),
+    run.steps ? h("span", { class: "faint" }, say(`${run.steps} 步`, `${run.steps} steps`)) : null,
+    run.curve.length > 1 ? spark(run.curve, shares) : null));
+}
+
+export const runCards = (runs) => h("ul", { class: "cards runs" }, runs.map(runCard));
