@@ -53,7 +53,8 @@ def reply(chance):
         f'<tool_call>\n{{"name": "calculate", "arguments": {arguments(chance)}}}\n</tool_call>'
         for _ in range(chance.choice([0, 1, 1, 2, 3]))
     ]
-    return thought + "\n".join([text, *calls])
+    # The Agents SDK leaves a reply out of its history that says nothing.
+    return thought + "\n".join([text if calls else f"well {text}", *calls])
 
 
 class Chat:
