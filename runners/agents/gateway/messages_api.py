@@ -51,7 +51,7 @@ class Messages(Api):
             for tool in self.body.get("tools") or ()
         ]
         choice = self.body.get("tool_choice") or {}
-        parallel, kind = not choice.get("disable_parallel_tool_use"), _CHOICES.get(choice.get("type"))
+        parallel, kind = not choice.get("disable_parallel_tool_use"), _CHOICES.get(str(choice.get("type")))
         return {"tools": tools, "tool_choice": kind, "parallel_tool_calls": parallel}
 
     def answer(self, reply: ModelReply) -> dict[str, Any]:

@@ -29,7 +29,7 @@ class Responses(Api):
             )
         given = self.body.get("input")
         said = [{"role": "user", "content": given}] if isinstance(given, str) else _read_items(self.listed("input"))
-        self._conversation = [*self.earlier.get(previous, ()), *said]
+        self._conversation = [*self.earlier.get(str(previous), ()), *said]
         # Instructions are not carried over from an earlier response, as OpenAI has it.
         system = [{"role": "system", "content": text_of(told, "instructions")}] if told else []
         return [*system, *self._conversation]
