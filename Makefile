@@ -53,7 +53,7 @@ unexport UV_FIND_LINKS
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo web play real learn learn-long agents test test-rest test-all coverage endurance soak bench gpu lint format lock clean
+.PHONY: help install model demo web play real learn learn-long agents test test-rest test-all coverage endurance soak bench gpu lint format lock newest clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -138,5 +138,11 @@ lock: install ## Write requirements-cpu.lock and requirements-gpu.lock, each for
 	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --extra real --upgrade --python-version 3.11 --universal \
 		--no-config --no-annotate --no-header --output-file requirements-gpu.lock
 
+newest: ## The newest versions that pyproject.toml allows, in .venv-newest: what they change in the lock, and the tests with them
+	rm -f .venv-newest/.installed-$(SET)
+	$(MAKE) install EXTRA=$(SET) VENV=.venv-newest CONSTRAINTS="--upgrade $(if $(filter gpu,$(SET)),--no-config)"
+	-.venv-newest/bin/uv pip freeze --python .venv-newest/bin/python --exclude-editable | diff requirements-$(SET).lock -
+	$(MAKE) test EXTRA=$(SET) VENV=.venv-newest
+
 clean: ## Remove the virtual environment and caches (runs/ stays)
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis *.egg-info
+	rm -rf $(VENV) .venv-newest .pytest_cache .ruff_cache .hypothesis *.egg-info

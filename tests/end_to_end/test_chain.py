@@ -24,11 +24,11 @@ from pathlib import Path
 
 import pytest
 import requests
-from agentlightning import find_final_reward
 
 from algo.machine.ports import free_port
 from store.client import connect
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
+from tests.support.hub.asking import final_reward
 from tests.support.processes import end, processes_marked, set_options, start_logged, start_module, wait_until
 from tests.support.recording_proxy import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
 
@@ -202,7 +202,7 @@ async def test_the_stock_hub_and_adapters_read_the_games(run, stored):
     for rollout, spans in stored:
         assert rollout.status == "succeeded"
         (result,) = [ResultSpan.decode(span) for span in spans if is_result(span)]
-        assert find_final_reward(spans) == {"good": 1.0, "wolf": -1.0, "draw": 0.0}[result.result]
+        assert final_reward(spans) == {"good": 1.0, "wolf": -1.0, "draw": 0.0}[result.result]
     page = requests.get(run.hub_url, timeout=30)
     assert page.status_code == 200 and "<html" in page.text.lower()
     listed = requests.get(f"{run.hub_url}/v1/agl/rollouts", timeout=30).json()

@@ -5,7 +5,6 @@ import random
 import re
 
 import pytest
-from agentlightning import find_final_reward
 
 from algo.machine.ports import free_port
 from runners.errors import CannotPlay
@@ -16,7 +15,7 @@ from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import PolicyResources
 from store.werewolf import is_result, is_turn
 from tests.support.fakes import FakeVllm, make_result, make_turn
-from tests.support.hub.asking import enqueue_one
+from tests.support.hub.asking import enqueue_one, final_reward
 from tests.support.tasks import game_task
 from tests.support.waiting import until
 
@@ -81,7 +80,7 @@ async def test_games_are_stored_whole_and_then_succeed(client, play):
         assert [is_turn(span) for span in spans] == [True, True, False] and is_result(spans[2])
         assert [span.sequence_id for span in spans] == [1, 2, 3]
         assert spans[2].start_time == spans[2].end_time  # readers give its reward to what had ended by then
-        assert find_final_reward(spans) == -1.0
+        assert final_reward(spans) == -1.0
 
 
 async def test_spans_reach_the_hub_while_the_game_goes_on(client, play):

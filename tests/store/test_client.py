@@ -4,7 +4,6 @@ import asyncio
 
 import aiohttp
 import pytest
-from agentlightning import find_final_reward
 from aiohttp import web
 
 from algo.machine.ports import free_port
@@ -13,7 +12,7 @@ from store.protocol import EnqueueRolloutRequest
 from store.token_spans import to_span
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
 from tests.support.fakes import make_result, make_turn
-from tests.support.hub.asking import look_up, take
+from tests.support.hub.asking import final_reward, look_up, take
 
 # agentlightning tells seconds from nanoseconds by size, so the times must be plausible.
 NOW = 1_700_000_000.0
@@ -43,7 +42,7 @@ async def test_bulk_upload_stores_what_was_sent_in_order(client):
         assert [TurnSpan.decode(span).turn for span in stored if is_turn(span)] == [0, 1, 2]
         assert [ResultSpan.decode(span) for span in stored if is_result(span)] == [make_result()]
         assert (stored[0].start_time, stored[0].end_time) == (NOW, NOW + 0.5)
-        assert find_final_reward(stored) == -1.0
+        assert final_reward(stored) == -1.0
     assert (await look_up(client, rollouts[0].rollout_id)).status == "running"
 
 

@@ -1,12 +1,12 @@
 import struct
 
 import pytest
-from agentlightning import find_final_reward
 from pydantic import ValidationError
 
 from store.token_spans import MalformedSpan, to_span
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS, Judgement, ResultSpan, TurnSpan, is_result, is_turn
 from tests.support.fakes import make_result, make_turn
+from tests.support.hub.asking import final_reward
 
 
 def wrap(record, sequence_id=1):
@@ -36,15 +36,15 @@ def test_what_a_reply_chose_and_claimed_comes_back_and_older_spans_without_it_ar
 def test_result_comes_back_and_is_a_reward_for_stock_agentlightning():
     span = wrap(make_result("wolf"))
     assert ResultSpan.decode(span) == make_result("wolf")
-    assert find_final_reward([wrap(make_turn()), span]) == -1.0
-    assert find_final_reward([wrap(make_result("good"))]) == 1.0
+    assert final_reward([wrap(make_turn()), span]) == -1.0
+    assert final_reward([wrap(make_result("good"))]) == 1.0
 
 
 def test_turn_and_result_are_told_apart():
     turn, result = wrap(make_turn()), wrap(make_result())
     assert is_turn(turn) and not is_result(turn)
     assert is_result(result) and not is_turn(result)
-    assert find_final_reward([turn]) is None
+    assert final_reward([turn]) is None
 
 
 def test_the_same_span_has_the_same_id_and_another_one_has_not():
@@ -113,7 +113,7 @@ def test_reward_dimensions_of_a_seat():
         "seat.2.outcome": -1.0,
     }
     assert ResultSpan.decode(wrap(judged_result())) == judged_result()
-    assert find_final_reward([wrap(judged_result())]) == -1.0
+    assert final_reward([wrap(judged_result())]) == -1.0
 
 
 async def test_a_hub_keeps_a_result_with_every_dimension_of_twelve_seats(client):
@@ -124,5 +124,5 @@ async def test_a_hub_keeps_a_result_with_every_dimension_of_twelve_seats(client)
     ids = dict(rollout_id=rollout.rollout_id, attempt_id=rollout.attempt.attempt_id)
     await client.upload_spans([to_span(result, **ids, sequence_id=1, start_time=1.0, end_time=2.0)])
     stored = list(await client.query_spans(rollout.rollout_id))
-    assert ResultSpan.decode(stored[0]) == result and find_final_reward(stored) == -1.0
+    assert ResultSpan.decode(stored[0]) == result and final_reward(stored) == -1.0
     assert len(result.rewards()) == 2 + 12 * (1 + len(TURN_FACTS))

@@ -1,52 +1,25 @@
 """OpenAI's chat completions."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from runners.agents.gateway.requests import (
-    Api,
-    Block,
-    Message,
-    ModelReply,
-    ModelRequest,
-    RequestRefused,
-    dropped_names,
-    function_call,
-    read_tools,
-    stop_texts,
-    text_of,
-    whole_number,
-)
+from runners.agents.gateway.requests import Api, Block, Message, ModelReply, RequestRefused, function_call, text_of
 
-_HEEDED = {
-    *("model", "messages", "tools", "tool_choice", "parallel_tool_calls", "stream", "stop"),
-    *("max_tokens", "max_completion_tokens"),
-}
 _ROLES = {"system", "developer", "user", "assistant", "tool"}
 
 
 class ChatCompletions(Api):
     """``POST /v1/chat/completions``."""
 
+    heeded = frozenset({"messages", "parallel_tool_calls"})
+    most = ("max_completion_tokens", "max_tokens")
     last_line = "data: [DONE]\n\n"
     calls = 0
     """That a stream has told of."""
 
-    def read(self, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
-        body, messages = self.body, self.body.get("messages")
-        if not isinstance(messages, list) or not messages:
-            raise RequestRefused("messages must be a list with at least one message", param="messages")
-        tools, tools_dropped = read_tools(body)
-        return ModelRequest(
-            model=str(body.get("model")),
-            messages=tuple(_read_message(message, number) for number, message in enumerate(messages)),
-            actor=actor,
-            **tools,
-            reply_tokens=whole_number(body, "max_completion_tokens", "max_tokens"),
-            stop=stop_texts(body.get("stop")),
-            dropped=(*dropped_names(body, _HEEDED, sampling), *tools_dropped),
-        )
+    def messages(self) -> list[Message]:
+        return [_read_message(message, number) for number, message in enumerate(self.listed("messages"))]
 
     def answer(self, reply: ModelReply) -> dict[str, Any]:
         message = {"role": "assistant", "content": None, "refusal": None, **reply.message}
@@ -76,7 +49,9 @@ class ChatCompletions(Api):
         return self._chunk({"tool_calls": [{"index": self.calls - 1, **call}]})
 
     def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
-        delta["audio"] = {}  # AgentScope 1.0.21 looks into it, and fails where openai's package has made it None
+        delta["audio"] = (
+            ""  # AgentScope 1.0.21 looks into it and fails at None, the Agents SDK at all that is something
+        )
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return {**self._head("chat.completion.chunk"), "choices": [choice]}
 

@@ -13,22 +13,12 @@ from runners.agents.gateway.requests import (
     Block,
     Message,
     ModelReply,
-    ModelRequest,
     RequestRefused,
     as_object,
-    dropped_names,
     function_call,
-    read_tools,
-    stop_texts,
     text_of,
-    whole_number,
 )
 
-# Thoughts are shown where ``thinking`` asks for them; whether the policy thinks is the run's.
-_HEEDED = {
-    *("model", "messages", "system", "tools", "tool_choice", "stream", "stop_sequences", "max_tokens", "thinking"),
-    "cache_control",
-}
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _CHOICES = {"auto": "auto", "none": "none", "any": "required", "tool": "required"}
 _BILLING = "x-anthropic-billing-header"
@@ -38,30 +28,31 @@ _BILLING = "x-anthropic-billing-header"
 class Messages(Api):
     """``POST /v1/messages``."""
 
+    # Thoughts are shown where ``thinking`` asks for them; whether the policy thinks is the run's.
+    heeded = frozenset({"messages", "system", "thinking", "cache_control"})
+    stop = "stop_sequences"
     index = -1
     """Of the block that a stream is at."""
 
-    def read(self, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
-        body, given = self.body, self.body.get("messages")
-        if not isinstance(given, list) or not given:
-            raise RequestRefused("messages must be a list with at least one message", param="messages")
+    def messages(self) -> list[Message]:
+        given, system = self.listed("messages"), self.body.get("system")
         messages = [read for number, message in enumerate(given) for read in _read_message(message, number)]
         if messages[-1]["role"] == "assistant":
             raise RequestRefused("the last message is the assistant's: no prefill is supported here", param="messages")
-        if system := body.get("system"):
-            blocks = [{"text": system}] if isinstance(system, str) else system
-            told = [block for block in blocks if not str(block.get("text")).startswith(_BILLING)]
-            messages.insert(0, {"role": "system", "content": text_of(told, "system")})
-        tools, tools_dropped = read_tools(_tools(body))
-        return ModelRequest(
-            model=str(body.get("model")),
-            messages=tuple(messages),
-            actor=actor,
-            **tools,
-            reply_tokens=whole_number(body, "max_tokens"),
-            stop=stop_texts(body.get("stop_sequences")),
-            dropped=(*dropped_names(body, _HEEDED, sampling), *tools_dropped),
-        )
+        blocks = [{"text": system}] if isinstance(system, str) else system or ()
+        told = [block for block in blocks if not str(block.get("text")).startswith(_BILLING)]
+        return [{"role": "system", "content": text_of(told, "system")}, *messages] if told else messages
+
+    def tools(self) -> Mapping[str, Any]:
+        tools = [
+            {**tool, "type": "function", "parameters": tool.get("input_schema")}
+            if isinstance(tool, dict) and tool.get("type") in (None, "custom")
+            else tool  # one of Anthropic's own, which is refused by its type
+            for tool in self.body.get("tools") or ()
+        ]
+        choice = self.body.get("tool_choice") or {}
+        parallel, kind = not choice.get("disable_parallel_tool_use"), _CHOICES.get(str(choice.get("type")))
+        return {"tools": tools, "tool_choice": kind, "parallel_tool_calls": parallel}
 
     def answer(self, reply: ModelReply) -> dict[str, Any]:
         content = [_content(block) for block in reply.blocks() if self._shows(block)]
@@ -103,22 +94,6 @@ class Messages(Api):
 
     def _head(self) -> dict[str, Any]:
         return {"id": f"msg_{self.reply_id}", "type": "message", "role": "assistant", "model": self.body.get("model")}
-
-
-def _tools(body: Mapping[str, Any]) -> dict[str, Any]:
-    """What a request says of tools, in the form of the Responses API."""
-    tools = [
-        {**tool, "type": "function", "parameters": tool.get("input_schema")}
-        if isinstance(tool, dict) and tool.get("type") in (None, "custom")
-        else tool  # one of Anthropic's own, which is refused by its type
-        for tool in body.get("tools") or ()
-    ]
-    choice = body.get("tool_choice") or {}
-    return {
-        "tools": tools,
-        "tool_choice": _CHOICES.get(choice.get("type")),
-        "parallel_tool_calls": not choice.get("disable_parallel_tool_use"),
-    }
 
 
 def _read_message(message: Any, number: int) -> Iterator[Message]:

@@ -6,7 +6,7 @@ business, and log-probs under a grammar's mask, a forced tool call or a penalty 
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -134,6 +134,10 @@ class Api:
     name, which an answer adds to.
     """
 
+    heeded: frozenset[str]
+    """Parameters that are, besides those that all interfaces have."""
+    most, stop = ("max_tokens",), "stop"
+    """Names of the parameters that bound and end a reply."""
     last_line = ""
     """Of a stream."""
 
@@ -144,7 +148,33 @@ class Api:
 
     def read(self, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
         """The request. Raises RequestRefused. actor: as a header names it. sampling: what is used whatever is asked."""
+        body, stop = self.body, self.body.get(self.stop) or ()
+        tools, tools_dropped = _read_tools(self.tools())
+        heeded = self.heeded | {"model", "tools", "tool_choice", "stream", self.stop, *self.most}
+        return ModelRequest(
+            model=str(body.get("model")),
+            messages=tuple(self.messages()),
+            actor=actor,
+            **tools,
+            reply_tokens=_whole_number(body, self.most),
+            stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop)),
+            dropped=(*_dropped_names(body, heeded, sampling), *tools_dropped),
+        )
+
+    def messages(self) -> list[Message]:
+        """Of the request. Raises RequestRefused."""
         raise NotImplementedError
+
+    def tools(self) -> Mapping[str, Any]:
+        """What the request says of tools, by OpenAI's names."""
+        return self.body
+
+    def listed(self, name: str) -> list[Any]:
+        """A parameter that must be a list of something. Raises RequestRefused."""
+        value = self.body.get(name)
+        if not isinstance(value, list) or not value:
+            raise RequestRefused(f"{name} must be a list with at least one item", param=name)
+        return value
 
     def answer(self, reply: ModelReply) -> dict[str, Any]:
         """The JSON of a whole answer."""
@@ -185,7 +215,7 @@ def text_of(content: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def dropped_names(body: Mapping[str, Any], heeded: set[str], sampling: Mapping[str, Any]) -> tuple[str, ...]:
+def _dropped_names(body: Mapping[str, Any], heeded: Set[str], sampling: Mapping[str, Any]) -> tuple[str, ...]:
     """Parameters of a request that ask for something and are not heeded.
 
     heeded: those that are. sampling: what is used whatever is asked for; asking for the same is no matter.
@@ -208,7 +238,7 @@ def warn_once(kind: str, message: str, *arguments: Any) -> None:
         logger.warning(message, *arguments)
 
 
-def read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """What a request says of tools: fields of ``ModelRequest``, and the names of what is not heeded of it.
 
     Takes the form of chat completions and the flat one of the Responses API. Raises RequestRefused.
@@ -232,7 +262,7 @@ def read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return {"tools": tuple(tools), "use_tools": choice != "none", "parallel": parallel}, dropped
 
 
-def whole_number(body: Mapping[str, Any], *names: str) -> int | None:
+def _whole_number(body: Mapping[str, Any], names: Sequence[str]) -> int | None:
     """The first of the named parameters that is set. Raises RequestRefused unless it is a whole number above 0."""
     for name in names:
         value = body.get(name)
@@ -241,11 +271,6 @@ def whole_number(body: Mapping[str, Any], *names: str) -> int | None:
                 raise RequestRefused(f"{name} must be a whole number of at least 1, got {value!r}", param=name)
             return value
     return None
-
-
-def stop_texts(given: Any) -> tuple[str, ...]:
-    """Of a text, a list of them, or nothing."""
-    return (given,) if isinstance(given, str) else tuple(map(str, given or ()))
 
 
 def function_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:

@@ -4,38 +4,22 @@ What an earlier response of the attempt said can be named by its id (``previous_
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from runners.agents.gateway.requests import (
-    Api,
-    Block,
-    Message,
-    ModelReply,
-    ModelRequest,
-    RequestRefused,
-    dropped_names,
-    function_call,
-    read_tools,
-    text_of,
-    whole_number,
-)
-
-_HEEDED = {
-    *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "stream"),
-    *("max_output_tokens", "previous_response_id", "include"),
-}
+from runners.agents.gateway.requests import Api, Block, Message, ModelReply, RequestRefused, function_call, text_of
 
 
 class Responses(Api):
     """``POST /v1/responses``."""
 
+    heeded = frozenset({"input", "instructions", "parallel_tool_calls", "previous_response_id", "include"})
+    most = ("max_output_tokens",)
     events = items = 0
     """That a stream has told of."""
 
-    def read(self, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
-        body = self.body
-        previous = body.get("previous_response_id")
+    def messages(self) -> list[Message]:
+        previous, told = self.body.get("previous_response_id"), self.body.get("instructions")
         if previous is not None and previous not in self.earlier:
             raise RequestRefused(
                 f"there is no earlier response {previous!r} of this attempt",
@@ -43,19 +27,12 @@ class Responses(Api):
                 code="previous_response_not_found",
                 param="previous_response_id",
             )
-        self._conversation = [*self.earlier.get(previous, ()), *_read_items(body.get("input"))]
+        given = self.body.get("input")
+        said = [{"role": "user", "content": given}] if isinstance(given, str) else _read_items(self.listed("input"))
+        self._conversation = [*self.earlier.get(str(previous), ()), *said]
         # Instructions are not carried over from an earlier response, as OpenAI has it.
-        told = body.get("instructions")
         system = [{"role": "system", "content": text_of(told, "instructions")}] if told else []
-        tools, tools_dropped = read_tools(body)
-        return ModelRequest(
-            model=str(body.get("model")),
-            messages=(*system, *self._conversation),
-            actor=actor,
-            **tools,
-            reply_tokens=whole_number(body, "max_output_tokens"),
-            dropped=(*dropped_names(body, _HEEDED, sampling), *tools_dropped),
-        )
+        return [*system, *self._conversation]
 
     def answer(self, reply: ModelReply) -> dict[str, Any]:
         """Its id stands for the conversation up to it from now on."""
@@ -153,11 +130,7 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _read_items(given: Any) -> list[Message]:
-    if isinstance(given, str):
-        return [{"role": "user", "content": given}]
-    if not isinstance(given, list) or not given:
-        raise RequestRefused("input must be a text or a list with at least one item", param="input")
+def _read_items(given: Sequence[Any]) -> list[Message]:
     messages: list[Message] = []
     for number, item in enumerate(given):
         where = f"input item {number}"

@@ -8,6 +8,7 @@ its dead get no last words and pass no badge.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from runners.werewolf.game.presets import WinRule
 from runners.werewolf.game.state import GameState, bury, generator, join, log, lose_badge
@@ -87,7 +88,7 @@ def take_shot(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Whoever is shot dies without last words, and may shoot in turn. Not to shoot is not announced."""
     for seat, action in actions.items():
         if action.seat is not None:
-            exploded = {"exploded": "yes"} if state.role_of(seat) is Role.WHITE_WOLF_KING else {}
+            exploded: dict[str, Any] = {"exploded": "yes"} if state.role_of(seat) is Role.WHITE_WOLF_KING else {}
             log(state, EventKind.SHOT, seat=seat, target=action.seat, **exploded)
             bury(state, (action.seat,))
     return Phase.AFTERMATH

@@ -13,6 +13,7 @@ the wolves have won (狼刀在先). A decided game ends there: its dead get no l
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from runners.werewolf.game import aftermath, day, election, night
 from runners.werewolf.game.decisions import check, make_request
@@ -188,7 +189,7 @@ def new_game(preset: Preset, seed: int, roles: tuple[Role, ...] | None = None) -
         log(state, EventKind.ROLE_DEALT, audience=(seat,), seat=seat, role=role.value)
     wolves = state.living_wolves
     special = sorted({state.role_of(seat) for seat in wolves} - {Role.WOLF})
-    named = {role.value: join(state.living_with(role)) for role in special}
+    named: dict[str, Any] = {role.value: join(state.living_with(role)) for role in special}
     log(state, EventKind.WOLF_TEAM, audience=wolves, seats=join(wolves), **named)
     _enter(state, Phase.NIGHTFALL)
     return state

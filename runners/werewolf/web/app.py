@@ -302,8 +302,7 @@ async def _answers(request: web.Request, handler: Any) -> web.StreamResponse:
     except (web.HTTPNotFound, web.HTTPUnauthorized) as error:
         if "text/html" not in request.headers.get("Accept", ""):
             raise
-        page = await asyncio.to_thread((STATIC / "index.html").read_bytes)  # says it in its reader's language
-        return web.Response(body=page, status=error.status, content_type="text/html", charset="utf-8")
+        return web.FileResponse(STATIC / "index.html", status=error.status)  # says it in its reader's language
     except NotThere as error:
         data, status = {"problem": str(error)[:500]}, 404
     except (UnknownViewer, UnreadableGame, UnusableTable) as error:

@@ -45,15 +45,10 @@ class NotYourTurn(RuntimeError):
 
 
 class AtTable(Protocol):
-    """What a seat shows of its table. clock: seconds for each answer; 0 waits for ever. replay: the finished game's id.
-
-    pace: seconds that night takes to fall. roles: of all seats, once it is over. again: how to ask for such a table.
-    phase: "waiting", "playing", "over" or "failed". somebody_came: the person has opened the seat's page.
-    """
+    """What a seat shows of its ``tables.Table``."""
 
     preset: Preset
     clock: float
-    pace: float
     roles: dict[int, str]
     again: dict[str, Any]
     phase: str
@@ -61,6 +56,8 @@ class AtTable(Protocol):
     result: str | None
     replay: str
 
+    @property
+    def nightfall(self) -> float: ...
     def somebody_came(self) -> None: ...
 
 
@@ -111,7 +108,7 @@ class Seat(Player):
         self.known += self.heard[before:]
         self.notify()
         if any(event.kind is EventKind.NIGHT_FALLS for event in self.heard[before:]):
-            await asyncio.sleep(self.table.pace)
+            await asyncio.sleep(self.table.nightfall)
 
     async def decide(self, observation: Observation) -> Decided:
         """Show the question, and wait for the page's answer, or until the clock takes the declared default."""

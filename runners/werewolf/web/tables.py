@@ -241,6 +241,7 @@ class Tables:
 class Table:
     """One game with people. id: the host's secret address. name: what it is called afterwards.
 
+    roles: seat -> role, of all once it is over. again: how to ask for such a table. replay: the finished game's id.
     phase: "waiting", "playing", "over" or "failed". clock: seconds for each answer; 0 waits for ever.
     """
 
@@ -274,6 +275,11 @@ class Table:
             demonstrators=frozenset((PERSON,)) if demonstrated else frozenset(),
             limits=limits,
         )
+
+    @property
+    def nightfall(self) -> float:
+        """Seconds that each person's seat takes over it: one hears it after the other."""
+        return self.pace / len(self.seats)
 
     @property
     def seconds_unseen(self) -> float:

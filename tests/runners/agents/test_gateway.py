@@ -79,7 +79,7 @@ async def test_a_conversation_with_tools_is_one_sequence_streamed_or_not(world):
         message = answer.choices[0].message
         messages += [message.model_dump(), {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "3"}]
         message = await streamed(client, messages, tools=[TOOL])
-        assert [call["id"] for call in message["tool_calls"]] == ["call-0", "call-1"]
+        assert [call["id"] for call in message["tool_calls"]] == ["call-2-0", "call-2-1"]
         messages.append(message)
         messages += [{"role": "tool", "tool_call_id": call["id"], "content": "3"} for call in message["tool_calls"]]
         message = await streamed(client, messages, tools=[TOOL])
@@ -201,8 +201,8 @@ async def test_what_vllm_refuses_to_render_is_the_agents_to_know(world):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ({"messages": []}, "at least one message"),
-        ({"messages": "hi"}, "at least one message"),
+        ({"messages": []}, "at least one item"),
+        ({"messages": "hi"}, "at least one item"),
         ({"messages": [{"role": "wizard", "content": "hi"}]}, "role"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "'image_url'"),
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "without a function"),

@@ -104,7 +104,7 @@ async def test_sampling_and_forced_tools_are_left_out_and_counted(world):
 @pytest.mark.parametrize(
     ("messages", "options", "message"),
     [
-        ([], {}, "at least one message"),
+        ([], {}, "at least one item"),
         ([{"role": "wizard", "content": "hi"}], {}, "role of user or assistant"),
         ([QUESTION, {"role": "assistant", "content": "It is"}], {}, "no prefill"),
         ([{"role": "user", "content": [{"type": "image", "source": {}}]}], {}, "'image'"),

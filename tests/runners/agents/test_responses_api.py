@@ -48,8 +48,8 @@ async def test_a_streamed_answer_says_the_same_as_a_whole_one(world):
         events = [event async for event in await ask(client, "?", tools=[RESPONSES_TOOL], stream=True)]
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert events[-1].type == "response.completed"
-    told = [{**item, "id": ""} for item in echoed(events[-1].response)]
-    expected = [{**item, "id": ""} for item in echoed(whole)]
+    told = [{**item, "id": "", "call_id": ""} for item in echoed(events[-1].response)]
+    expected = [{**item, "id": "", "call_id": ""} for item in echoed(whole)]
     assert told == expected
     done = [event.item.type for event in events if event.type == "response.output_item.done"]
     assert done == ["reasoning", "message", "function_call"]

@@ -58,7 +58,7 @@ class FakeChatServer:
         ids = self.rendered(request.messages[held:])
         return ids if last_id == END else [END, *ids]
 
-    async def sample(self, prompt, reply_tokens, seed, stop):
+    async def reply(self, request, prompt, new, reply_tokens, seed, hand_on):
         self.waiting += 1
         await self.gate.wait()
         self.waiting -= 1
@@ -66,15 +66,11 @@ class FakeChatServer:
         if self.chance.random() < 0.4:
             function = {"name": "f", "arguments": self.chance.choice(['{"a": 1}', '{"a":1}', "{broken"])}
             message["tool_calls"] = [{"id": f"call-{self.chance.random()}", "function": function}]
-        self.reply = message
         ids = [token + VARIANT * self.chance.randrange(3) for token in encode(said(message))]
         cut = self.chance.random() < 0.2
-        return Completion(
-            (*ids,) if cut else (*ids, END), (-1.0,) * (len(ids) + (not cut)), "length" if cut else "stop"
-        )
-
-    async def parse(self, request, prompt_tokens, sampled):
-        return self.reply
+        self.sampled = message
+        sampled = (*ids,) if cut else (*ids, END)
+        return Completion(sampled, (-1.0,) * len(sampled), "length" if cut else "stop"), message
 
 
 @dataclass
@@ -129,7 +125,7 @@ class Agent:
             assert any(prompt[: len(start)] == start for start in known)
         assert self.text(prompt) == self.text(self.whole(tools, messages))
         sequence[:] = [*prompt, *span.response_ids]
-        reply = self.server.reply
+        reply = self.server.sampled
         call_id = reply.get("tool_calls", [{}])[0].get("id")
         self.points.append((tools, [*keys, same_message(reply)], span.segment, len(sequence), call_id))
 

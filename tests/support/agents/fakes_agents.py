@@ -100,16 +100,16 @@ class FakeChatVllm(FakeVllm):
         (choice,) = body["generate_chunk"]["choices"]
         before = (body["stream_state"] or {}).get("ids", [])
         ids = [*before, *choice["token_ids"]]
-        old = self._message(before, tools, whole=False)
-        new = self._message(ids, tools, whole=choice["finish_reason"] is not None)
+        old = self._message(before, tools, whole=False, skip=False)
+        new = self._message(ids, tools, whole=choice["finish_reason"] is not None, skip=False)
         delta = {name: (new.get(name) or "").removeprefix(old.get(name) or "") for name in ("reasoning", "content")}
         calls = list(enumerate(new.get("tool_calls", ())))[len(old.get("tool_calls", ())) :]
         delta["tool_calls"] = [{"index": index, **call} for index, call in calls]
         return web.json_response({"chunk": {"choices": [{"delta": delta}]}, "stream_state": {"ids": ids}})
 
-    def _message(self, ids: list[int], tools: bool, whole: bool = True) -> dict[str, Any]:
-        """whole: else what may be the beginning of a tag or of a character is left out."""
-        text = self.tokenizer.decode(ids, skip_special_tokens=True)
+    def _message(self, ids: list[int], tools: bool, whole: bool = True, skip: bool = True) -> dict[str, Any]:
+        """whole: else what may be the beginning of a tag or of a character is left out. skip: control tokens."""
+        text = self.tokenizer.decode(ids, skip_special_tokens=skip)
         if not whole:
             text = re.sub("(<[^>]*|\ufffd+)$", "", text)
             if text.startswith("<think>") and "</think>" not in text:
@@ -121,7 +121,11 @@ class FakeChatVllm(FakeVllm):
             message["reasoning"] = thought.removeprefix("<think>")
         if calls and tools:
             message["tool_calls"] = [
-                {"id": f"call-{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
+                {
+                    "id": f"call-{len(self.exchanges)}-{number}",
+                    "type": "function",
+                    "function": {"name": name, "arguments": arguments},
+                }
                 for number, (name, arguments) in enumerate(calls)
             ]
         return message

@@ -1,9 +1,10 @@
 """What tests often ask a hub for, by the client."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from store.client import PatientStoreClient
-from store.protocol import AttemptedRollout, EnqueueRolloutRequest, Rollout
+from store.protocol import AttemptedRollout, EnqueueRolloutRequest, Rollout, Span
 
 
 async def enqueue_one(client: PatientStoreClient, input: Any, **fields: Any) -> Rollout:
@@ -21,3 +22,10 @@ async def look_up(client: PatientStoreClient, rollout_id: str) -> Rollout:
     """A rollout, with its latest attempt if it has any."""
     (rollout,) = await client.query_rollouts(rollout_id_in=[rollout_id])
     return rollout
+
+
+def final_reward(spans: Sequence[Span]) -> Any:
+    """The reward that agentlightning reads in spans."""
+    from agentlightning import find_final_reward  # takes seconds
+
+    return find_final_reward(spans)

@@ -33,7 +33,10 @@ export function fold(events, at, seats) {
       else if (target) table.arrows = [{ from: seat, to: target, kind: "propose" }];
       else if (kind !== "wolf_says") table.arrows = [];
     }
-    if (event.data?.dead) table.deaths.set(Number(event.data.dead), kind);
+    if (event.data?.dead) {
+      table.deaths.set(Number(event.data.dead), kind);
+      table.arrows = [{ from: seat, to: target, kind: "propose" }];
+    }
     if (event.data?.role) table.roles.set(seat ?? target, event.data.role);
     switch (kind) {
       case "wolf_team":
