@@ -332,7 +332,7 @@ def _read_speech(sections: list[Section], request: Request, cut: bool) -> Action
     # Silence must be stated by its word, or stand with a decision.
     if not heard and not settled and _harmless(spoken, request.speech_chars).strip(_DECORATION) != SILENCE:
         raise ReplyError("no_choice" if decision else "empty")
-    bare = taken is not None and spoken.strip(_DECORATION) == choice_name(taken, request.decision)
+    bare = taken is not None and heard.strip(_DECORATION) == choice_name(taken, request.decision)
     return Action(choice, "" if bare else heard)
 
 
