@@ -8,13 +8,15 @@ export const isWolf = (role) => kindOfRole(role) === "wolf";
 export const kindOfRole = (role) => ROLES[role]?.kind ?? "unknown";
 const roleNames = (language) => Object.fromEntries(Object.entries(ROLES).map(([role, card]) => [role, card[language]]));
 
-/** Seats, 神职 and wolves with a name of their own: what tells a preset from the others. brief: seats alone. */
-export function presetName(name, brief = false) {
-  if (!Object.hasOwn(PRESETS, name ?? "")) return tidy(name ?? "");
+/** How many play by a preset, and 神职 and wolves with a name of their own: what tells it from the others. */
+export function presetParts(name) {
+  if (!Object.hasOwn(PRESETS, name ?? "")) return [tidy(name ?? ""), ""];
   const { seats, named } = PRESETS[name], gods = named.filter((role) => !isWolf(role)), wolves = named.filter(isWolf);
-  if (brief) return say(`${seats}人局`, `${seats} players`);
-  return say([`${seats}人`, gods.map(markOf).join(""), ...wolves.map((role) => zh.roles[role])].filter(Boolean).join(" · "), `${seats} players: ${[...gods, ...wolves].map((role) => en.roles[role].toLowerCase()).join(", ")}`);
+  return say([`${seats}人`, [gods.map(markOf).join(""), ...wolves.map((role) => zh.roles[role])].filter(Boolean).join(" · ")], [`${seats} players`, [...gods, ...wolves].map((role) => en.roles[role].toLowerCase()).join(", ")]);
 }
+/** The second of them where boards of that many players differ. */
+export const boardName = (name) => (Object.entries(PRESETS).some(([other, { seats }]) => other !== name && seats === PRESETS[name]?.seats) ? presetParts(name)[1] : "");
+export const presetName = (name) => presetParts(name).filter(Boolean).join(say(" · ", ": "));
 
 const zh = {
   title: "狼人杀", games: "对局", runs: "训练", play: "入座", language: "English", theme: "明暗",
@@ -96,10 +98,19 @@ export const PLAYERS = {
 };
 export const playerName = (name) => (Object.hasOwn(PLAYERS, name) ? say(PLAYERS[name][0], PLAYERS[name][1]) : tidy(name));
 
-/** A run's name for people: of a recipe's run the recipe's, without its time, and its own. */
+const STAGES = { imitate: ["模仿", "imitation"], train: ["训练", "training"] };
+
+/** A run's name for people: of a recipe's run the recipe's, without its time, its seed, and what it did. */
 export function runName(name) {
-  const [run, recipe] = tidy(name).split("@");
-  return recipe ? `${recipe.replace(/-\d{8}-\d{6}$/, "")} · ${run}` : run;
+  const [run, recipe] = tidy(name).split("@"), [, seed, stage] = /^seed-(\d+)(?:-(.+?))?(?:-warm-start)?$/.exec(run) ?? [];
+  const own = seed ? [say(`种子 ${seed}`, `seed ${seed}`), stage && (Object.hasOwn(STAGES, stage) ? say(...STAGES[stage]) : stage)] : [run];
+  return [recipe?.replace(/-\d{8}-\d{6}$/, ""), ...own].filter(Boolean).join(" · ");
+}
+
+/** What was evaluated, or a step's folder, by the name that it has in files. */
+export function stepName(label) {
+  const step = /^step[- ]0*(\d+)$/.exec(label)?.[1];
+  return step ? say(`第${step}步`, `step ${step}`) : tidy(label);
 }
 
 const NOT_THERE = {

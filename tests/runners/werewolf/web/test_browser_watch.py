@@ -165,7 +165,7 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
         p.sees(".chart figcaption", "评估胜率")
         p.sees(".payoff td.value", "n=40")
         assert [cell.text.split()[0] for cell in p.all(".payoff td.value")] == ["0", "25", "50", "75"]
-        p.sees("th", "step 24")
+        p.sees("th", "第24步")
         p.sees("td", "75 % (30–95)")
         p.sees("td", "1.250 ± 0.000")  # the advantages of the batch
         p.sees("td", "1.1052 (1.105–1.105)")  # the ratio: exp(0.1)
