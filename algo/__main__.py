@@ -17,6 +17,7 @@ COMMANDS = {
     "evaluate": "algo.evaluate",
     "serve": "algo.serve",
     "plan": "algo.plan",
+    "doctor": "algo.doctor",
     "recipe": "algo.recipe",
     "find-best-prompt": "algo.find_best_prompt",
     "agent-runner": "runners.agents",

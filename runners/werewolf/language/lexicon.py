@@ -138,6 +138,15 @@ WORDS: Mapping[Decision, Words] = {
     Decision.SHERIFF_PK_VOTE: _SHERIFF,
     Decision.SHOT: _SHOT,
     Decision.TAKE: _SHOT,
+    Decision.DUEL: Words(
+        "(?:翻牌,?)?(?:(?:发动|使用)(?:技能)?)?(?:决斗(?:目标|对象)?[是为:]?|挑战|[与和跟同找](?=.{1,9}决斗))|"
+        "(?:duel|challenge)(?: with)? ",
+        "(?:发起|发动|进行|使用)?(?:决斗|挑战)",
+        "(?:暂时?|先|放弃)?(?:不|放弃)(?:发起|发动|进行|使用)?(?:决斗|翻牌)(?:任何人)?|不(?:发动|使用)(?:技能)?|谁[都也]不决斗|"
+        "skip|pass|(?:do not|not|dont) duel",
+        "决斗|翻牌|挑战|duel",
+        "(?:(?:进行|发起)?决斗)?",
+    ),
     Decision.BADGE: Words(
         "(?:[把将]?(?:我的)?警徽)?(?:移?交给?|转交给?|传给?|留给|给到?|飞给?|让给|送给|转移给)(?:警徽)?给?|"
         "(?:移交|传|给)警徽给|(?:pass|give)(?: over)? (?:(?:the )?badge |it )?to ",

@@ -138,8 +138,10 @@ _SIGNS = re.compile(r"[*_`#~$【】\[\]《》<>{}✅☑✔👉➡️🗳]+|<\|[^
 _QUOTES = str.maketrans(dict.fromkeys("“”「」『』‘’'", '"'))
 _STOP = re.compile(r"(?<!no)\.(?![0-9])")
 _GAP = re.compile(r"(?<=[^\x00-\xff])[^\S\n]+|(?<![^\S\n])[^\S\n]++(?=[^\x00-\xff])")
-_ASIDE = re.compile(r"(?<=毒药)[,:]|(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},", re.MULTILINE)
-"""毒药，8号; 同意队友的提议，刀8号."""
+_ASIDE = re.compile(
+    r"(?:(?<=毒药)|(?<=(?<!不)翻牌))[,:]|(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},", re.MULTILINE
+)
+"""毒药，8号; 翻牌，决斗3号; 同意队友的提议，刀8号."""
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"
 _OPTION_FORMS = {option: re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for option, form in lexicon.OPTIONS.items()}
@@ -330,7 +332,7 @@ def _read_speech(sections: list[Section], request: Request, cut: bool) -> Action
     # Silence must be stated by its word, or stand with a decision.
     if not heard and not settled and _harmless(spoken, request.speech_chars).strip(_DECORATION) != SILENCE:
         raise ReplyError("no_choice" if decision else "empty")
-    bare = taken is not None and spoken.strip(_DECORATION) == choice_name(taken, request.decision)
+    bare = taken is not None and heard.strip(_DECORATION) == choice_name(taken, request.decision)
     return Action(choice, "" if bare else heard)
 
 

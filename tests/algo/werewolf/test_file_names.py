@@ -23,6 +23,8 @@ def test_the_printed_command_opens_the_pages_of_this_run(tmp_path):
 def test_the_printed_target_of_make_opens_the_pages_of_these_runs(tmp_path):
     told, runs = how_to_see(tmp_path / "my runs"), Path(os.path.relpath(tmp_path / "my runs"))
     command, address = told.partition(": ")[2].split(", then ")
-    shown = subprocess.run(["make", "-n", *shlex.split(command)[1:]], capture_output=True, text=True, check=True)
+    # Below `make test` it would tell its folder in a last line.
+    typed = ["make", "--dry-run", "--no-print-directory", *shlex.split(command)[1:]]
+    shown = subprocess.run(typed, capture_output=True, text=True, check=True)
     options = parse_arguments(shlex.split(shown.stdout.splitlines()[-1])[3:])
     assert options.runs == runs and address == f"http://127.0.0.1:{options.port}/"
