@@ -98,7 +98,7 @@ export class Board {
     if (table.counts.has(seat)) group.append(this.badge(size * 0.86, size * 0.9, table.counts.get(seat), "count-mark"));
     if (table.arrows.some((arrow) => arrow.from === seat && arrow.kind === "abstain")) group.append(this.badge(0, size * 1.02, text.badges.abstain, "abstain-mark"));
     if (isAsked) group.append(svg("text", { class: "dots", y: seat === you ? size + 34 : -size - 10, "font-size": 44 }, "…"));
-    if (seat === you) group.append(this.badge(table.sheriff === seat ? size * 0.55 : 0, -size * 1.12, say("你", "you"), "you-mark"));
+    if (seat === you) group.append(this.badge(table.sheriff === seat ? size * 0.55 : death ? -size * 0.45 : 0, -size * 1.12, say("你", "you"), "you-mark"));
     return group;
   }
 

@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { ask, h, icon, listen, quoted, replace, tidy } from "./dom.js";
 import { fold, isSpeech, parts } from "./fold.js";
 import { openTokens } from "./tokens.js";
-import { isWolf, lineOf, playerName, presetName, runName, say, stepName, words } from "./words.js";
+import { isWolf, lineOf, playerName, presetName, replyError, runName, say, stepName, words } from "./words.js";
 
 const ABOUT = { run: ["训练", "run"], version: ["策略版本", "version"], step: ["步", "step"], game: ["编号", "id"], mode: ["用途", "mode"], status: ["状态", "state"], group: ["同一副牌的组", "group of its deal"], evaluation: ["评估", "evaluation"], seed: ["种子", "seed"] };
 const SPEEDS = [0.5, 1, 2, 4, 8];
@@ -163,7 +163,7 @@ export class Replay {
     const tokens = turn.tokens && this.game.id ? h("button", { type: "button", class: "chip", onclick: () => openTokens(this.game, turn) }, `${text.tokens} ${turn.tokens[1]}`) : this.view === "god" && turn.policy === "policy" && this.game.id.startsWith("run:") ? h("span", { class: "faint" }, text.noTokens) : null;
     return h("div", { class: `turn${turn.error ? " bad" : ""}` },
       turn.thought && this.thoughts ? h("p", { class: "thought" }, h("span", { class: "seat-name" }, `${turn.seat} `), icon("thought"), quoted(turn.thought, text)) : null,
-      turn.error ? h("p", { class: "error" }, `⚠ ${turn.seat} ${text.unusable}: ${turn.error}`, turn.reply ? h("q", {}, quoted(turn.reply, text)) : null) : null,
+      turn.error ? h("p", { class: "error" }, `⚠ ${turn.seat} ${text.unusable}${say("：", ": ")}${replyError(turn.error)}`, turn.reply ? h("q", {}, quoted(turn.reply, text)) : null) : null,
       h("span", { class: "facts" },
         h("span", { class: "faint" }, `${turn.seat} ${text.decisions[turn.decision] ?? turn.decision}`),
         turn.policy_version !== undefined && turn.policy === "policy" ? h("span", { class: "faint" }, this.game.about?.evaluation ? stepName(this.game.about.evaluation) : text.version(turn.policy_version)) : turn.policy ? h("span", { class: "faint" }, playerName(turn.policy)) : null,

@@ -70,7 +70,7 @@ export async function runPage(main, name) {
     const group = (known, large = false) => known.flatMap(([form, name, unit]) => names.filter((metric) => form.test(metric) && !drawn.has(metric)).map((metric) => {
       drawn.add(metric);
       const found = form.exec(metric).slice(1);
-      const line = !metric.startsWith("evaluation/win_rate") ? null : found.length ? inPlace(cells, ...found) : opponents.length === 1 ? inPlace(cells, "both", opponents[0]) : null;
+      const line = metric === "evaluation/strength" ? { value: 0, name: playerName("scripted") } : !metric.startsWith("evaluation/win_rate") ? null : found.length ? inPlace(cells, ...found) : opponents.length === 1 ? inPlace(cells, "both", opponents[0]) : null;
       return chart(name(...found), series.get(metric), series.get(`${metric}/low`), series.get(`${metric}/high`), { unit, line, large });
     }));
     replace(evaluated, group(EVALUATED, true));

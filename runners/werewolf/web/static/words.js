@@ -10,7 +10,7 @@ const roleNames = (language) => Object.fromEntries(Object.entries(ROLES).map(([r
 
 /** How many play by a preset, and 神职 and wolves with a name of their own: what tells it from the others. */
 export function presetParts(name) {
-  if (!Object.hasOwn(PRESETS, name ?? "")) return [tidy(name ?? ""), ""];
+  if (!Object.hasOwn(PRESETS, name ?? "")) return [tidy(name ?? "").slice(0, LONGEST_NAME), ""];
   const { seats, named } = PRESETS[name], gods = named.filter((role) => !isWolf(role)), wolves = named.filter(isWolf);
   return say([`${seats}人`, [gods.map(markOf).join(""), ...wolves.map((role) => zh.roles[role])].filter(Boolean).join(" · ")], [`${seats} players`, [...gods, ...wolves].map((role) => en.roles[role].toLowerCase()).join(", ")]);
 }
@@ -96,7 +96,20 @@ export const PLAYERS = {
   random: ["随机玩家", "random", "随便选，什么都可能发生。", "Answers at random; anything may happen."],
   person: ["真人", "a person", "", ""],
 };
-export const playerName = (name) => (Object.hasOwn(PLAYERS, name) ? say(PLAYERS[name][0], PLAYERS[name][1]) : tidy(name));
+const LONGEST_NAME = 60;
+export const playerName = (name) => (Object.hasOwn(PLAYERS, name) ? say(PLAYERS[name][0], PLAYERS[name][1]) : tidy(name).slice(0, LONGEST_NAME));
+
+/** A policy by the id of its resources: its run's name, and its version. */
+export function policyName(id) {
+  const [, run, version] = /^(.+?)(?:-[0-9a-f]{8})?\.policy-0*(\d+)$/.exec(id) ?? [null, id];
+  return [runName(run), version && words().version(version)].filter(Boolean).join(" · ");
+}
+
+const REPLY_ERRORS = {
+  empty: ["是空的", "empty"], no_choice: ["没有明确的选择", "no clear choice"], ambiguous: ["选了不止一个", "more than one choice"], negated: ["选择带有否定", "a negated choice"], illegal_target: ["不在可选范围内", "not among the choices"], cut: ["太长，被截断", "too long, cut"], only_thought: ["只有思考", "a thought alone"], defaulted: ["按默认行动", "the default was taken"],
+};
+/** Why a reply could not be used, by the code that its turn keeps. */
+export const replyError = (code) => (Object.hasOwn(REPLY_ERRORS, code) ? say(...REPLY_ERRORS[code]) : tidy(code));
 
 const STAGES = { imitate: ["模仿", "imitation"], train: ["训练", "training"] };
 
@@ -134,7 +147,7 @@ const LOST = { nobody_runs: "nobody runs", no_voters: "nobody may vote", no_vote
 const ENGLISH = {
   game_start: (e) => `The game begins with ${e.data?.seats ?? "?"} seats.`,
   role_dealt: (e) => `Seat ${e.seat} is dealt: ${en.roles[e.data?.role] ?? e.data?.role}.`,
-  wolf_team: (e) => `The wolves are ${list(e.data?.seats)}${Object.entries(e.data ?? {}).map(([role, seats]) => (ROLES[role] ? `, ${list(seats)} being ${en.roles[role]}` : "")).join("")}.`,
+  wolf_team: (e) => `The wolves are ${list(e.data?.seats)}${Object.entries(e.data ?? {}).map(([role, seats]) => (ROLES[role] ? `, ${list(seats)} being the ${en.roles[role].toLowerCase()}` : "")).join("")}.`,
   night_falls: (e) => `Night ${e.day} falls.`,
   wolf_vote: (e) => (e.target ? `Wolf ${e.seat} votes to kill ${e.target}.` : `Wolf ${e.seat} votes to kill nobody.`),
   wolf_target: (e) => (e.target ? `The wolves attack ${e.target}.` : "The wolves attack nobody."),
