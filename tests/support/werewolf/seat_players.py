@@ -18,8 +18,9 @@ def reply_to(prompt):
 
 
 async def open_table(session, **wanted):
-    """(the host's address of a new table, the people's addresses); both below /api."""
-    async with session.post("/api/tables", json={"people": 1, "clock": 0} | wanted, headers=OURS) as response:
+    """(the host's address of a new table, the people's addresses); both below /api. Nobody takes a moment there."""
+    table = {"people": 1, "clock": 0, "pace": 0} | wanted
+    async with session.post("/api/tables", json=table, headers=OURS) as response:
         answer = await response.json()
         assert response.status == 200, answer
     table = f"/api/table/{answer['table']}"
