@@ -129,7 +129,7 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
 
     def plays(p):
         p.opens(f"{server.url}/play?lang=zh")
-        assert f"{RUN}.policy-{VERSION:06d}" in p.sees("[data-value=policy]").text
+        assert p.sees("[data-value=policy]").text == f"first · 策略 v{VERSION}"
         _, (link,) = opens_a_table(p, server, preset="5p_tiny", seed=12, others="policy", record=DEMONSTRATION)
         p.opens(link)
         plays_on(p, random.Random(1))

@@ -11,7 +11,7 @@ export class Board {
   constructor(seats, onSeat = null) {
     this.seats = seats;
     this.radius = seats > 9 ? 398 : 392;
-    this.size = seats > 9 ? 58 : seats > 6 ? 66 : 74;
+    this.size = seats > 9 ? 64 : seats > 6 ? 66 : 74;
     this.drawing = svg("svg", { viewBox: "24 24 952 952", role: "img", class: "table-drawing" });
     this.middle = h("div", { class: "middle" });
     this.element = h("div", { class: "board" }, this.drawing, this.middle);
@@ -73,12 +73,11 @@ export class Board {
     const up = say(0.8, 1.15); // English badges are wider, and stand above the number
     const isAsked = asked.find((entry) => entry.seat === seat);
     const classes = ["seat", `is-${kind}`, death ? "dead" : "", seat === speaking ? "speaking" : "", isAsked ? "asked" : "", seat === you ? "you" : "", table.tied.has(seat) ? "tied" : ""];
-    const [ox, oy] = this.at(seat, this.radius + (this.seats > 9 ? 0 : 0));
     const label = [
       `${seat}`, role ? text.roles[role] ?? "" : "", death ? text.deaths[death] : "",
       table.sheriff === seat ? text.sheriff : "", isAsked ? text.asked : "", names[seat] ?? "",
     ].filter(Boolean).join(", ");
-    const group = svg("g", { class: classes.join(" "), transform: `translate(${ox} ${oy})` }, svg("title", {}, tidy(label)));
+    const group = svg("g", { class: classes.join(" "), transform: `translate(${x} ${y})` }, svg("title", {}, tidy(label)));
     if (this.onSeat) {
       group.setAttribute("tabindex", "0");
       group.setAttribute("role", "button");
@@ -87,7 +86,7 @@ export class Board {
       group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.stopPropagation(); this.onSeat(seat); } });
     }
     group.append(svg("circle", { class: "halo", r: size + 12 }), this.shape(kind, size), svg("text", { class: "number", y: role ? -size * 0.14 : size * 0.2, "font-size": size * (role ? 0.62 : 0.78) }, String(seat)));
-    if (role) group.append(svg("text", { class: "role", y: size * 0.5, "font-size": size * Math.min(0.4, 2.5 / ((text.roles[role] ?? "").length || 1)) }, text.roles[role] ?? ""));
+    if (role) group.append(svg("text", { class: "role", y: size * 0.5, "font-size": size * Math.min(say(0.46, 0.4), 3.05 / (text.roles[role] ?? "").length) }, text.roles[role] ?? ""));
     if (death) {
       group.append(svg("path", { class: "cross", d: `M${-size * 0.46} ${-size * (role ? 0.34 : 0.05)}H${size * 0.46}` })); // through the number alone
       group.append(this.badge(size * 0.74, -size * up, text.badges[death], "death-mark"));
@@ -99,7 +98,7 @@ export class Board {
     if (table.counts.has(seat)) group.append(this.badge(size * 0.86, size * 0.9, table.counts.get(seat), "count-mark"));
     if (table.arrows.some((arrow) => arrow.from === seat && arrow.kind === "abstain")) group.append(this.badge(0, size * 1.02, text.badges.abstain, "abstain-mark"));
     if (isAsked) group.append(svg("text", { class: "dots", y: seat === you ? size + 34 : -size - 10, "font-size": 44 }, "…"));
-    if (seat === you) group.append(this.badge(table.sheriff === seat ? size * 0.55 : 0, -size * 1.12, say("你", "you"), "you-mark"));
+    if (seat === you) group.append(this.badge(table.sheriff === seat ? size * 0.55 : death ? -size * 0.45 : 0, -size * 1.12, say("你", "you"), "you-mark"));
     return group;
   }
 

@@ -2,7 +2,7 @@
 
 import { spark } from "./chart.js";
 import { h, tidy } from "./dom.js";
-import { playerName, presetName, runName, say, words } from "./words.js";
+import { boardName, playerName, presetParts, runName, say, stepName, words } from "./words.js";
 
 const gameAddress = (id) => `/game?${new URLSearchParams({ id })}`;
 const STATES = { queuing: ["排队", "queued"], requeuing: ["重排", "requeued"], preparing: ["进行中", "playing"], running: ["进行中", "playing"], succeeded: ["结束", "finished"], failed: ["失败", "failed"], cancelled: ["取消", "cancelled"] };
@@ -11,7 +11,7 @@ export const stateWord = (status) => (Object.hasOwn(STATES, status) ? say(...STA
 /** "12 players, day 3, wolves won": what a game is called. */
 export function gameTitle(game) {
   const result = game.result ? { wolf: say("狼人胜", "wolves won"), good: say("好人胜", "good side won"), draw: say("平局", "a draw") }[game.result] : game.status && game.status !== "succeeded" ? stateWord(game.status) : null;
-  const title = [game.preset ? presetName(game.preset, true) : null, game.days ? say(`第${game.days}天`, `day ${game.days}`) : null, result].filter(Boolean).join(say(" · ", ", "));
+  const title = [game.preset ? presetParts(game.preset)[0] + say("局", "") : null, game.days ? say(`第${game.days}天`, `day ${game.days}`) : null, result].filter(Boolean).join(say(" · ", ", "));
   return title || tidy(game.file ?? say("一局", "a game"));
 }
 
@@ -24,9 +24,9 @@ function whoPlays({ players = {} }) {
 
 function whence(game) {
   const run = game.id.startsWith("run:") ? game.id.slice(4).split("/")[0] : (game.run ?? "").replace(/(-evaluation)?-[0-9a-f]{8}$/, "");
-  const at = game.step !== undefined && game.step !== null ? say(`第${game.step}步`, `step ${game.step}`) : game.evaluation ? tidy(game.evaluation) : game.version ? say(`第${game.version}版`, `version ${game.version}`) : null;
+  const at = game.step !== undefined && game.step !== null ? say(`第${game.step}步`, `step ${game.step}`) : game.evaluation ? stepName(game.evaluation) : game.version ? say(`第${game.version}版`, `version ${game.version}`) : null;
   const purpose = game.evaluation || game.mode === "val" ? say("评估", "evaluation") : null;
-  const when = game.when && (game.id.startsWith("table:") || game.file) ? new Date(game.when * 1000).toLocaleString(say("zh-CN", "en-GB"), { dateStyle: "medium", timeStyle: "short" }) : null;
+  const when = game.when && (game.id.startsWith("table:") || game.file) ? new Date(game.when * 1000).toLocaleString(say("zh-CN", "en-GB"), { dateStyle: "short", timeStyle: "short" }) : null;
   return [run ? runName(run) : null, purpose, at, game.id.startsWith("file:") ? tidy(game.file ?? "") : null, when].filter(Boolean).join(" · ");
 }
 
@@ -34,7 +34,7 @@ function whence(game) {
 export function gameCard(game, box = null) {
   const title = gameTitle(game), flaws = [game.leaks ? say(`泄露 ${game.leaks}`, `leaks ${game.leaks}`) : null, game.unusable ? say(`无效回答 ${game.unusable}`, `unusable replies ${game.unusable}`) : null].filter(Boolean);
   return h("li", { class: `game-card ${game.result ?? game.status ?? ""}` },
-    h("a", { href: gameAddress(game.id) }, h("b", {}, title), h("span", { class: "who-plays" }, whoPlays(game)), h("span", { class: "faint" }, whence(game)), flaws.length ? h("span", { class: "warn" }, `⚠ ${flaws.join(" · ")}`) : null),
+    h("a", { href: gameAddress(game.id) }, h("b", {}, title), h("span", {}, boardName(game.preset)), h("span", { class: "who-plays" }, whoPlays(game)), h("span", { class: "faint" }, whence(game)), flaws.length ? h("span", { class: "warn" }, `⚠ ${flaws.join(" · ")}`) : null),
     box?.(game.id, title));
 }
 
@@ -71,7 +71,7 @@ export function runCard(run) {
     h("b", { dir: "auto" }, runName(run.name)),
     known ? h("span", { class: "headline" }, h("strong", {}, number(value, " %")), low !== null && low !== undefined ? h("small", {}, ` (${number(low)}–${number(high)})`) : null) : null,
     h("span", {}, known ? say(...known) + first : say("还没有数字", "no numbers yet")),
-    run.steps ? h("span", { class: "faint" }, say(`${run.steps} 步`, `${run.steps} steps`)) : null,
+    run.steps ? h("span", { class: "faint" }, say(`${run.steps} 步`, `${run.steps} ${run.steps === 1 ? "step" : "steps"}`)) : null,
     run.curve.length > 1 ? spark(run.curve, shares) : null));
 }
 

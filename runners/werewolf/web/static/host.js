@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { ask, h, replace, send, tidy } from "./dom.js";
 import { fold } from "./fold.js";
 import { PRESETS } from "./roles.js";
-import { PLAYERS, explain, playerName, presetName, say, words } from "./words.js";
+import { PLAYERS, explain, playerName, policyName, presetName, say, words } from "./words.js";
 
 const EVERY_SECONDS = 1.5;
 const QUICK = Object.keys(PRESETS).reduce((best, name) => (PRESETS[name].seats < PRESETS[best].seats ? name : best));
@@ -64,7 +64,7 @@ export async function newTablePage(main) {
   replace(form,
     h("h1", {}, say("开一桌", "Open a table")),
     tabs("preset", say("规则", "Rules"), Object.keys(PRESETS).sort((a, b) => PRESETS[a].seats - PRESETS[b].seats).map((name) => [name, presetName(name)])),
-    tabs("others", say("其他座位", "The other seats"), tables.others.map((name) => [name, name === "policy" && tables.policy ? `${playerName(name)} (${tidy(tables.policy)})` : playerName(name)])),
+    tabs("others", say("其他座位", "The other seats"), tables.others.map((name) => [name, name === "policy" && tables.policy ? policyName(tables.policy) : playerName(name)])),
     opponent,
     h("div", { class: "grid" }, field(say("几个人", "How many people"), people, say("每个人得到自己的链接", "each gets a link of their own")), field(say("每次回答的时限（秒，0 不限）", "Clock, seconds for each answer (0: none)"), h("input", { name: "clock", type: "number", min: 0, max: 3600, value: 120 }), say("到时自动按默认行动", "then the default action is taken")), field(say("节奏（秒）", "Pace, seconds"), h("input", { name: "pace", type: "number", min: 0, max: 10, step: 0.5, value: 2 }), say("没有模型的玩家想多久，入夜停多久", "how long players without a model think, and night takes to fall")), field(say("种子（可空）", "Seed (may be empty)"), h("input", { name: "seed", inputmode: "numeric", pattern: "[0-9]*" }))),
     tabs("side", say("人坐哪一边", "Whose seats people take"), [["any", say("随机", "any")], ["good", words().sides.good], ["wolf", words().sides.wolf]]),
@@ -76,13 +76,14 @@ export async function newTablePage(main) {
 
 export async function hostPage(main, table) {
   const text = words();
-  let board = null, stopped = false;
+  let board = null, over = false;
   const links = h("ul", { class: "samples links" }), state = h("p", { class: "faint", role: "status" }), stage = h("div", {});
   replace(main, h("section", { class: "card" }, h("h1", {}, say("牌桌", "The table")), state, h("p", { class: "faint" }, say("把链接分给每个人：链接就是座位，谁打开谁就是那个人。所有人都打开后开局。", "Hand out the links: a link is a seat. The game begins once all are open.")), links), stage);
   let drawn = "";
   async function refresh() {
     const status = await ask(`/api/table/${table}`);
     const now = JSON.stringify([status.people, status.phase]);
+    over = status.phase === "over" || status.phase === "failed";
     if (now !== drawn) {
       drawn = now;
       replace(links, status.people.map((person, number) => {
@@ -90,14 +91,13 @@ export async function hostPage(main, table) {
         return h("li", {}, h("b", {}, `${say("玩家", "Player")} ${number + 1}`), h("a", { class: "seat-link primary large", href: person.link, target: status.people.length > 1 ? "_blank" : null, rel: "noopener" }, say("坐下", "Sit down")), h("button", { type: "button", onclick: () => navigator.clipboard?.writeText(address) }, say("复制链接", "Copy link")), h("span", { class: "faint" }, person.joined ? say("✓ 已入座", "✓ here") : say("… 等待中", "… not here yet")));
       }));
       const phases = { waiting: say("等人入座", "waiting for people"), playing: say("进行中", "being played"), over: say("结束", "over"), failed: say("中断", "stopped") };
-      replace(state, `${presetName(status.preset)} · ${phases[status.phase]}${status.problem ? `: ${tidy(status.problem)}` : ""} `, status.replay ? h("a", { href: `/game?${new URLSearchParams({ id: status.replay })}` }, say("看完整回放 →", "See the whole game →")) : null);
+      replace(state, `${presetName(status.preset)} · ${phases[status.phase]}${status.problem ? `: ${tidy(status.problem)}` : ""} `, status.replay ? h("a", { href: `/game?${new URLSearchParams({ id: status.replay })}` }, say("看完整回放 →", "See the whole game →")) : null, over ? [" ", h("a", { href: "/play" }, say("再开一桌 →", "Open another table →"))] : null);
     }
     if (status.game.events.length && !board) { board = new Board(status.game.seats); replace(stage, board.element); }
     if (board) board.draw(fold(status.game.events, status.game.events.length - 1, status.game.seats));
-    stopped = status.phase === "over" || status.phase === "failed";
   }
   async function follow() {
-    while (!stopped) {
+    while (!over) {
       await new Promise((resolve) => setTimeout(resolve, EVERY_SECONDS * 1000));
       if (!document.hidden) await refresh().catch((problem) => { state.textContent = text.connectionLost; replace(links, explain(problem)); drawn = ""; });
     }

@@ -4,8 +4,9 @@ import { Board } from "./board.js";
 import { ask, h, icon, listen, quoted, replace, tidy } from "./dom.js";
 import { fold, isSpeech, parts } from "./fold.js";
 import { openTokens } from "./tokens.js";
-import { isWolf, lineOf, playerName, presetName, runName, say, words } from "./words.js";
+import { isWolf, lineOf, playerName, presetName, replyError, runName, say, stepName, words } from "./words.js";
 
+const ABOUT = { run: ["训练", "run"], version: ["策略版本", "version"], step: ["步", "step"], game: ["编号", "id"], mode: ["用途", "mode"], status: ["状态", "state"], group: ["同一副牌的组", "group of its deal"], evaluation: ["评估", "evaluation"], seed: ["种子", "seed"] };
 const SPEEDS = [0.5, 1, 2, 4, 8];
 
 /** options: id, view, at (null: the end of a live game, else the beginning), thoughts, small, onMove(replay). */
@@ -162,10 +163,10 @@ export class Replay {
     const tokens = turn.tokens && this.game.id ? h("button", { type: "button", class: "chip", onclick: () => openTokens(this.game, turn) }, `${text.tokens} ${turn.tokens[1]}`) : this.view === "god" && turn.policy === "policy" && this.game.id.startsWith("run:") ? h("span", { class: "faint" }, text.noTokens) : null;
     return h("div", { class: `turn${turn.error ? " bad" : ""}` },
       turn.thought && this.thoughts ? h("p", { class: "thought" }, h("span", { class: "seat-name" }, `${turn.seat} `), icon("thought"), quoted(turn.thought, text)) : null,
-      turn.error ? h("p", { class: "error" }, `⚠ ${turn.seat} ${text.unusable}: ${turn.error}`, turn.reply ? h("q", {}, quoted(turn.reply, text)) : null) : null,
+      turn.error ? h("p", { class: "error" }, `⚠ ${turn.seat} ${text.unusable}${say("：", ": ")}${replyError(turn.error)}`, turn.reply ? h("q", {}, quoted(turn.reply, text)) : null) : null,
       h("span", { class: "facts" },
         h("span", { class: "faint" }, `${turn.seat} ${text.decisions[turn.decision] ?? turn.decision}`),
-        turn.policy_version !== undefined && turn.policy === "policy" ? h("span", { class: "faint" }, this.game.about?.evaluation ? tidy(this.game.about.evaluation) : text.version(turn.policy_version)) : turn.policy ? h("span", { class: "faint" }, tidy(turn.policy)) : null,
+        turn.policy_version !== undefined && turn.policy === "policy" ? h("span", { class: "faint" }, this.game.about?.evaluation ? stepName(this.game.about.evaluation) : text.version(turn.policy_version)) : turn.policy ? h("span", { class: "faint" }, playerName(turn.policy)) : null,
         turn.is_reask ? h("span", { class: "faint" }, text.reask) : null,
         turn.facts?.identity_leak ? h("span", { class: "warn" }, say("⚠ 泄露身份", "⚠ leak")) : null,
         turn.logprob !== undefined ? h("span", { class: "faint" }, `⌀ ${turn.logprob.toFixed(2)}`) : null, tokens));
@@ -178,7 +179,7 @@ export class Replay {
     const known = Object.entries(about).filter(([, value]) => ["string", "number"].includes(typeof value) && value !== "");
     const rewards = about.rewards ?? about.outcomes ?? {};
     return h("details", { class: "about" }, h("summary", {}, text.about),
-      h("dl", {}, known.map(([name, value]) => [h("dt", {}, name), h("dd", { dir: "auto" }, tidy(value))]), seed !== null && seed !== undefined ? [h("dt", {}, "seed"), h("dd", {}, String(seed))] : null),
+      h("dl", {}, Object.entries({ ...Object.fromEntries(known), seed: seed ?? "" }).map(([name, value]) => (value === "" ? null : [h("dt", {}, say(...(ABOUT[name] ?? [name, name]))), h("dd", { dir: "auto" }, tidy(value))]))),
       seats.length ? h("table", {}, h("tr", {}, h("th", {}, say("座位", "seat")), h("th", {}, say("玩家", "player")), h("th", {}, text.rewards)),
         seats.map(([seat, name]) => h("tr", {}, h("td", {}, seat), h("td", { dir: "auto" }, playerName(name)), h("td", {}, rewards[seat] === undefined ? "–" : Number(rewards[seat]).toFixed(2))))) : null);
   }
@@ -281,9 +282,9 @@ export class Replay {
 // Where it was played, and who by: names of runs and players, never an id.
 function whoPlayed({ about = {}, players = {}, title = "", id = "" }) {
   const run = about.run ? runName(String(about.run).replace(/(-evaluation)?-[0-9a-f]{8}$/, "")) : null;
-  const step = about.evaluation ?? (about.step ? say(`第${Number(String(about.step).replace(/\D/g, ""))}步`, `step ${Number(String(about.step).replace(/\D/g, ""))}`) : null);
+  const step = about.evaluation ?? about.step;
   const names = [...new Set(Object.values(players))].map(playerName).join(say("、", ", "));
-  return [run, step && tidy(step), names, id.startsWith("file:") ? tidy(title) : null].filter(Boolean).join(" · ");
+  return [run, step && stepName(step), names, id.startsWith("file:") ? tidy(title) : null].filter(Boolean).join(" · ");
 }
 
 export function announce(text) { document.getElementById("live-region").textContent = text; }

@@ -3,7 +3,7 @@
 import { gameCards } from "./cards.js";
 import { chart, range } from "./chart.js";
 import { ask, h, replace, tidy } from "./dom.js";
-import { playerName, presetName, runName, say, words } from "./words.js";
+import { playerName, presetName, runName, say, stepName, words } from "./words.js";
 
 const EVERY_SECONDS = 5;
 const side = (name) => words().sides[name];
@@ -57,8 +57,9 @@ export async function runPage(main, name) {
 
   function drawNumbers(summary) {
     const latest = (metric) => [...(series.get(metric)?.values() ?? [])].at(-1);
+    const played = summary.games ?? {}, failed = typeof played.failed === "object" ? Object.values(played.failed).reduce((sum, count) => sum + count, 0) : played.failed; // imitation counts them by their reasons
     const steps = Math.max(0, ...[...series.values()].flatMap((values) => [...values.keys()]));
-    const entries = [[say("步", "steps"), steps], [say("策略版本", "policy version"), latest("policy_version") ?? summary?.policy_version], [say("局数", "games"), summary?.games?.finished], [say("失败的局", "games failed"), summary?.games?.failed], [say("有效回答", "valid replies"), percent(latest("turns/valid_share") ?? summary?.turns?.valid_share)], [say("胜率", "win rate"), percent(latest("evaluation/win_rate"))]];
+    const entries = [[say("步", "steps"), steps], [say("策略版本", "policy version"), latest("policy_version") ?? summary.policy_version], [say("局数", "games"), played.finished ?? played.learned_from], [say("失败的局", "games failed"), failed], [say("有效回答", "valid replies"), percent(latest("turns/valid_share") ?? summary.turns?.valid_share)], [say("胜率", "win rate"), percent(latest("evaluation/win_rate"))]];
     replace(numbers, entries.filter(([, value]) => value !== undefined && value !== null).map(([label, value]) => h("div", {}, h("b", {}, String(value)), h("span", {}, label))));
   }
 
@@ -69,7 +70,7 @@ export async function runPage(main, name) {
     const group = (known, large = false) => known.flatMap(([form, name, unit]) => names.filter((metric) => form.test(metric) && !drawn.has(metric)).map((metric) => {
       drawn.add(metric);
       const found = form.exec(metric).slice(1);
-      const line = !metric.startsWith("evaluation/win_rate") ? null : found.length ? inPlace(cells, ...found) : opponents.length === 1 ? inPlace(cells, "both", opponents[0]) : null;
+      const line = metric === "evaluation/strength" ? { value: 0, name: playerName("scripted") } : !metric.startsWith("evaluation/win_rate") ? null : found.length ? inPlace(cells, ...found) : opponents.length === 1 ? inPlace(cells, "both", opponents[0]) : null;
       return chart(name(...found), series.get(metric), series.get(`${metric}/low`), series.get(`${metric}/high`), { unit, line, large });
     }));
     replace(evaluated, group(EVALUATED, true));
@@ -85,18 +86,19 @@ export async function runPage(main, name) {
 
   function drawEvaluations(found) {
     if (!found.length) return replace(evaluations, h("p", { class: "faint" }, say("还没有评估（evaluation.every_steps）", "no evaluations yet (evaluation.every_steps)")));
+    const reward = say("奖励", "reward"), of = found.some((entry) => Object.keys(entry.scores).length) ? [say("对手", "against"), say("合计", "both sides"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("局数", "games"), say("强度", "strength")] : [reward];
+    const columns = [say("何时", "when"), ...of];
     const rows = found.flatMap((entry) => {
-      const scores = Object.entries(entry.scores), span = Math.max(scores.length, 1), label = /^step[- ]0*(\d+)$/.exec(entry.label)?.[1];
-      const when = h("th", { scope: "rowgroup", rowspan: span }, label ? say(`第${label}步`, `step ${label}`) : tidy(entry.label));
-      if (!scores.length) return entry.reward ? [h("tr", {}, when, h("td", {}, say("奖励", "reward")), h("td", { class: "value" }, interval(entry.reward)), h("td", { colspan: 4 }))] : [];
+      const scores = Object.entries(entry.scores), span = Math.max(scores.length, 1), when = h("th", { scope: "rowgroup", rowspan: span }, stepName(entry.label));
+      if (!scores.length) return entry.reward ? [h("tr", {}, when, h("td", { colspan: columns.length - 1, "data-name": reward }, columns.length > 2 ? `${reward} ` : null, interval(entry.reward)))] : [];
       return scores.map(([opponent, of], number) => h("tr", {}, number ? null : when, h("td", {}, playerName(opponent)), ["both", "wolf", "good"].map((who) => h("td", { class: "value" }, share(of[who]))), h("td", { class: "value" }, String(of.both?.games ?? "–")), number ? null : h("td", { class: "value", rowspan: span }, entry.strength ? interval(entry.strength) : "–")));
     });
-    replace(evaluations, table([say("何时", "when"), say("对手", "against"), say("合计", "both sides"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("局数", "games"), say("强度", "strength")], rows));
+    replace(evaluations, table(columns, rows));
   }
 
   function drawPeople(found) {
     people.hidden = !found.length;
-    if (found.length) replace(people, h("h2", {}, say("人来对局：人那一边的胜率", "People against it: games that their side won")), h("div", { class: "scroll" }, table([say("人对", "people against"), say("当狼人胜", "won as wolves"), say("局数", "games"), say("当好人胜", "won as good"), say("局数", "games")], found.map((entry) => h("tr", {}, h("th", { scope: "row" }, tidy(entry.label)), ["wolf", "good"].flatMap((side) => [h("td", { class: "value" }, share(entry.by_side?.[side])), h("td", { class: "value" }, String(entry.by_side?.[side]?.games ?? 0))]))))));
+    if (found.length) replace(people, h("h2", {}, say("人来对局：人那一边的胜率", "People against it: games that their side won")), h("div", { class: "scroll" }, table([say("人对", "people against"), say("当狼人胜", "won as wolves"), say("局数", "games"), say("当好人胜", "won as good"), say("局数", "games")], found.map((entry) => h("tr", {}, h("th", { scope: "row" }, stepName(entry.label)), ["wolf", "good"].flatMap((side) => [h("td", { class: "value" }, share(entry.by_side?.[side])), h("td", { class: "value" }, String(entry.by_side?.[side]?.games ?? 0))]))))));
   }
 
   function drawPayoff(found) {
@@ -121,14 +123,18 @@ export async function runPage(main, name) {
       h("td", { class: "value" }, Object.entries(batch.rewards).map(([side, reward]) => `${words().sides[side] ?? tidy(side)} ${value(reward)}`).join(", ")),
       h("td", { class: "value" }, batch.advantage ? `${value(batch.advantage.mean)} ± ${value(batch.advantage.deviation)}` : "–"),
       h("td", { class: "value" }, String(batch.silent)),
-      h("td", { class: "value" }, batch.ratio ? `${value(batch.ratio.mean, 4)} (${value(batch.ratio.low, 3)}–${value(batch.ratio.high, 3)})` : "–")])))));
+      h("td", { class: "value" }, batch.ratio ? `${value(batch.ratio.mean, 4)} (${value(batch.ratio.low, 3)}–${value(batch.ratio.high, 3)})` : "–")])), true)));
   }
 
   await refresh();
   setInterval(() => { if (!document.hidden) refresh().catch(() => {}); }, EVERY_SECONDS * 1000);
 }
 
-const table = (columns, rows) => h("table", { class: "list" }, h("thead", {}, h("tr", {}, columns.map((label) => h("th", { scope: "col" }, label)))), h("tbody", {}, rows));
+// On a phone a row is a block, each number beside the name of its column, unless it is one of many rows.
+function table(columns, rows, many = false) {
+  for (const row of rows) [...row.children].forEach((cell, number) => { cell.dataset.name ??= columns[number + (row.firstElementChild.tagName === "TH" ? 0 : 1)]; });
+  return h("table", { class: `list${many ? "" : " blocks"}` }, h("thead", {}, h("tr", {}, columns.map((label) => h("th", { scope: "col" }, label)))), h("tbody", {}, rows));
+}
 
 const share = (score) => { const rate = score?.win_rate; return rate ? `${percent(rate.value)} (${Math.round(rate.low * 100)}–${Math.round(rate.high * 100)})` : "–"; };
 

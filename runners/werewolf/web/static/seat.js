@@ -25,7 +25,7 @@ export async function seatPage(main, secret) {
       const wolf = isWolf(role);
       identity.className = `identity card ${wolf ? "wolf" : "good"}`;
       const mates = [...fold(game.events, game.events.length - 1, game.seats).roles].filter(([seat, other]) => seat !== data.seat && isWolf(other));
-      replace(identity, h("span", { class: "seal", "aria-hidden": "true" }, markOf(role)), h("div", {}, h("h1", {}, `${data.seat}${say("号", "")} · ${text.roles[role]}`), h("p", { class: "faint" }, text.sides[wolf ? "wolf" : "good"], mates.length && wolf ? ` · ${say("同伴", "with")} ${mates.map(([seat]) => `${seat}${say("号", "")}`).join(say("、", ", "))}` : ""), h("p", { class: "faint deck" }, say("牌堆：", "Deck: "), deck(data.deck))));
+      replace(identity, h("span", { class: "seal", "aria-hidden": "true" }, say(markOf(role), text.roles[role][0])), h("div", {}, h("h1", {}, `${data.seat}${say("号", "")} · ${text.roles[role]}`), h("p", { class: "faint" }, text.sides[wolf ? "wolf" : "good"], mates.length && wolf ? ` · ${say("同伴", "with")} ${mates.map(([seat]) => `${seat}${say("号", "")}`).join(say("、", ", "))}` : ""), h("p", { class: "faint deck" }, say("牌堆：", "Deck: "), deck(data.deck))));
     } else replace(identity, h("h1", {}, `${data.seat}${say("号", "")}`));
     if (!board && game.seats) { board = new Board(game.seats, pick); replace(boardPlace, board.element); }
     const table = fold(game.events, game.events.length - 1, game.seats);
@@ -92,7 +92,7 @@ export async function seatPage(main, secret) {
       sessionStorage.setItem(key, JSON.stringify({ question: request.question, text: speech.value }));
     }
     const buttons = h("div", { class: "choices", role: "group", "aria-label": say("选择", "choices") }, request.choices.map((entry, number) => h("button", { type: "button", "aria-pressed": "false", "data-choice": number, "data-value": entry.value, onclick: () => choose(number) }, choiceName(entry, request))),
-      request.mayPass && !speech ? h("button", { type: "button", "aria-pressed": "false", "data-choice": "pass", onclick: () => choose("pass") }, say(request.passName, "nobody / no")) : null);
+      request.mayPass && !speech ? h("button", { type: "button", "aria-pressed": "false", "data-choice": "pass", onclick: () => choose("pass") }, say(request.passName, PASS[request.decision] ?? (request.decision.endsWith("_vote") ? "abstain" : "nobody"))) : null);
     const submit = h("button", { type: "button", class: "primary submit", disabled: !speech, onclick: () => answer(speech) }, say("确定", "Answer"));
     const problem = h("p", { class: "notice", hidden: true, role: "alert" });
     replace(question, h("h2", {}, text.decisions[request.decision] ?? request.decision, clock), h("p", {}, questionText(request)), speech, speech ? counter : null, request.choices.length || request.mayPass ? buttons : null, problem, h("div", {}, submit));
@@ -156,6 +156,7 @@ export async function seatPage(main, secret) {
     if (number >= 0) asked.choose(number);
   }
 
+  const PASS = { sign_up: "do not run", withdrawal: "stay in", explosion: "do not explode", witch: "use nothing", badge: "tear it up", duel: "no duel" };
   const OPTIONS = { save: "save", run: "run for sheriff", withdraw: "withdraw", explode: "explode", sheriff_left: "rising from me", sheriff_right: "falling from me", dead_left: "rising from the dead", dead_right: "falling from the dead" };
   const choiceName = (entry, request) => say(entry.name, typeof entry.value === "number" ? `${request.decision === "witch" ? "poison " : ""}${entry.value}` : OPTIONS[entry.value] ?? entry.name);
   // The form of the answer is the buttons' business here; what stands before it is the question.

@@ -8,13 +8,15 @@ export const isWolf = (role) => kindOfRole(role) === "wolf";
 export const kindOfRole = (role) => ROLES[role]?.kind ?? "unknown";
 const roleNames = (language) => Object.fromEntries(Object.entries(ROLES).map(([role, card]) => [role, card[language]]));
 
-/** Seats, 神职 and wolves with a name of their own: what tells a preset from the others. brief: seats alone. */
-export function presetName(name, brief = false) {
-  if (!Object.hasOwn(PRESETS, name ?? "")) return tidy(name ?? "");
+/** How many play by a preset, and 神职 and wolves with a name of their own: what tells it from the others. */
+export function presetParts(name) {
+  if (!Object.hasOwn(PRESETS, name ?? "")) return [tidy(name ?? "").slice(0, LONGEST_NAME), ""];
   const { seats, named } = PRESETS[name], gods = named.filter((role) => !isWolf(role)), wolves = named.filter(isWolf);
-  if (brief) return say(`${seats}人局`, `${seats} players`);
-  return say([`${seats}人`, gods.map(markOf).join(""), ...wolves.map((role) => zh.roles[role])].filter(Boolean).join(" · "), `${seats} players: ${[...gods, ...wolves].map((role) => en.roles[role].toLowerCase()).join(", ")}`);
+  return say([`${seats}人`, [gods.map(markOf).join(""), ...wolves.map((role) => zh.roles[role])].filter(Boolean).join(" · ")], [`${seats} players`, [...gods, ...wolves].map((role) => en.roles[role].toLowerCase()).join(", ")]);
 }
+/** The second of them where boards of that many players differ. */
+export const boardName = (name) => (Object.entries(PRESETS).some(([other, { seats }]) => other !== name && seats === PRESETS[name]?.seats) ? presetParts(name)[1] : "");
+export const presetName = (name) => presetParts(name).filter(Boolean).join(say(" · ", ": "));
 
 const zh = {
   title: "狼人杀", games: "对局", runs: "训练", play: "入座", language: "English", theme: "明暗",
@@ -94,12 +96,34 @@ export const PLAYERS = {
   random: ["随机玩家", "random", "随便选，什么都可能发生。", "Answers at random; anything may happen."],
   person: ["真人", "a person", "", ""],
 };
-export const playerName = (name) => (Object.hasOwn(PLAYERS, name) ? say(PLAYERS[name][0], PLAYERS[name][1]) : tidy(name));
+const LONGEST_NAME = 60;
+export const playerName = (name) => (Object.hasOwn(PLAYERS, name) ? say(PLAYERS[name][0], PLAYERS[name][1]) : tidy(name).slice(0, LONGEST_NAME));
 
-/** A run's name for people: of a recipe's run the recipe's, without its time, and its own. */
+/** A policy by the id of its resources: its run's name, and its version. */
+export function policyName(id) {
+  const [, run, version] = /^(.+?)(?:-[0-9a-f]{8})?\.policy-0*(\d+)$/.exec(id) ?? [null, id];
+  return [runName(run), version && words().version(version)].filter(Boolean).join(" · ");
+}
+
+const REPLY_ERRORS = {
+  empty: ["是空的", "empty"], no_choice: ["没有明确的选择", "no clear choice"], ambiguous: ["选了不止一个", "more than one choice"], negated: ["选择带有否定", "a negated choice"], illegal_target: ["不在可选范围内", "not among the choices"], cut: ["太长，被截断", "too long, cut"], only_thought: ["只有思考", "a thought alone"], defaulted: ["按默认行动", "the default was taken"],
+};
+/** Why a reply could not be used, by the code that its turn keeps. */
+export const replyError = (code) => (Object.hasOwn(REPLY_ERRORS, code) ? say(...REPLY_ERRORS[code]) : tidy(code));
+
+const STAGES = { imitate: ["模仿", "imitation"], train: ["训练", "training"] };
+
+/** A run's name for people: of a recipe's run the recipe's, without its time, its seed, and what it did. */
 export function runName(name) {
-  const [run, recipe] = tidy(name).split("@");
-  return recipe ? `${recipe.replace(/-\d{8}-\d{6}$/, "")} · ${run}` : run;
+  const [run, recipe] = tidy(name).split("@"), [, seed, stage] = /^seed-(\d+)(?:-(.+?))?(?:-warm-start)?$/.exec(run) ?? [];
+  const own = seed ? [say(`种子 ${seed}`, `seed ${seed}`), stage && (Object.hasOwn(STAGES, stage) ? say(...STAGES[stage]) : stage)] : [run];
+  return [recipe?.replace(/-\d{8}-\d{6}$/, ""), ...own].filter(Boolean).join(" · ");
+}
+
+/** What was evaluated, or a step's folder, by the name that it has in files. */
+export function stepName(label) {
+  const step = /^step[- ]0*(\d+)$/.exec(label)?.[1];
+  return step ? say(`第${step}步`, `step ${step}`) : tidy(label);
 }
 
 const NOT_THERE = {
@@ -123,7 +147,7 @@ const LOST = { nobody_runs: "nobody runs", no_voters: "nobody may vote", no_vote
 const ENGLISH = {
   game_start: (e) => `The game begins with ${e.data?.seats ?? "?"} seats.`,
   role_dealt: (e) => `Seat ${e.seat} is dealt: ${en.roles[e.data?.role] ?? e.data?.role}.`,
-  wolf_team: (e) => `The wolves are ${list(e.data?.seats)}${Object.entries(e.data ?? {}).map(([role, seats]) => (ROLES[role] ? `, ${list(seats)} being ${en.roles[role]}` : "")).join("")}.`,
+  wolf_team: (e) => `The wolves are ${list(e.data?.seats)}${Object.entries(e.data ?? {}).map(([role, seats]) => (ROLES[role] ? `, ${list(seats)} being the ${en.roles[role].toLowerCase()}` : "")).join("")}.`,
   night_falls: (e) => `Night ${e.day} falls.`,
   wolf_vote: (e) => (e.target ? `Wolf ${e.seat} votes to kill ${e.target}.` : `Wolf ${e.seat} votes to kill nobody.`),
   wolf_target: (e) => (e.target ? `The wolves attack ${e.target}.` : "The wolves attack nobody."),

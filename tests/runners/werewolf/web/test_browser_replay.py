@@ -127,6 +127,8 @@ async def test_two_games_of_one_deal_go_side_by_side(tmp_path, person):
         p.until(lambda: len(p.all(".pair .board")) == 2, "two tables")
         p.until(lambda: len(p.all(".pair .place")) == 2, "two scrubbers")
         assert not p.all(".card .notice")  # the same cards
+        bar, log = (p.sees(f".pair {css}").rect for css in (".bar", ".log"))
+        assert bar["y"] + bar["height"] <= log["y"]
         p.clicks(".pair .replay:first-child .keys button:last-child")
         p.until(lambda: len(p.all(".outcome")) >= 1, "the end of the first")
         days = [element.text for element in p.all(".pair .middle .when")]

@@ -23,6 +23,12 @@ from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.seat_players import reply_to
 from tests.support.werewolf.web_server import WebServer
 
+CUT_OFF = """
+    return [...document.querySelectorAll(".chart text")].filter((text) => {
+        const { x, width } = text.getBBox();
+        return x < 0 || x + width > text.ownerSVGElement.viewBox.baseVal.width;
+    }).map((text) => text.textContent);
+"""
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
@@ -101,10 +107,20 @@ def make_run(folder):
     return run
 
 
+def make_imitation(folder):
+    """Of a recipe; the name of its page."""
+    run = folder / "demo-20260102-030405" / "seed-1-imitate-warm-start"
+    run.mkdir(parents=True)
+    (run.parent / "recipe.json").write_text("{}")
+    (run / "config.yaml").write_text("run: {name: seed-1-imitate-warm-start}\n")
+    (run / "summary.json").write_text(json.dumps({"games": {"learned_from": 300, "failed": {"cut": 2, "lost": 1}}}))
+    return f"{run.name}@{run.parent.name}"
+
+
 def log(run, step, win_rate):
     data = {"evaluation/win_rate": win_rate, "evaluation/win_rate/low": win_rate - 0.1,
             "evaluation/win_rate/high": win_rate + 0.1, "reward/wolf": -0.1 * step, "turns/valid_share": 0.9,
-            "odd/<b>metric": 1.0}  # fmt: skip
+            "odd/<b>metric": -5.3e-10 * (step + 1)}  # fmt: skip
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": step, "data": data}) + "\n")
 
@@ -165,7 +181,7 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
         p.sees(".chart figcaption", "评估胜率")
         p.sees(".payoff td.value", "n=40")
         assert [cell.text.split()[0] for cell in p.all(".payoff td.value")] == ["0", "25", "50", "75"]
-        p.sees("th", "step 24")
+        p.sees("th", "第24步")
         p.sees("td", "75 % (30–95)")
         p.sees("td", "1.250 ± 0.000")  # the advantages of the batch
         p.sees("td", "1.1052 (1.105–1.105)")  # the ratio: exp(0.1)
@@ -200,16 +216,22 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
 
 async def test_every_page_in_both_languages_on_a_laptop_and_a_phone(tmp_path, person):
     make_run(tmp_path)
+    imitation = f"/run/{make_imitation(tmp_path)}"
     game = tmp_path / "game.json"
     game.write_text(json.dumps(game_data(play_brains(TINY, 2))))
     pages = "/ /runs /run/first /play /game?id=file:1 /compare?a=file:1&b=golden:1 /game?id=file:9 /nowhere"
 
     def visit(p, table):
-        for path, size, language in product((*pages.split(), table), (LAPTOP, PHONE), ("zh", "en")):
+        for path, size, language in product((*pages.split(), imitation, table), (LAPTOP, PHONE), ("zh", "en")):
             p.resize(*size)
             p.opens(f"{server.url}{path}{'&' if '?' in path else '?'}lang={language}")
             p.sees("h1")
             assert p.overflow() <= 0, (path, size)
+            p.run("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+            assert p.run(CUT_OFF) == [] and "[object" not in p.text("main")
+            if path == imitation:
+                assert p.sees("h1").text == {"zh": "demo · 种子 1 · 模仿", "en": "demo · seed 1 · imitation"}[language]
+                assert [number.text for number in p.all(".numbers b")] == ["0", "300", "3"]
             read = p.text("h1, h2, h3, summary, figcaption, label, button, .tag, .mark, .hint, .problem")
             if language == "en":
                 assert not CHINESE.search(read.replace("中文", "")), (path, read)
