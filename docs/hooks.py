@@ -110,7 +110,8 @@ def _commands() -> str:
     short = {module: name for name, module in COMMANDS.items()}
     for command in (*COMMANDS.values(), *SUBCOMMANDS):
         name = f"`werewolf {short[command]}`\n\n" if command in short else ""
-        parts.append(f"## python -m {command}\n\n{name}```text\n{_help(*command.split())}\n```")
+        label = f"{{ #{command.replace('.', '-').replace(' ', '-')} }}"
+        parts.append(f"## python -m {command} {label}\n\n{name}```text\n{_help(*command.split())}\n```")
     return "\n\n".join(parts) + "\n"
 
 
