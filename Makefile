@@ -128,7 +128,7 @@ gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; w
 	$(BIN)/python -m bench.gpu
 
 docs: $(DOCS) ## Build the documentation site into build/site, strictly
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 lint: install ## Check style, formatting and types
 	$(BIN)/ruff check .

@@ -101,8 +101,10 @@ def _default(value: Any) -> str:
         return "must be set"
     if isinstance(value, Section):
         value = value.model_dump(mode="json")
-    shown = {None: "null", True: "true", False: "false"}.get(value) if isinstance(value, bool | NoneType) else None
-    return f"`{shown or (list(value) if isinstance(value, tuple) else value)}`".replace("|", "\\|")
+    if value is None or isinstance(value, bool):
+        value = str(value).lower().replace("none", "null")
+    shown = '""' if value == "" else list(value) if isinstance(value, tuple) else value
+    return f"`{shown}`".replace("|", "\\|")
 
 
 def _commands() -> str:
@@ -110,7 +112,8 @@ def _commands() -> str:
     short = {module: name for name, module in COMMANDS.items()}
     for command in (*COMMANDS.values(), *SUBCOMMANDS):
         name = f"`werewolf {short[command]}`\n\n" if command in short else ""
-        parts.append(f"## python -m {command}\n\n{name}```text\n{_help(*command.split())}\n```")
+        label = f"{{ #{command.replace('.', '-').replace(' ', '-')} }}"
+        parts.append(f"## python -m {command} {label}\n\n{name}```text\n{_help(*command.split())}\n```")
     return "\n\n".join(parts) + "\n"
 
 
@@ -141,17 +144,21 @@ def _spans() -> str:
 
 
 def _model(model: type[BaseModel]) -> list[str]:
-    """Heading, what the docstring says of the fields, and the fields that the parent does not have."""
+    """Heading, docstring, and the fields that the parent does not have, with what the docstring says of each."""
     inherited = set().union(*(getattr(base, "model_fields", {}) for base in model.__bases__))
+    own = [name for name in model.model_fields if name not in inherited]
+    document = re.sub(r"\s+", " ", inspect.cleandoc(model.__doc__ or ""))
+    introduction, *said = re.split(rf"(?:^|(?<=[.;] ))({'|'.join(own)}): ", document)
+    meanings = dict(zip(said[::2], said[1::2], strict=True))
     rows = []
-    for name in [name for name in model.model_fields if name not in inherited]:
+    for name in own:
         field = model.model_fields[name]
-        kind = _text(getattr(field.annotation, "__name__", "") or str(field.annotation).replace("typing.", ""))
-        rows.append((f"`{name}`", kind, _default(field.get_default(call_default_factory=True))))
+        kind = getattr(field.annotation, "__name__", "") or str(field.annotation).replace("typing.", "")
+        default = _default(field.get_default(call_default_factory=True))
+        rows.append((f"`{name}`", _text(kind), default, _text(meanings.get(name, "").rstrip(" ;"))))
     prefix = getattr(model, "prefix", None)
     note = [f"Prefix `{prefix}`; span name `{getattr(model, 'span_name', '')}`."] if prefix else []
-    document = "\n".join(f"    {line}".rstrip() for line in inspect.cleandoc(model.__doc__ or "").splitlines())
-    return [f"## {model.__name__}", *note, document, *_table(rows, "field", "type", "default")]
+    return [f"## {model.__name__}", _text(introduction), *note, *_table(rows, "field", "type", "default", "meaning")]
 
 
 def _table(rows: Any, *titles: str) -> list[str]:
