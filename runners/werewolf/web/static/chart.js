@@ -13,7 +13,7 @@ export function spark(points, shares) {
 }
 
 /** A value with its unit: "share" as per cent, "s" and others after the number. */
-export function valueText(value, unit = "") {
+function valueText(value, unit = "") {
   if (unit === "share") return `${Number((value * 100).toPrecision(3))} %`;
   const short = Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(1) : Number(value.toPrecision(3)).toString();
   return unit ? `${short} ${unit}` : short;
