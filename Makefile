@@ -33,6 +33,7 @@ WEB_FLAGS ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-$(SET)
 REAL := $(VENV)/.installed-real
+DOCS := $(VENV)/.installed-docs
 RECIPE := $(BIN)/python -m algo.recipe configs/recipes
 RECIPE_FLAGS = $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
 OTHER_SET := $(filter-out $(SET),cpu gpu)
@@ -53,7 +54,7 @@ unexport UV_FIND_LINKS
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo web play real learn learn-long agents test test-rest test-all coverage endurance soak bench gpu lint format lock newest clean
+.PHONY: help install model demo web play real learn learn-long agents test test-rest test-all coverage endurance soak bench gpu docs lint format lock newest clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -72,6 +73,10 @@ $(INSTALLED): pyproject.toml requirements-$(SET).lock
 
 $(REAL): $(INSTALLED)
 	$(BIN)/uv pip install --python $(BIN)/python $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev,real]'
+	@touch $@
+
+$(DOCS): $(INSTALLED)
+	$(BIN)/uv pip install --python $(BIN)/python $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev,docs]'
 	@touch $@
 
 model: install ## Build the tiny model in runs/tiny_model
@@ -122,6 +127,9 @@ bench: install ## Speeds and costs, as ratios measured side by side (PARTS="game
 gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; without one, show the plan
 	$(BIN)/python -m bench.gpu
 
+docs: $(DOCS) ## Build the documentation site into build/site, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+
 lint: install ## Check style, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -132,10 +140,10 @@ format: install ## Fix style and formatting
 	$(BIN)/ruff format .
 
 lock: install ## Write requirements-cpu.lock and requirements-gpu.lock, each for Python 3.11 and 3.12, with the newest versions
-	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra dev --extra real --upgrade --python-version 3.11 \
+	$(BIN)/uv pip compile pyproject.toml --extra cpu --extra dev --extra real --extra docs --upgrade --python-version 3.11 \
 		--no-annotate --no-header --no-emit-package torch --no-emit-package triton \
 		--output-file requirements-cpu.lock
-	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --extra real --upgrade --python-version 3.11 --universal \
+	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --extra real --extra docs --upgrade --python-version 3.11 --universal \
 		--no-config --no-annotate --no-header --output-file requirements-gpu.lock
 
 newest: ## The newest versions that pyproject.toml allows, in .venv-newest: what they change in the lock, and the tests with them

@@ -1,4 +1,4 @@
-"""Every command of every README can be given: its module is there, takes its options, and reads its settings.
+"""Every command of every README and of every page of the site can be given: its module is there, takes its options, and reads its settings.
 
 Blocks of shell are run by bash with stand-ins for python and make that note what they are called with, so variables and
 loops count as they are written. Nothing else is run, and no command goes beyond its configuration.
@@ -23,8 +23,9 @@ from configs.werewolf import WerewolfConfig
 ROOT = Path(__file__).parent.parent
 READMES = [
     *ROOT.glob("*.md"),
-    *(path for top in ("algo", "configs", "runners", "store") for path in (ROOT / top).rglob("*.md")),
+    *(path for top in ("algo", "configs", "docs", "runners", "store") for path in (ROOT / top).rglob("*.md")),
 ]
+READMES = [path for path in READMES if path.parent != ROOT / "docs/reference"]  # made from the code
 NOT_OURS = {"pip", "pytest", "vllm.entrypoints.openai.api_server"}
 OF_AGENTS = {"algo.agent_verl"}
 TIED = re.compile(r"/(Qwen3-(0\.6|1\.7|4)B)$")
@@ -118,12 +119,17 @@ def problem_with(module, arguments, is_part, monkeypatch, capsys):
         options = options_of(module, arguments, monkeypatch)
     except SystemExit as ended:
         told = capsys.readouterr().err.splitlines()[-1] if ended.code else None
-        return None if told and is_part and re.search("are required|expected one argument", told) else told
+        return (
+            None
+            if told and is_part and re.search("(is|are) required|expected one argument|name a recipe", told)
+            else told
+        )
     except ImportError as error:
         return str(error)
     if not hasattr(options, "overrides"):
         return None
-    if is_part and not str(getattr(options, "config", None)).endswith(".yaml"):
+    config = str(getattr(options, "config", None))
+    if config.startswith("runs/") or (is_part and not config.endswith(".yaml")):
         return None
     schema = AgentConfig if module in OF_AGENTS else WerewolfConfig
     try:

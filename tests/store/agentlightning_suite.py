@@ -1,4 +1,4 @@
-"""agentlightning's own store tests, run against our store: a pytest plugin (store/README.md has the command).
+"""agentlightning's own store tests, run against our store: a pytest plugin (docs/operations/hub.md has the command).
 
 Those tests make each store in a fixture of their own; what the fixtures of the memory backend give is ours here.
 """

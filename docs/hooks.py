@@ -1,0 +1,172 @@
+"""mkdocs hook: the pages of the reference, made from the code when the site is built."""
+
+import contextlib
+import inspect
+import io
+import os
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from algo.__main__ import COMMANDS
+from configs.agents import AgentConfig
+from configs.schema import Config
+from configs.section import Section
+from configs.werewolf import WerewolfConfig
+from store.agents import CALL_FACTS, AgentCallSpan, AgentOutcome, AgentTask
+from store.schema import PolicyResources, Sampling, TokenLimits
+from store.token_spans import CallSpan, OutcomeSpan
+from store.werewolf import TURN_FACTS, GameTask, ResultSpan, TurnSpan
+
+SUBCOMMANDS = ("runners.werewolf play", "runners.werewolf web", "store status", "store export")
+
+
+REFERENCE = Path(__file__).parent / "reference"
+
+
+def on_pre_build(config):
+    """Write the generated pages, which git ignores; once, though the site is built for each language."""
+    _write_reference()
+
+
+@cache
+def _write_reference() -> None:
+    REFERENCE.mkdir(exist_ok=True)
+    for name, make in (("settings", _settings), ("commands", _commands), ("spans", _spans)):
+        (REFERENCE / f"{name}.md").write_text(make(), encoding="utf-8")
+
+
+def _settings() -> str:
+    common = Config.model_fields
+    parts = ["# Settings", "Of a run: a YAML file, then `--set section.key=value`; `--print-config` shows the result."]
+    for title, schema in (("Any workload", Config), ("Werewolf", WerewolfConfig), ("Agents", AgentConfig)):
+        parts.append(f"## {title}")
+        for name, field in schema.model_fields.items():
+            is_own = schema is Config or name not in common or field.annotation != common[name].annotation
+            if is_own:
+                meaning = field.description or (
+                    _section(field.annotation).__doc__ if _section(field.annotation) else ""
+                )
+                label = f"{{ #{schema.__name__.lower()}-{name} }}"
+                parts += [f"### {name} {label}", _text(inspect.cleandoc(meaning or "")), *_table(_rows(field, name))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rows(field: Any, name: str) -> Iterator[tuple[str, str, str, str]]:
+    section = _section(field.annotation)
+    if section is None:
+        default = field.get_default(call_default_factory=True)
+        yield f"`{name}`", _type(field.annotation), _default(default), _text(field.description or "")
+        return
+    is_map = get_origin(field.annotation) is dict
+    for key, inner in section.model_fields.items():
+        yield from _rows(inner, f"{name}.NAME.{key}" if is_map else f"{name}.{key}")
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The settings that a setting consists of, if any; of a mapping those of its values."""
+    if get_origin(annotation) is dict:
+        return _section(get_args(annotation)[1])
+    if get_origin(annotation) is tuple:
+        return None
+    kinds = (one for one in (annotation, *get_args(annotation)) if isinstance(one, type))
+    return next((one for one in kinds if issubclass(one, BaseModel)), None)
+
+
+def _type(annotation: Any) -> str:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return ", ".join(f"`{one}`" for one in arguments)
+    if origin in (Union, UnionType):
+        return " or ".join("null" if one is NoneType else _type(one) for one in arguments)
+    if origin in (tuple, list):
+        return f"list of {_type(arguments[0])}"
+    if origin is dict:
+        return "mapping"
+    return {str: "text", bool: "true, false", Path: "path"}.get(annotation, getattr(annotation, "__name__", "value"))
+
+
+def _default(value: Any) -> str:
+    if value is PydanticUndefined:
+        return "must be set"
+    if isinstance(value, Section):
+        value = value.model_dump(mode="json")
+    if value is None or isinstance(value, bool):
+        value = str(value).lower().replace("none", "null")
+    shown = '""' if value == "" else list(value) if isinstance(value, tuple) else value
+    return f"`{shown}`".replace("|", "\\|")
+
+
+def _commands() -> str:
+    parts = ["# Commands", "`werewolf NAME` is short for the command in its section; both take the same options."]
+    short = {module: name for name, module in COMMANDS.items()}
+    for command in (*COMMANDS.values(), *SUBCOMMANDS):
+        name = f"`werewolf {short[command]}`\n\n" if command in short else ""
+        label = f"{{ #{command.replace('.', '-').replace(' ', '-')} }}"
+        parts.append(f"## python -m {command} {label}\n\n{name}```text\n{_help(*command.split())}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _help(module: str, *arguments: str) -> str:
+    output, os.environ["COLUMNS"], sys.argv = io.StringIO(), "100", [module, *arguments, "--help"]
+    with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+        runpy.run_module(module, run_name="__main__")
+    if not output.getvalue().strip():
+        raise RuntimeError(f"python -m {module} --help prints nothing")
+    return output.getvalue().strip().replace(str(Path.cwd()) + "/", "")
+
+
+def _spans() -> str:
+    parts = [
+        "# Tasks, resources, spans",
+        "What the algorithm and the runners store in the hub. An attribute's name is the span's prefix and the field's "
+        "name. Token ids and log-probs are base64 of little-endian uint32 and float32 arrays.",
+    ]
+    for model in (CallSpan, OutcomeSpan, GameTask, TurnSpan, ResultSpan, AgentTask, AgentCallSpan, AgentOutcome):
+        parts += _model(model)
+    for model in (PolicyResources, Sampling, TokenLimits):
+        parts += _model(model)
+    game = [(f"`{name}`", str(one.neutral), _text(one.meaning)) for name, one in TURN_FACTS.items()]
+    agents = [(f"`{name}`", "0.0", _text(meaning)) for name, meaning in CALL_FACTS.items()]
+    for title, rows in (("Facts of a reply in the game", game), ("Facts of an agent's reply", agents)):
+        parts += [f"## {title}", *_table(rows, "fact", "neutral", "meaning")]
+    return "\n\n".join(parts) + "\n"
+
+
+def _model(model: type[BaseModel]) -> list[str]:
+    """Heading, docstring, and the fields that the parent does not have, with what the docstring says of each."""
+    inherited = set().union(*(getattr(base, "model_fields", {}) for base in model.__bases__))
+    own = [name for name in model.model_fields if name not in inherited]
+    document = re.sub(r"\s+", " ", inspect.cleandoc(model.__doc__ or ""))
+    introduction, *said = re.split(rf"(?:^|(?<=[.;] ))({'|'.join(own)}): ", document)
+    meanings = dict(zip(said[::2], said[1::2], strict=True))
+    rows = []
+    for name in own:
+        field = model.model_fields[name]
+        kind = getattr(field.annotation, "__name__", "") or str(field.annotation).replace("typing.", "")
+        default = _default(field.get_default(call_default_factory=True))
+        rows.append((f"`{name}`", _text(kind), default, _text(meanings.get(name, "").rstrip(" ;"))))
+    prefix = getattr(model, "prefix", None)
+    note = [f"Prefix `{prefix}`; span name `{getattr(model, 'span_name', '')}`."] if prefix else []
+    return [f"## {model.__name__}", _text(introduction), *note, *_table(rows, "field", "type", "default", "meaning")]
+
+
+def _table(rows: Any, *titles: str) -> list[str]:
+    titles = titles or ("setting", "value", "default", "meaning")
+    lines = [f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows)]
+    return ["\n".join(lines)]
+
+
+def _text(text: str) -> str:
+    """Plain text as Markdown shows it, in a cell of a table, too."""
+    return re.sub(r"([|<>*\[\]])", r"\\\1", re.sub(r"\s+", " ", text)).strip()
