@@ -48,7 +48,7 @@ PANELS: Mapping[str, Panel] = MappingProxyType(
     {
         RUN: Panel(RUN),
         CROSS: Panel(CROSS),
-        # Read, never played anew: the scripted players spoke otherwise, and games that were recorded keep their figures.
+        # Read, never played anew: its scripted players spoke otherwise; recorded games keep their figures.
         "v2": replace(_V3, name="v2"),
         "v3": _V3,
     }

@@ -24,6 +24,7 @@ cancelled it reports as succeeded, without spans; one whose resources are not th
 import asyncio
 import time
 import weakref
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
         self._keys = keys
         self._addresses = addresses
         # A trainer may run one agent in several threads, one event loop each; connections belong to a loop.
-        self._games: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, WerewolfGames] = weakref.WeakKeyDictionary()
+        self._games: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[WerewolfGames, AsyncGenerator[None]]]
+        self._games = weakref.WeakKeyDictionary()
 
     async def rollout_async(self, task: dict[str, Any], resources: NamedResources, rollout: Rollout) -> list[Span]:
         """Play one game. Raises CannotPlay, naming the task, preset, resources, address, player or server at fault.
@@ -76,25 +78,34 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
         game, policies = read_task(rollout), _decode(rollout, resources)
         addresses = self._addresses or Addresses(self._hub())
         await addresses.check(policies)
-        result = await self._games_here(addresses).play(game, policies, attempt.add_turn)
+        result = await (await self._games_here(addresses)).play(game, policies, attempt.add_turn)
         attempt.add_result(result, time.time())
         return [Span.from_attributes(**dict(span)) for span in spans]
 
     async def close(self) -> None:
         """Close the connections that were made in this event loop; the agent may play on, with new ones."""
-        games = self._games.pop(asyncio.get_running_loop(), None)
-        if games is not None:
-            await games.close()
+        if here := self._games.pop(asyncio.get_running_loop(), None):
+            await here[1].aclose()
 
     def _hub(self) -> str:
         store = self.runner.get_store() if isinstance(self.runner, LitAgentRunner) else None
         return store.server_address_root if isinstance(store, LightningStoreClient) else "http://localhost"
 
-    def _games_here(self, addresses: Addresses) -> WerewolfGames:
+    async def _games_here(self, addresses: Addresses) -> WerewolfGames:
         loop = asyncio.get_running_loop()
         if loop not in self._games:
-            self._games[loop] = WerewolfGames(addresses, self._tokenizer, keys=self._keys)
-        return self._games[loop]
+            games = WerewolfGames(addresses, self._tokenizer, keys=self._keys)
+            self._games[loop] = games, _closing(games)
+            await anext(self._games[loop][1])
+        return self._games[loop][0]
+
+
+async def _closing(games: WerewolfGames) -> AsyncGenerator[None]:
+    """Closes them at the latest with the event loop, of whose end a trainer tells nobody."""
+    try:
+        yield
+    finally:
+        await games.close()
 
 
 def lightning_resources(policy: PolicyResources) -> NamedResources:

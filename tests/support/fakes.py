@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 from jinja2 import TemplateError
 
+from runners.policy.server import PolicyServer
 from store.token_spans import context_digest
 from store.werewolf import ResultSpan, SeatResult, TurnSpan
 
@@ -81,6 +82,7 @@ class FakeVllm:
     policy_version, version_until: what it says with every completion that it serves; None says nothing.
     tokenizer_info: whether it was started with --enable-tokenizer-info-endpoint.
     likely: prompt's token ids, token id -> log-prob of that token, where log-probs of given tokens are asked for.
+    callers: clients that are closed when it stops.
     """
 
     def __init__(self, tokenizer: Any, answer: Callable[[str], str], model_folder: str = "unused"):
@@ -97,6 +99,7 @@ class FakeVllm:
         self.retry_after_ms: int | None = None
         self.healthy, self.signs_of_life = True, 0
         self.adapters: dict[str, str] = {}
+        self.callers: list[PolicyServer] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
@@ -121,6 +124,8 @@ class FakeVllm:
 
     async def stop(self) -> None:
         self.gate.set()
+        for caller in self.callers:
+            await caller.close()
         await self._runner.cleanup()
 
     async def _models(self, request: web.Request) -> web.Response:

@@ -28,6 +28,7 @@ async def vllm(tiny_tokenizer):
 
 def make_model(vllm, context_tokens=1000, reply_tokens=20, key="game-1/3"):
     server, tokens = PolicyServer(vllm.endpoint, "policy", temperature=0.7, addresses=HERE), chat_tokens(vllm.tokenizer)
+    vllm.callers.append(server)
     server.stop_token_ids = (tokens.end_of_turn,)
     limits = TokenLimits(context_tokens=context_tokens, reply_tokens=reply_tokens)
     return TokenExactChatModel(server, tokens, limits, key)

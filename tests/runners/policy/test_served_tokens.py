@@ -23,16 +23,14 @@ def user(text):
 @pytest.fixture
 async def vllm(tiny_tokenizer):
     fake = FakeVllm(tiny_tokenizer, lambda prompt: "好的", model_folder="/not/on/this/machine")
-    fake.endpoint, fake.asking = await fake.start(), []
+    fake.endpoint = await fake.start()
     yield fake
-    for server in fake.asking:
-        await server.close()
     await fake.stop()
 
 
 def server_of(vllm):
-    vllm.asking.append(PolicyServer(vllm.endpoint, "policy", 1.0, HERE))
-    return vllm.asking[-1]
+    vllm.callers.append(PolicyServer(vllm.endpoint, "policy", 1.0, HERE))
+    return vllm.callers[-1]
 
 
 @pytest.mark.parametrize("thinking", [False, True])

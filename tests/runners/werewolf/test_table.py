@@ -48,6 +48,7 @@ async def vllm(tiny_tokenizer):
 
 def policy_seats(vllm, task):
     server, tokens = PolicyServer(vllm.endpoint, "policy", 1.0, HERE), chat_tokens(vllm.tokenizer)
+    vllm.callers.append(server)
 
     def seat_player(seat, role, name):
         model = TokenExactChatModel(server, tokens, task.limits, f"{task.game_id}/{seat}")
