@@ -26,6 +26,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+_TOKEN_NEEDED = (
+    "需要口令：请用启动时打印出来的、带 ?token=… 的地址。\n"
+    "A token is needed: open the address with ?token=… that was printed at the start."
+)
 _OPEN = ("/static/", "/seat/", "/api/seat/", "/favicon.ico")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -48,7 +52,7 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
                 response.headers.update(HEADERS)
                 raise response
             if not _brings(request, token):
-                raise _refusal(web.HTTPUnauthorized, "open the address with ?token=… that the console printed")
+                raise _refusal(web.HTTPUnauthorized, _TOKEN_NEEDED)
         return await handler(request)
 
     return middleware

@@ -118,7 +118,7 @@ class Person:
 
     def overflow(self) -> int:
         """By how many pixels the page is wider than the window."""
-        return self.run("return document.scrollingElement.scrollWidth - window.innerWidth")
+        return self.run("return document.scrollingElement.scrollWidth - document.documentElement.clientWidth")
 
 
 async def at_the_browser(visit: Callable[..., Found], *people: Person) -> Found:

@@ -86,7 +86,7 @@ export class Board {
       group.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.stopPropagation(); this.onSeat(seat); } });
     }
     group.append(svg("circle", { class: "halo", r: size + 12 }), this.shape(kind, size), svg("text", { class: "number", y: role ? -size * 0.14 : size * 0.2, "font-size": size * (role ? 0.62 : 0.78) }, String(seat)));
-    if (role) group.append(svg("text", { class: "role", y: size * 0.5, "font-size": size * Math.min(say(0.46, 0.4), 3.05 / (text.roles[role] ?? "").length) }, text.roles[role] ?? ""));
+    if (role) group.append(svg("text", { class: "role", y: size * 0.5, "font-size": size * Math.min(say(0.46, 0.4), 2.85 / (text.roles[role] ?? "").length) }, text.roles[role] ?? ""));
     if (death) {
       group.append(svg("path", { class: "cross", d: `M${-size * 0.46} ${-size * (role ? 0.34 : 0.05)}H${size * 0.46}` })); // through the number alone
       group.append(this.badge(size * 0.74, -size * up, text.badges[death], "death-mark"));

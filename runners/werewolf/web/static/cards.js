@@ -9,7 +9,7 @@ const STATES = { queuing: ["排队", "queued"], requeuing: ["重排", "requeued"
 export const stateWord = (status) => (Object.hasOwn(STATES, status) ? say(...STATES[status]) : tidy(status));
 
 /** "12 players, day 3, wolves won": what a game is called. */
-export function gameTitle(game) {
+function gameTitle(game) {
   const result = game.result ? { wolf: say("狼人胜", "wolves won"), good: say("好人胜", "good side won"), draw: say("平局", "a draw") }[game.result] : game.status && game.status !== "succeeded" ? stateWord(game.status) : null;
   const title = [game.preset ? presetParts(game.preset)[0] + say("局", "") : null, game.days ? say(`第${game.days}天`, `day ${game.days}`) : null, result].filter(Boolean).join(say(" · ", ", "));
   return title || tidy(game.file ?? say("一局", "a game"));
@@ -62,7 +62,7 @@ const HEADLINES = {
 };
 
 /** A run in one sentence, its headline with the interval, and how it came there. */
-export function runCard(run) {
+function runCard(run) {
   const against = run.against.map(playerName).join(say("和", " and ")), known = HEADLINES[run.metric]?.(against);
   const [, value, low, high] = run.curve.at(-1) ?? [], shares = run.metric === "evaluation/win_rate";
   const number = (x, unit = "") => (shares ? `${Math.round(x * 100)}${unit}` : Number(x.toPrecision(3)).toString());

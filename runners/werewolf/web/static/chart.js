@@ -13,7 +13,7 @@ export function spark(points, shares) {
 }
 
 /** A value with its unit: "share" as per cent, "s" and others after the number. */
-export function valueText(value, unit = "") {
+function valueText(value, unit = "") {
   if (unit === "share") return `${Number((value * 100).toPrecision(3))} %`;
   const short = Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(1) : Number(value.toPrecision(3)).toString();
   return unit ? `${short} ${unit}` : short;
@@ -41,7 +41,7 @@ export function chart(title, values, low, high, { unit = "", line = null, large 
   const drawing = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${tidy(title)}: ${points.length} ${say("个点，从", "points, from")} ${told(points[0])} ${say("到", "to")} ${told(latest)}`, onpointermove: point, onpointerdown: point, onpointerleave: leave },
     svg("path", { class: "axis", d: `M${left} ${top}V${height - bottom}H${width - right}`, fill: "none" }), min < 0 && max > 0 ? svg("path", { class: "axis zero", d: `M${left} ${y(0)}H${width - right}` }) : null,
     [max, min].map((end) => svg("text", { x: left - 5, y: y(end) + (end === max ? 6 : 0), "text-anchor": "end" }, valueText(end, unit === "share" ? unit : ""))), svg("text", { x: left, y: height - 4 }, String(first)), steps, last !== first ? svg("text", { x: width - right, y: height - 4, "text-anchor": "end" }, String(last)) : null,
-    line ? [svg("path", { class: "goal", d: `M${left} ${y(line.value)}H${width - right}` }), svg("text", { class: "goal-name", x: width - right, y: y(line.value) - 4, "text-anchor": "end" }, `${line.name} ${valueText(line.value, unit)}`)] : null,
+    line ? [svg("path", { class: "goal", d: `M${left} ${y(line.value)}H${width - right}` }), svg("text", { class: "goal-name", x: width - right, y: y(line.value) + (y(line.value) < top + 12 ? 13 : -4), "text-anchor": "end" }, `${line.name} ${valueText(line.value, unit)}`)] : null,
     band ? svg("path", { class: "band", d: band }) : null, bar ? svg("path", { class: "bar", d: bar }) : null, svg("path", { class: "curve", d: path(points.map(([step, value]) => [x(step), y(value)])) }),
     points.length < 40 ? points.map(([step, value]) => svg("circle", { class: "dot", cx: x(step).toFixed(1), cy: y(value).toFixed(1), r: 2.6 })) : null, needle, spot);
   function point(event) {

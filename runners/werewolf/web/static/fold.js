@@ -7,7 +7,7 @@ const BALLOT_GOES_ON = new Set(["vote", "sheriff_vote", "vote_count", "vote_tied
 
 export const isSpeech = (event) => SPEECHES.has(event.kind);
 
-export const seatList = (event) => (event.data?.seats ?? "").split(",").filter(Boolean).map(Number);
+const seatList = (event) => (event.data?.seats ?? "").split(",").filter(Boolean).map(Number);
 
 /** events[0..at] folded into a table. */
 export function fold(events, at, seats) {

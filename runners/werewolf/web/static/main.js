@@ -69,4 +69,6 @@ try {
   problemPage(words().failed, explain(problem));
   if (!problem.path) throw problem; // a fault of the page's own
 }
+const heading = location.pathname === "/" ? null : main.querySelector("h1");
+if (heading) document.title = `${heading.textContent} · ${words().title}`;
 document.body.dataset.ready = "yes";

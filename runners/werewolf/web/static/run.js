@@ -50,6 +50,7 @@ export async function runPage(main, name) {
     drawPeople(data.people);
     drawPayoff(data.payoff);
     drawBatches(data.batches);
+    batches.hidden = !data.samples.length;
     batches.textContent = data.batches.length ? say("训练批次保存了：在回放里打开“看 token”能看到奖励、优势和比值", '"Tokens" in a replay shows reward, advantage and ratio: batches were saved') : say("没有保存训练批次（log.save_batches）", "no batches were saved (log.save_batches)");
     const listed = JSON.stringify(data.samples.map((entry) => entry.id));
     if (listed !== samplesShown) { samplesShown = listed; replace(samples, data.samples.length ? gameCards(data.samples) : h("p", { class: "faint" }, words().nothingYet)); }
@@ -59,7 +60,7 @@ export async function runPage(main, name) {
     const latest = (metric) => [...(series.get(metric)?.values() ?? [])].at(-1);
     const played = summary.games ?? {}, failed = typeof played.failed === "object" ? Object.values(played.failed).reduce((sum, count) => sum + count, 0) : played.failed; // imitation counts them by their reasons
     const steps = Math.max(0, ...[...series.values()].flatMap((values) => [...values.keys()]));
-    const entries = [[say("步", "steps"), steps], [say("策略版本", "policy version"), latest("policy_version") ?? summary.policy_version], [say("局数", "games"), played.finished ?? played.learned_from], [say("失败的局", "games failed"), failed], [say("有效回答", "valid replies"), percent(latest("turns/valid_share") ?? summary.turns?.valid_share)], [say("胜率", "win rate"), percent(latest("evaluation/win_rate"))]];
+    const entries = [[say("步", "steps"), steps || null], [say("策略版本", "policy version"), latest("policy_version") ?? summary.policy_version], [say("局数", "games"), played.finished ?? played.learned_from], [say("失败的局", "games failed"), failed], [say("有效回答", "valid replies"), percent(latest("turns/valid_share") ?? summary.turns?.valid_share)], [say("胜率", "win rate"), percent(latest("evaluation/win_rate"))]];
     replace(numbers, entries.filter(([, value]) => value !== undefined && value !== null).map(([label, value]) => h("div", {}, h("b", {}, String(value)), h("span", {}, label))));
   }
 
