@@ -135,7 +135,7 @@ def test_what_fits_together_is_taken(overrides):
         ("league.every_steps=2", "a pool that no game uses: name 'past' in game.opponent or game.seating"),
         ("league.every_steps=2; game.opponent=past; evaluation.opponents=[past]", "unknown player 'past'"),
         ("league.every_steps=2; game.opponent=past; rollout.max_policy_lag=1", "Set it to 0, or train adapters"),
-        ("league={size: 2, servers: 3}", r"servers \(3\) must not exceed size \\(2\\)"),
+        ("league={size: 2, servers: 3}", r"servers \(3\) must not exceed size \(2\)"),
         ("league.devices=[0, 1]", "2 GPUs for 1 servers"),
         # Rules and prompts.
         ("game.rules={win_role: parity}", "unknown key 'game.rules.win_role': did you mean 'win_rule'"),
