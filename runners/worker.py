@@ -21,7 +21,7 @@ from runners.errors import CannotPlay
 from runners.play import Play
 from runners.uploads import GameForgotten, SpanUploader
 from store.client import AttemptKey, NotAHub, PatientStoreClient, StoreUnreachable, described
-from store.protocol import AttemptedRollout
+from store.protocol import AttemptedRollout, AttemptStatus
 from store.token_spans import OutcomeSpan
 
 logger = logging.getLogger(__name__)
@@ -262,23 +262,25 @@ class Worker:
                 "rollout %s: its time-out must end it, since the hub cannot be told: %s", game.key[0], described(error)
             )
 
-    async def _set_status(self, key: AttemptKey, status: str, reason: str | None = None) -> bool:
+    async def _set_status(self, key: AttemptKey, status: AttemptStatus, reason: str | None = None) -> bool:
         """Report the end of an attempt, unless the hub has closed or replaced it in the meantime.
 
         Whether the attempt has this status now: also where an earlier report arrived, and only its answer was lost.
         """
         rollout_id, attempt_id = key
-        closed = (await self._closed([key])).get(key)
-        if closed is not None:
-            if closed.status == status:
-                return True
-            logger.warning(
-                "rollout %s: %s; the end of attempt %s is not reported", rollout_id, closed.reason, attempt_id
-            )
-            return False
-        metadata = {"reason": reason} if reason else {}
-        await self._client.update_attempt(rollout_id, attempt_id, status=status, metadata=metadata)
-        return True
+
+        async def look_and_set() -> bool:  # looks before every try: while a request is on its way things go on
+            closed = (await self._closed([key])).get(key)
+            if closed is None:
+                await self._client.end_attempt(rollout_id, attempt_id, status, reason)
+            elif closed.status != status:
+                logger.warning(
+                    "rollout %s: %s; the end of attempt %s is not reported", rollout_id, closed.reason, attempt_id
+                )
+                return False
+            return True
+
+        return await self._client.ride_out(look_and_set)
 
     async def _closed(self, keys: Iterable[AttemptKey]) -> dict[AttemptKey, "_Closed"]:
         """Those of the attempts that the hub has closed, replaced or forgotten."""

@@ -35,6 +35,7 @@ from store.protocol import (
     SPAN_SEQUENCE_ID,
     Attempt,
     AttemptedRollout,
+    AttemptStatus,
     EnqueueRolloutRequest,
     NamedResources,
     Page,
@@ -186,6 +187,14 @@ class PatientStoreClient:
         answer = await self.request("post", f"/rollouts/{rollout_id}/attempts/{attempt_id}", changes)
         return Attempt.model_validate(answer)
 
+    async def end_attempt(self, rollout_id: str, attempt_id: str, status: AttemptStatus, reason: str | None) -> None:
+        """Close an attempt. Asked once: a stock hub closes it again after it has given the rollout to another runner.
+
+        Raises aiohttp.ClientError or TimeoutError; see ``ride_out``.
+        """
+        request = {"status": status, "metadata": {"reason": reason} if reason else {}}
+        await self._ask("post", f"/rollouts/{rollout_id}/attempts/{attempt_id}", request)
+
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any]) -> Worker:
         """Tell the hub that a runner lives."""
         answer = await self.request("post", f"/workers/{worker_id}", {"heartbeat_stats": heartbeat_stats})
@@ -196,7 +205,7 @@ class PatientStoreClient:
 
     async def request(self, method: str, path: str, json: Any = None, params: Any = None) -> Any:
         """The JSON that the hub answers. Asked again through an outage, and some times where it fails."""
-        return await self._ride_out(self._ask, method, path, json, params)
+        return await self.ride_out(self._ask, method, path, json, params)
 
     async def _ask(self, method: str, path: str, json: Any, params: Any = None, expected: Any = object) -> Any:
         session = await self._get_session()
@@ -211,7 +220,7 @@ class PatientStoreClient:
             self._session = aiohttp.ClientSession(timeout=self._timeout, headers=headers)
         return self._session
 
-    async def _ride_out(self, send: Callable[..., Awaitable[Answer]], *arguments: Any) -> Answer:
+    async def ride_out(self, send: Callable[..., Awaitable[Answer]], *arguments: Any) -> Answer:
         """What a request brings, sent again until it comes through: for the patience, which an outage has to itself.
 
         What the hub itself answers is an error once it has answered so some times.
@@ -361,7 +370,7 @@ class PatientStoreClient:
         """One bulk request; False when the hub does not know an attempt or fails. Outages are waited out."""
         body = gzip.compress(encode_otlp(by_attempt).SerializeToString())
         try:
-            return await self._ride_out(self._post_body, body)
+            return await self.ride_out(self._post_body, body)
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
             raise StoreUnreachable(
                 f"the hub at {self.server_address_root} answers its health check, but no upload of spans "

@@ -1,4 +1,4 @@
-"""Every command of every README and of every page of the site can be given: its module is there, takes its options, and reads its settings.
+"""Every command of every README and every page of the site can be given: its module takes its options and settings.
 
 Blocks of shell are run by bash with stand-ins for python and make that note what they are called with, so variables and
 loops count as they are written. Nothing else is run, and no command goes beyond its configuration.

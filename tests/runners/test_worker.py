@@ -15,6 +15,7 @@ from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import PolicyResources
 from store.werewolf import is_result, is_turn
 from tests.support.fakes import FakeVllm, make_result, make_turn
+from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.hub.asking import enqueue_one, final_reward
 from tests.support.tasks import game_task
 from tests.support.waiting import until
@@ -65,6 +66,26 @@ async def statuses(client, ids):
 @pytest.fixture
 def play():
     return ScriptedPlay()
+
+
+async def test_a_report_that_did_not_arrive_is_not_repeated_for_a_game_that_another_runner_has_got(hub, client, play):
+    """A stock hub takes the end of an attempt that it has replaced, and the game would have two ends."""
+    (rollout_id,) = await enqueue(client, 1)
+    proxy = FaultProxy(hub.url)
+    proxy.plan("update_attempt", [Fault.BAD_GATEWAY])
+    await proxy.start()
+    afar = connect(proxy.url, patience_seconds=30)
+    try:
+        running = asyncio.create_task(Worker(afar, play, "w", max_games=1).run())
+        await until(lambda: proxy.hit)
+        await proxy.stop()
+        await client.request("post", f"/rollouts/{rollout_id}/attempts")
+        await proxy.start()
+        assert (await running).failed == 1
+    finally:
+        await afar.close()
+        await proxy.stop()
+    assert [attempt.status for attempt in await client.query_attempts(rollout_id)] == ["running", "preparing"]
 
 
 async def test_games_are_stored_whole_and_then_succeed(client, play):

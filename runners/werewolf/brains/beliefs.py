@@ -28,8 +28,7 @@ NAMED_BY_CLEAR_SEER, NAMED_BY_SEER = 6.0, 3.0
 RIVAL_OF_CLEAR_SEER, RIVAL_OF_SEER = 5.0, 0.7
 IS_SEER, CLEARED_BY_SEER = -6.0, -4.0
 # A wolf may have hit itself to be saved, and may call itself what nobody disputes while the true one is dead or hides.
-SAVED_BY_ME, VOUCHED_BY_WITCH, UNRIVALLED_GOD = -1.0, -0.5, -1.6
-RIVAL_GOD, OUTLIVED_RIVAL_GOD = 0.4, 6.0
+SAVED_BY_ME, UNRIVALLED_GOD, RIVAL_GOD, OUTLIVED_RIVAL_GOD = -1.0, -1.6, 1.5, 6.0
 ATTACKED_SEER, FOLLOWED_RIVAL, RALLIED_BY_SHERIFF = 1.0, 0.8, 1.5
 VOTED_FOR_WOLF, VOTED_FOR_GOOD = -1.3, 0.6
 ACCUSED_BY_ONE, MOST_ACCUSERS_COUNTED = 0.3, 5
@@ -92,7 +91,6 @@ def believe_by_rule(turn: Turn, role: Role) -> Beliefs:
         (IS_SEER, {seer}),
         (RIVAL_OF_CLEAR_SEER if clear else RIVAL_OF_SEER, rivals),
         (SAVED_BY_ME, {memory.saved}),
-        (VOUCHED_BY_WITCH, {seat for witch, seat in memory.vouched if witch in unrivalled} - liars),
         (UNRIVALLED_GOD, unrivalled - liars),
         (RIVAL_GOD, rivals_of_gods - liars),
         (OUTLIVED_RIVAL_GOD, outlived - liars),

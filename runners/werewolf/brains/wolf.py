@@ -10,7 +10,7 @@ from runners.werewolf.game import Action, Decision, Option, Phase, Role, Side
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.language import saying
 
-POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.5, 0.9, 0.12
+POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.65, 0.9, 0.12
 """How likely the wolves send one of them to pose as the seer (悍跳): two or three wolves, more, and a wolf alone."""
 PACK = 4
 COUNTERCLAIM_RATE = 0.9
