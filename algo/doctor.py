@@ -127,7 +127,7 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
     fields = "index,name,driver_version,memory.total,memory.used"
     query = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
-        asked = subprocess.run(query, capture_output=True, text=True, check=True)
+        asked = subprocess.run(query, capture_output=True, text=True, check=True, timeout=DEADLINE_SECONDS - 1)
     except FileNotFoundError:
         if subject.config.training.device == "cuda":
             yield PROBLEM, "none, training.device is cuda: install NVIDIA's driver, or take --config tiny_cpu"
@@ -136,6 +136,9 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
         return
     except subprocess.CalledProcessError as error:
         yield PROBLEM, f"nvidia-smi fails: {printable(error.stdout.strip())}; reload or reinstall NVIDIA's driver"
+        return
+    except subprocess.TimeoutExpired:
+        yield PROBLEM, "nvidia-smi hangs: restart the machine, or reload NVIDIA's driver"
         return
     for line in asked.stdout.strip().splitlines():
         index, name, driver, total, used = map(str.strip, line.split(","))
