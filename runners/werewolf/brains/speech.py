@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from random import Random
 
 from runners.werewolf.brains.beliefs import TRUSTED, Beliefs
 from runners.werewolf.brains.memory import HIDDEN_GODS
@@ -29,10 +31,14 @@ ACCUSERS_BORNE = 2
 CAMPAIGNS = frozenset({Decision.CAMPAIGN_SPEECH, Decision.SHERIFF_PK_SPEECH})
 REVEALING = frozenset({Decision.PK_SPEECH, Decision.LAST_WORDS})
 """Speeches in which nothing is left to lose by showing one's role."""
-LAST_LINES = {**dict.fromkeys(CAMPAIGNS, saying.CAMPAIGN_LINES), Decision.PK_SPEECH: saying.DEFENCES}
+LAST_LINES = {
+    **dict.fromkeys(CAMPAIGNS, saying.CAMPAIGN_LINES),
+    Decision.PK_SPEECH: saying.DEFENCES,
+    Decision.LAST_WORDS: saying.FAREWELLS,
+}
 """What a speech of this kind ends with, if not with small talk."""
-_OF_TODAY = re.compile("今天|投|先|出")
-"""What is of no use once the vote is over."""
+_OF_TODAY = re.compile("今天|投(?!过)|先|出(?!来)")
+"""What the dead cannot do, and what a sheriff says in its call itself."""
 
 
 def reveals(turn: Turn, role: Role) -> bool:
@@ -87,6 +93,8 @@ def speak(
     role: what it says it is; None for no more than a good seat. Its checks and plan come from its memory.
     suspect: whom it wants exiled. seer: whom it follows. potions: on whom it says it used them, as the witch.
     """
+    # Words are drawn apart, so that how a speech is worded changes no later decision.
+    turn = replace(turn, chance=Random(turn.chance.random()))
     decision, memory = turn.request.decision, turn.memory
     memory.shown = role or memory.shown
     if seer == suspect:
@@ -96,7 +104,8 @@ def speak(
     stance = [] if role is Role.SEER else [*_stance(turn, seer)]
     words += stance
     if suspect is not None:
-        words += _accuse(turn, beliefs, suspect, seer, rival, checks_told=role is Role.SEER or bool(seer and stance))
+        leads = saying.BESIDE_CHECKS if role is Role.SEER else saying.BESIDE_FOLLOWED if seer and stance else ()
+        words += _accuse(turn, beliefs, suspect, seer, rival, leads)
     words += _trust(turn, beliefs, {seer, suspect}, seer)
     if role is Role.SEER and memory.plan and (decision in CAMPAIGNS or turn.observation.sheriff == turn.me):
         templates = saying.NEXT_TWO_CHECKS if len(memory.plan) > 1 else saying.NEXT_CHECKS
@@ -161,22 +170,32 @@ def _stance(turn: Turn, seer: int | None) -> Iterator[str]:
 
 
 def _accuse(
-    turn: Turn, beliefs: Beliefs, suspect: int, seer: int | None, rival: int | None, *, checks_told: bool
+    turn: Turn, beliefs: Beliefs, suspect: int, seer: int | None, rival: int | None, leads: Sequence[str]
 ) -> Iterator[str]:
-    """That it wants ``suspect`` exiled, with a reason that fits what was heard and done."""
-    memory, decision = turn.memory, turn.request.decision
-    templates, seat, own = _reason(turn, suspect, seer)
-    if decision is Decision.LAST_WORDS and turn.me not in memory.night_deaths:
-        templates = [template for template in templates if not _OF_TODAY.search(template)] or saying.ACCUSATIONS[:2]
+    """That it wants ``suspect`` exiled, with a reason that fits what was heard and done.
+
+    leads: what leads to a suspect of its own from what it has said before; empty if nothing does.
+    """
+    decision, found = turn.request.decision, turn.memory.found
+    calls, last = decision is Decision.CLOSING_SPEECH, decision is Decision.LAST_WORDS
     if beliefs.asks is not None:
         mate, other = beliefs.asks
         yield turn.say(saying.SPLITS, accused=suspect, mate=mate, other=other)
-    elif decision is Decision.CLOSING_SPEECH:
+        return
+    later = [seat for seat in turn.others if found.get(seat) is Side.WOLF and seat != suspect]
+    if later and found.get(suspect) is not Side.WOLF and not last:
+        yield turn.say(saying.FINDS_FOR_LATER, accused=suspect, seat=later[0])
+        leads = ()
+    elif leads is saying.BESIDE_CHECKS and Side.WOLF in found.values():
+        leads = saying.BESIDE_DEAD_FINDS
+    if suspect != rival and not (calls and found.get(suspect) is Side.WOLF):  # else what came before is the reason
+        templates, seat, own = _reason(turn, suspect, seer)
+        if calls or last:
+            templates = [template for template in templates if not _OF_TODAY.search(template)] or templates
+        beside = leads and own and turn.request.speech_chars > saying.SHORT_SPEECH_CHARS
+        yield (turn.say(leads) if beside else "") + turn.say(templates, accused=suspect, seat=seat)
+    if calls:
         yield turn.say(saying.RALLIES, accused=suspect)
-    elif suspect != rival:
-        beside = checks_told and own and turn.request.speech_chars > saying.SHORT_SPEECH_CHARS
-        lead = turn.chance.choice(saying.BESIDE_CHECKS) if beside else ""
-        yield lead + turn.say(templates, accused=suspect, seat=seat)
 
 
 def _reason(turn: Turn, accused: int, seer: int | None) -> tuple[Sequence[str], int | None, bool]:
@@ -194,6 +213,8 @@ def _reason(turn: Turn, accused: int, seer: int | None) -> tuple[Sequence[str], 
     if named:
         return saying.ACCUSATIONS_OF_NAMED, seer, False
     if accused not in memory.spoken:
+        if turn.request.decision is Decision.LAST_WORDS:
+            return saying.ACCUSATIONS_BY_INTUITION, None, False
         return saying.ACCUSATIONS_OF_UNHEARD, None, True
     followed = memory.followed.get(accused)
     if followed in claims and seer is not None and followed != seer:
@@ -212,7 +233,8 @@ def _reason(turn: Turn, accused: int, seer: int | None) -> tuple[Sequence[str], 
 
 
 def _trust(turn: Turn, beliefs: Beliefs, but: Collection[int | None], seer: int | None) -> Iterator[str]:
-    seats = [seat for seat in turn.others if seat not in turn.memory.claims and seat not in but]
+    told = {*but, *turn.memory.claims, *turn.memory.found}
+    seats = [seat for seat in turn.others if seat not in told]
     trusted = beliefs.most_trusted(seats, at_most=TRUSTED)
     cleared = seer is not None and turn.memory.claims.get(seer, {}).get(trusted) is Side.GOOD
     if trusted is not None and (cleared or trusted in turn.memory.spoken) and turn.chance.random() < TRUST_RATE:

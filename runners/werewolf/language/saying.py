@@ -98,7 +98,12 @@ CALLS_FOR_SEER = (
 NO_SEER = ("没有人报验人，只能看发言。", "没有预言家带队，我自己判断。", "预言家没有站出来，大家各自判断。")
 
 BESIDE_CHECKS = ("查验之外，", "验人之外，", "除了验人，")
-"""What leads from the seer to suspects of one's own."""
+"""What leads a seer from its checks to another suspect."""
+BESIDE_FOLLOWED = ("另外，", "其他人里，")
+"""What leads from the seer that the speaker follows to a suspect of its own."""
+BESIDE_DEAD_FINDS = ("查杀的牌已经倒了，", "验出来的狼走了，")
+"""What leads a seer whose finds are dead to another suspect."""
+LEADS = BESIDE_CHECKS + BESIDE_FOLLOWED + BESIDE_DEAD_FINDS
 ACCUSATIONS = (
     "我怀疑{accused}号，视角不像好人。",
     "{accused}号发言有问题，前后对不上。",
@@ -122,26 +127,42 @@ ACCUSATIONS_OF_QUIET = (
     "我点{accused}号，聊了半天没有一句自己的判断。",
 )
 ACCUSATIONS_OF_UNHEARD = (
-    "我想出{accused}号，先听这里怎么说。",
-    "我先怀疑{accused}号，等他发言再看。",
-    "{accused}号还没发言，我先怀疑这里。",
     "我先点{accused}号，一会儿请他多聊几句。",
     "{accused}号我先打个问号，等他发言。",
+    "{accused}号一会儿好好聊，聊不好我就投他。",
+    "一会儿我重点听{accused}号，聊不好就出他。",
 )
+ACCUSATIONS_BY_INTUITION = (
+    "没听到{accused}号发言，我凭直觉怀疑他。",
+    "我直觉{accused}号是狼，大家多听听他。",
+    "留个直觉，{accused}号像狼。",
+    "我走得早，凭感觉踩{accused}号，大家当个参考。",
+)
+"""In last words, of whoever has not spoken."""
 ACCUSATIONS_OF_NAMED = (
     "查杀先出，我投{accused}号。",
     "有查杀就走查杀，今天出{accused}号。",
     "{accused}号是查杀，我想出{accused}号。",
     "验人信息摆在这里，今天出{accused}号。",
     "{seat}号的查杀我认，今天先走{accused}号。",
+    "{seat}号的查杀我认，{accused}号是狼。",
+    "{accused}号吃了查杀，不能放过。",
 )
 ACCUSATIONS_OF_FINDS = (
     "查杀先出，我投{accused}号。",
     "今天出{accused}号，不用多想。",
     "{accused}号是狼，今天全票出{accused}号。",
     "查杀在手，请大家投{accused}号。",
+    "{accused}号是我验的狼，别放过他。",
+    "{accused}号是铁狼，大家记住。",
 )
 """By whoever says that it found them."""
+FINDS_FOR_LATER = (
+    "{seat}号的查杀明天再走，今天先打{accused}号。",
+    "今天先打{accused}号，{seat}号的查杀留到明天。",
+    "{seat}号是查杀，跑不掉，今天先看{accused}号。",
+)
+"""By whoever says that it found ``seat`` and wants another exiled first."""
 ACCUSATIONS_OF_CLAIMANTS = (
     "我想出{accused}号，更像悍跳。",
     "我怀疑{accused}号，是跳出来骗票的。",
@@ -223,6 +244,14 @@ MORE_TO_COME = (
     "请后面的人多给点信息。",
 )
 """By whoever is not the last to speak today."""
+FAREWELLS = (
+    "希望好人能赢。",
+    "大家好好分析，不要乱投。",
+    "好人要想清楚。",
+    "后面交给大家了。",
+    "大家加油，别被带偏。",
+)
+"""In last words."""
 CAMPAIGN_LINES = (
     "我想拿警徽带队。",
     "上警是为了多听信息。",

@@ -14,7 +14,7 @@ from itertools import product
 
 from runners.werewolf.game import Role, Side
 from runners.werewolf.language.lexicon import ROLES, SEATS, normal, seats_in
-from runners.werewolf.language.saying import BESIDE_CHECKS, TEMPLATES, VERDICTS
+from runners.werewolf.language.saying import LEADS, TEMPLATES, VERDICTS
 from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
 
@@ -73,7 +73,7 @@ def _joined(name: str, whole: Heard, part: Heard) -> object:
 
 _NUMBERS = re.compile("[0-9]{1,2}")
 _SLOT = re.compile(r"\{(\w+)\}")
-_LEADS = re.compile(f"^(?:{'|'.join(BESIDE_CHECKS)})")
+_LEADS = re.compile(f"^(?:{'|'.join(LEADS)})")
 _WORDS = frozenset({"role", "side", "verdict"})
 """Slots that hold no number."""
 

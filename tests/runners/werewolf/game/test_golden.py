@@ -30,11 +30,11 @@ SEEDED = {
     "5p_tiny": (20,),
     "7p": (66,),
     "9p": (33,),
-    "10p": (120,),
+    "10p": (87,),
     "12p_sheriff": (29, 325),
-    "12p_idiot": (124,),
-    "12p_white_wolf_king": (107,),
-    "12p_guard": (35,),
+    "12p_idiot": (110,),
+    "12p_white_wolf_king": (19,),
+    "12p_guard": (103,),
     "12p_knight": (189,),
 }
 """preset -> seeds, chosen for much that happens: potions, PKs, explosions, an election put off, shots, the badge."""
