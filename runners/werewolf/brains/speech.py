@@ -213,8 +213,6 @@ def _reason(turn: Turn, accused: int, seer: int | None) -> tuple[Sequence[str], 
     if named:
         return saying.ACCUSATIONS_OF_NAMED, seer, False
     if accused not in memory.spoken:
-        if turn.request.decision is Decision.LAST_WORDS:
-            return saying.ACCUSATIONS_BY_INTUITION, None, False
         return saying.ACCUSATIONS_OF_UNHEARD, None, True
     followed = memory.followed.get(accused)
     if followed in claims and seer is not None and followed != seer:

@@ -127,18 +127,14 @@ ACCUSATIONS_OF_QUIET = (
     "我点{accused}号，聊了半天没有一句自己的判断。",
 )
 ACCUSATIONS_OF_UNHEARD = (
+    "我直觉{accused}号是狼，大家多听听他。",
+    "我凭感觉怀疑{accused}号，没有别的线索。",
+    "我有个直觉，{accused}号像狼。",
     "我先点{accused}号，一会儿请他多聊几句。",
     "{accused}号我先打个问号，等他发言。",
     "{accused}号一会儿好好聊，聊不好我就投他。",
     "一会儿我重点听{accused}号，聊不好就出他。",
 )
-ACCUSATIONS_BY_INTUITION = (
-    "没听到{accused}号发言，我凭直觉怀疑他。",
-    "我直觉{accused}号是狼，大家多听听他。",
-    "留个直觉，{accused}号像狼。",
-    "我走得早，凭感觉踩{accused}号，大家当个参考。",
-)
-"""In last words, of whoever has not spoken."""
 ACCUSATIONS_OF_NAMED = (
     "查杀先出，我投{accused}号。",
     "有查杀就走查杀，今天出{accused}号。",
@@ -231,9 +227,9 @@ DEFENCES = (
 SMALL_TALK = (
     "希望好人能赢。",
     "大家好好分析，不要乱投。",
-    "先这样，过。",
-    "大家加油，别被带偏。",
     "好人要想清楚。",
+    "大家加油，别被带偏。",
+    "先这样，过。",
 )
 MORE_TO_COME = (
     "希望好人能赢。",
@@ -248,10 +244,9 @@ FAREWELLS = (
     "希望好人能赢。",
     "大家好好分析，不要乱投。",
     "好人要想清楚。",
-    "后面交给大家了。",
     "大家加油，别被带偏。",
 )
-"""In last words."""
+"""In last words; the living use them too, since most who die in the first night are good."""
 CAMPAIGN_LINES = (
     "我想拿警徽带队。",
     "上警是为了多听信息。",
