@@ -41,7 +41,7 @@ class Estimate(Frozen):
     low: float
     high: float
 
-    def touches(self, other: "Estimate") -> bool:
+    def overlaps(self, other: "Estimate") -> bool:
         """Whether the two intervals have a point in common."""
         return self.low <= other.high and other.low <= self.high
 

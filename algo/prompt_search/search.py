@@ -88,7 +88,7 @@ def judge(rewards: np.ndarray, apart: bool = False) -> Verdict | None:
     if difference is None:
         return None
     challenger, incumbent = (mean_by_cluster(list(one), list(one.values()), _SEED) for one in columns)
-    better = difference.low > 0 and not (apart and challenger.touches(incumbent))
+    better = difference.low > 0 and not (apart and challenger.overlaps(incumbent))
     return Verdict(better, len(both), difference, challenger, incumbent)
 
 

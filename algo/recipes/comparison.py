@@ -6,7 +6,7 @@ from typing import Any
 from algo.evaluation.figures import games_of
 from algo.evaluation.page import Table, cells, signed_text, value_text
 from algo.evaluation.statistics import Estimate, mean_by_cluster
-from algo.recipes.report import SIDE_TITLES, change_of, judged
+from algo.recipes.report import SIDE_TITLES, change_of, changes_of
 from algo.recipes.results import RecipeRun
 from store.schema import TRAINED_POLICY
 
@@ -21,7 +21,7 @@ def comparison_table(runs: Sequence[RecipeRun]) -> Table:
     for run in runs:
         changed = _changed(run, first)
         if first.agents:
-            rewards = [change.after for _, change, _ in judged(run)]
+            rewards = [change.after for _, change, _ in changes_of(run)]
             rows.append((run.opened.directory.name, ", ".join(map(value_text, rewards)), changed))
             continue
         together, *by_seed = (

@@ -48,7 +48,7 @@ class Success(Section):
     """What a trained policy has to reach on held-out games or tasks, intervals before and after apart."""
 
     gain: float = Field(description="by how much its win rate or mean reward rises, each from 0 to 1")
-    or_more_than_opponent: bool = Field(
+    or_beats_opponent: bool = Field(
         False, description="or: it wins more than the opponent in its place (a stage with panel cross)"
     )
 

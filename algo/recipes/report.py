@@ -1,4 +1,4 @@
-"""The report of a recipe: what it taught its policy, on one page."""
+"""The report of a recipe on one page: the policy before and after training."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,15 +40,14 @@ def report_of(run: RecipeRun) -> Page:
     if recipe.success:
         unmet += [
             f"{name}: {problem}"
-            for name, change, in_place in judged(run)
+            for name, change, in_place in changes_of(run)
             for problem in change.problems(recipe.success, in_place)
         ]
     if not run.complete:
-        verdict = "Nothing can be said yet: no seed has an evaluation before and one after training."
-    elif unmet:
-        verdict = "Not all that is asked for holds: " + "; ".join(unmet) + "."
+        verdict = "No result yet: no seed has an evaluation before and one after training."
     else:
-        verdict = "All that is asked for holds." if recipe.success else f"{recipe.title}: done."
+        aims = [f"Aims not met: {'; '.join(unmet)}."] if unmet else ["All aims are met."] if recipe.success else []
+        verdict = " ".join([*_gain_sentences(run), *aims])
     sections = [
         *(_agent_sections(run) if run.agents else _game_sections(run)),
         Section("Training", pictures=[_curves(run)] if any(seed.steps for seed in run.seeds) else ()),
@@ -74,9 +73,9 @@ def _facts(run: RecipeRun) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Change:
-    """How policies fared before training and after.
+    """Policies before and after training.
 
-    score: what is compared. gain: over the deals or tasks of both. flaws: name -> shares that are not to rise.
+    score: the compared number. gain: paired by deal or task. flaws: name -> shares that must not rise.
     """
 
     score: str
@@ -86,28 +85,60 @@ class Change:
     flaws: Mapping[str, tuple[Estimate | None, Estimate | None]]
 
     def problems(self, success: Success, in_place: Estimate | None) -> Iterator[str]:
-        """What is missing for success, in words. in_place: what the opponent wins in the policy's place."""
+        """Aims that are not met, in words. in_place: win rate of the opponent in the policy's place."""
         if self.before is None or self.after is None or self.gain is None:
-            yield "nothing was played before or after"
+            yield "no evaluation before or after"
             return
-        more = success.or_more_than_opponent and in_place is not None and self.after.low > in_place.high
-        if self.gain.value < success.gain and not more:
-            yield f"the {self.score} changed by {self.gain.value:+.3f}, and {success.gain:+.3f} is asked for"
-        if self.before.touches(self.after):
-            yield "the intervals before and after touch"
+        beats_opponent = success.or_beats_opponent and in_place is not None and self.after.low > in_place.high
+        if self.gain.value < success.gain and not beats_opponent:
+            yield f"the {self.score} changed by {self.signed(self.gain.value)}, the aim is {self.signed(success.gain)}"
+        if self.before.overlaps(self.after):
+            yield "the intervals before and after overlap"
         for name, (before, after) in self.flaws.items():
             if before is not None and after is not None and after.low > before.high:
                 yield f"{name} rose from {before.value:.1%} to {after.value:.1%}"
 
+    def signed(self, value: float) -> str:
+        """A difference of the score as text."""
+        return f"{100 * value:+.1f} points" if self.score == "win rate" else f"{value:+.3f}"
 
-def judged(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
-    """What success hangs on: (name, change, what the opponent wins in the policy's place)."""
+    def sentence(self, what: str, seeds: str, comparison: str = "") -> str:
+        """Gain with interval, before and after. what: name of the score, with the opponent. comparison: appended."""
+        if self.before is None or self.after is None or self.gain is None:
+            return f"{what}, {seeds}: no evaluation before or after training."
+        percent = self.score == "win rate"
+        before, after = (
+            f"{100 * of.value:.1f} %" if percent else f"{of.value:.3f}" for of in (self.before, self.after)
+        )
+        low, high = (self.signed(end).removesuffix(" points") for end in (self.gain.low, self.gain.high))
+        includes_0 = ", which includes 0" if self.gain.low <= 0 <= self.gain.high else ""
+        return (
+            f"{what}, {seeds}: {self.signed(self.gain.value)} (95 % interval {low} to {high}{includes_0}), from "
+            f"{before} before training to {after} after it{comparison}."
+        )
+
+
+def changes_of(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
+    """What the aims apply to: (name, change, win rate of the opponent in the policy's place)."""
     if run.agents:
         yield from ((f"seed {seed.seed}", _agent_change(*seed.ends), None) for seed in run.complete if seed.ends)
         return
     for side in run.sides:
         for name, seeds in run.groups():
             yield f"as {SIDE_TITLES[side]}, {name}", change_of(seeds, side, run.opponent), _in_its_place(run, side)
+
+
+def _gain_sentences(run: RecipeRun) -> Iterator[str]:
+    """Gain with interval, and against whom: of all seeds together in the game, of each seed for agents."""
+    if run.agents:
+        for name, change, _ in changes_of(run):
+            yield change.sentence("Mean reward on held-out tasks", name)
+        return
+    for side in run.sides:
+        name, seeds = run.groups()[-1]
+        change, in_place = change_of(seeds, side, run.opponent), _in_its_place(run, side)
+        baseline = f"; {run.opponent} wins {100 * in_place.value:.1f} % in its place" if in_place else ""
+        yield change.sentence(f"Held-out games won as {SIDE_TITLES[side]} against {run.opponent}", name, baseline)
 
 
 def _agent_change(before: Evaluation, after: Evaluation) -> Change:
@@ -136,7 +167,7 @@ def change_of(seeds: Iterable[SeedRun], side: SideName, opponent: str) -> Change
     shares = [_mean_by_deal(games_of(of, TRAINED_POLICY, side, opponent), side) for of in rows]
     earlier, later = (conduct_of(of, [side], 1) for of in rows)
     flaws = {
-        "unusable replies": (earlier.invalid_replies, later.invalid_replies),
+        "invalid replies": (earlier.invalid_replies, later.invalid_replies),
         "games with an identity leak": (earlier.games_with_leak, later.games_with_leak),
     }
     return Change("win rate", before, after, paired_difference(shares[1], shares[0], 1), flaws)
@@ -184,9 +215,9 @@ def _changes_table(run: RecipeRun) -> Table:
             change = change_of(seeds, side, run.opponent)
             who = f"{side}{'' if side in run.sides else ' (not trained)'}, {name}"
             gained = signed_text(change.gain, 100, 1)
-            unusable = " → ".join(cells(*change.flaws["unusable replies"], digits=1))
-            rows.append(cells(who, change.before, change.after, gained, place, unusable, digits=1))
-    head = ("as", "before", "after", "points, deal by deal", f"{run.opponent} in its place", "unusable replies")
+            invalid = " → ".join(cells(*change.flaws["invalid replies"], digits=1))
+            rows.append(cells(who, change.before, change.after, gained, place, invalid, digits=1))
+    head = ("as", "before", "after", "points, deal by deal", f"{run.opponent} in its place", "invalid replies")
     return Table(f"Games won against {run.opponent} on held-out deals, with 95 % intervals", head, rows)
 
 

@@ -44,7 +44,7 @@ SMALL = {
         {"do": "evaluate", "name": "place", "panel": "cross", "players": ["random", "policy"]},
         {"do": "train", "config": {"training": {"learning_rate": 0.5}}},
     ],
-    "success": {"gain": 0.2, "or_more_than_opponent": True},
+    "success": {"gain": 0.2, "or_beats_opponent": True},
 }
 
 
@@ -280,7 +280,12 @@ def finished(opened, before=8, after=30, in_place=10):
 
 def test_the_report_says_what_was_learned_on_one_page(tmp_path):
     path, page = write_report(read_run(finished(begun(tmp_path, seeds=[1, 2])).directory))
-    assert page.met and page.verdict == "All that is asked for holds."
+    assert page.met and re.fullmatch(
+        r"Held-out games won as the good side against scripted, all seeds: \+55\.0 points \(95 % interval "
+        r"\+\d\d\.\d to \+\d\d\.\d\), from 20\.0 % before training to 75\.0 % after it; scripted wins 25\.0 % in "
+        r"its place\. All aims are met\.",
+        page.verdict,
+    )
     (wins, losses) = page.sections[0].tables
     together = next(row for row in wins.rows if row[0] == "good, all seeds")
     assert together[1].startswith("20.0 %") and together[2].startswith("75.0 %") and together[3].startswith("+55.0")
@@ -292,9 +297,10 @@ def test_the_report_says_what_was_learned_on_one_page(tmp_path):
 @pytest.mark.parametrize(
     ("wins", "problem"),
     [
-        (dict(before=20, after=24, in_place=24), "the win rate changed by \\+0.100, and \\+0.200 is asked for"),
-        (dict(before=20, after=24), "the intervals before and after touch"),
-        (dict(before=30, after=8), "changed by -0.550"),
+        (dict(before=20, after=24, in_place=24), "the win rate changed by \\+10.0 points, the aim is \\+20.0 points"),
+        (dict(before=20, after=22), "interval \\+0.0 to .*, which includes 0"),
+        (dict(before=20, after=24), "the intervals before and after overlap"),
+        (dict(before=30, after=8), "changed by -55.0"),
     ],
 )
 def test_what_was_not_learned_is_said(tmp_path, wins, problem):
@@ -308,7 +314,7 @@ def test_who_wins_more_than_its_opponent_in_its_place_has_learned_enough(tmp_pat
     strict = opened.recipe.model_copy(update={"success": opened.recipe.success.model_copy(update={"gain": 0.5})})
     told = json.loads((opened.directory / "recipe.json").read_text())
     for more, met in ((True, True), (False, False)):
-        success = strict.success.model_copy(update={"or_more_than_opponent": more})
+        success = strict.success.model_copy(update={"or_beats_opponent": more})
         told["recipe"] = strict.model_copy(update={"success": success}).model_dump(mode="json")
         (opened.directory / "recipe.json").write_text(json.dumps(told))
         assert report_of(read_run(opened.directory)).met == met
@@ -316,7 +322,7 @@ def test_who_wins_more_than_its_opponent_in_its_place_has_learned_enough(tmp_pat
 
 def test_a_run_that_is_not_finished_is_not_called_learned(tmp_path):
     page = report_of(read_run(begun(tmp_path).directory))
-    assert not page.met and "Nothing can be said yet" in page.verdict
+    assert not page.met and "No result yet" in page.verdict
 
 
 def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_path):
@@ -358,5 +364,6 @@ def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
     page = report_of(good)
     assert page.met and page.sections[0].tables[0].rows[1][2].startswith("+0.650")
     told = report_of(poor).verdict
-    assert "the mean reward changed by +0.050, and +0.150 is asked for" in told and "before and after touch" in told
+    assert told.startswith("Mean reward on held-out tasks, seed 1: +0.050 (95 % interval ")
+    assert "the mean reward changed by +0.050, the aim is +0.150" in told and "before and after overlap" in told
     assert [row[1][:5] for row in comparison_table([good, poor]).rows] == ["0.750", "0.150"]
