@@ -1,5 +1,6 @@
 """mkdocs hook: the pages of the reference, made from the code when the site is built."""
 
+import ast
 import contextlib
 import inspect
 import io
@@ -29,9 +30,9 @@ from store.token_spans import CallSpan, OutcomeSpan
 from store.werewolf import TURN_FACTS, GameTask, ResultSpan, TurnSpan
 
 SUBCOMMANDS = ("runners.werewolf play", "runners.werewolf web", "store status", "store export")
-
-
-REFERENCE = Path(__file__).parent / "reference"
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs/reference"
+PACKAGES = ("algo", "configs", "runners", "store")
 
 
 def on_pre_build(config):
@@ -42,7 +43,7 @@ def on_pre_build(config):
 @cache
 def _write_reference() -> None:
     REFERENCE.mkdir(exist_ok=True)
-    for name, make in (("settings", _settings), ("commands", _commands), ("spans", _spans)):
+    for name, make in (("settings", _settings), ("commands", _commands), ("spans", _spans), ("errors", _errors)):
         (REFERENCE / f"{name}.md").write_text(make(), encoding="utf-8")
 
 
@@ -159,6 +160,50 @@ def _model(model: type[BaseModel]) -> list[str]:
     prefix = getattr(model, "prefix", None)
     note = [f"Prefix `{prefix}`; span name `{getattr(model, 'span_name', '')}`."] if prefix else []
     return [f"## {model.__name__}", _text(introduction), *note, *_table(rows, "field", "type", "default", "meaning")]
+
+
+def _errors() -> str:
+    """Every error for a user: what is raised under one of these names, and what settings raise."""
+    names = {"FileExistsError", "RuntimeError", *(name for name in _classes() if not name.startswith("_"))}
+    parts = [
+        "# Errors",
+        "Every error that a command shows, by the folder that raises it; `…` stands for a name or a number.",
+    ]
+    for folder in sorted({file.parent for package in PACKAGES for file in (ROOT / package).rglob("*.py")}):
+        rows = []
+        for file in sorted(folder.glob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                name = (
+                    ast.unparse(node.exc.func) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) else ""
+                )
+                is_shown = name in names or (name == "ValueError" and folder.is_relative_to(ROOT / "configs"))
+                if is_shown and node.exc.args and (text := _message(node.exc.args[0])):
+                    rows.append((f"`{name}`", _text(text)))
+        if rows:
+            parts += [f"## {folder.relative_to(ROOT).as_posix()}", *_table(rows, "error", "says")]
+    return "\n\n".join(parts) + "\n"
+
+
+def _message(node: ast.expr) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _classes() -> Iterator[str]:
+    """Names of this project's errors."""
+    for package in PACKAGES:
+        for file in (ROOT / package).rglob("*.py"):
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+            yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and _is_error(node))
+
+
+def _is_error(node: ast.ClassDef) -> bool:
+    """Whether it derives from an exception, as far as names tell."""
+    return any(
+        re.search("Error|Exception|CannotPlay|Unreachable|Refused|NothingFinished", ast.unparse(base))
+        for base in node.bases
+    )
 
 
 def _table(rows: Any, *titles: str) -> list[str]:
