@@ -44,7 +44,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     search = parser.add_argument_group("the search")
     search.add_argument("--budget", type=int, default=400, help="rollouts in all (default: %(default)s)")
     search.add_argument(
-        "--apart",
+        "--disjoint-intervals",
         action="store_true",
         help="call a winner better only where its interval and the first prompt's do not touch, besides that of their "
         "difference leaving out zero",
@@ -90,7 +90,7 @@ def main() -> int:
     if options.tasks and options.config is None:
         options.config = CONFIG_DIR / "find_best_prompt.yaml"
     generations = options.generations if options.proposer_url else 0
-    plan = SearchPlan(options.budget, options.apart, generations, options.edits)
+    plan = SearchPlan(options.budget, options.disjoint_intervals, generations, options.edits)
     found: list[tuple[Slots, Tree]] = []
 
     def check(config: Config) -> None:

@@ -52,21 +52,21 @@ async def evaluate(
     """
     settings, resources = config.evaluation, policy.resources()
     temperature = settings.temperature or config.rollout.temperature
-    terms = {
+    conditions = {
         "seed": settings.seed,
         "temperature": temperature,
         "tasks": settings.tasks,
         "attempts": settings.attempts,
         "inputs": _digest_of(inputs[: settings.tasks]),
     }
-    digest = _digest_of(terms)
+    digest = _digest_of(conditions)
     tasks = held_out_tasks(config, inputs, f"{config.run.name}-evaluation-step{step:06d}-{digest}")
     header = Header(
         label=f"step {step}",
         player=f"policy@{resources.version}",
         step=step,
         policy_version=resources.version,
-        terms=terms,
+        conditions=conditions,
         digest=digest,
         seed=settings.seed,
         planned={"held-out tasks": len(tasks)},

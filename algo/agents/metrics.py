@@ -23,7 +23,7 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
         "turns/stored": float(played.turns_stored),
         "turns/of_policy": float(turns),
         "agents/failed_share": fmean(bool(outcome.failure) for outcome in outcomes),
-        "agents/refused_calls": float(sum(outcome.refused for outcome in outcomes)),
+        "agents/rejected_calls": float(sum(outcome.refused for outcome in outcomes)),
         "agents/seconds_mean": fmean(outcome.seconds for outcome in outcomes),
     }
     for name in dict.fromkeys(name for outcome in outcomes for name in outcome.dimensions):

@@ -66,7 +66,7 @@ class League:
                 await self._write(version, folder)
             state.join(version, await log_probs(), settings.size)
             logger.info("version %d has joined the pool of past selves, which has %d", version, len(state.members))
-        state.forget_left(version, config.rollout.max_policy_lag)
+        state.drop_left(version, config.rollout.max_policy_lag)
         servers = 0 if config.model.lora_rank else settings.servers
         published = state.publish(version, settings, servers, config.run.seed)
         folders = folders_of(config, state)
@@ -75,7 +75,7 @@ class League:
         if needed != state.needed:
             self._drop_folders(needed | state.needed)  # a checkpoint may be under way that has the pool as it was
 
-    def know(self, version: int, log_probs: Sequence[float]) -> None:
+    def set_log_probs(self, version: int, log_probs: Sequence[float]) -> None:
         """How version ``version`` scores the probe; the first step makes that, when its policy has joined already."""
         for member in self.state.members:
             if member.version == version and not member.log_probs:
@@ -95,7 +95,7 @@ class League:
         strengths = self.state.strengths()
         self._write_payoff(strengths)
         past = [match for match in matches if is_past(match.opponent)]
-        fallen = self.state.stronger_past(strengths)
+        fallen = self.state.strongest_past_self(strengths)
         if fallen is not None:
             name, ahead = fallen
             logger.warning(
@@ -106,7 +106,7 @@ class League:
             "league/size": float(len(self.state.members)),
             "league/share/past": len(past) / games,
             "league/share/anchors": (len(matches) - len(past)) / games,
-            "league/fell_below_past": float(fallen is not None),
+            "league/weaker_than_past": float(fallen is not None),
         }
         for side in sorted({match.side for match in past}):
             scores = [match.score for match in past if match.side == side]
@@ -120,7 +120,7 @@ class League:
         if strengths is not None:
             # Beside the policy as it is; a policy that has met nobody since it joined has no strength yet.
             present = next(row.name for row in reversed(self.state.rows) if row.name in strengths.names)
-            table["strengths"] = {name: strengths.beyond(name, present).model_dump() for name in strengths.names}
+            table["strengths"] = {name: strengths.difference(name, present).model_dump() for name in strengths.names}
         write_whole(self._config.run_dir / PAYOFF_FILE, json.dumps(table, indent=1) + "\n")
 
     def _drop_folders(self, needed: Collection[int]) -> None:

@@ -58,12 +58,12 @@ class LeagueState(Results):
         self.members.append(Member(version=version, log_probs=list(log_probs)))
         self.rows.append(Row(first=version, last=version))
         while len(self.members) > size:
-            leaving = _superfluous(self.members)
+            leaving = _most_redundant(self.members)
             self.members.remove(leaving)
             leaving.left_at = version
             self.left.append(leaving)
 
-    def forget_left(self, version: int, max_lag: int) -> None:
+    def drop_left(self, version: int, max_lag: int) -> None:
         """Drop those that left and that nothing in flight meets any more.
 
         A member that left at version v is met by games that were begun under older ones, and those are trained on by
@@ -102,7 +102,7 @@ class LeagueState(Results):
         return self.published
 
 
-def _superfluous(members: Sequence[Member]) -> Member:
+def _most_redundant(members: Sequence[Member]) -> Member:
     """Of those that are neither the first nor the newest, the one that is most alike another member; the older of two.
 
     How unlike two are is the mean difference of their log-probs on the run's probe sequence, in nats per token.

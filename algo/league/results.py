@@ -20,7 +20,7 @@ DECAY = 0.99
 """Weight of a game against an opponent, relative to the next one against it."""
 PRIOR_GAMES = 2.0
 """Games, half of them won, that every opponent is credited with before the first."""
-EVENLY = 0.1
+UNIFORM_SHARE = 0.1
 """Share of the games that is spread evenly, so that nobody is never met."""
 
 
@@ -103,7 +103,7 @@ class Results(BaseModel):
             recent.games = DECAY * recent.games + 1
             recent.score = DECAY * recent.score + match.score
 
-    def beats(self, opponent: str) -> float:
+    def recent_win_rate(self, opponent: str) -> float:
         """The share of recent games that the policy wins, either side; 0.5 against an opponent that it has not met."""
         recent = self.recent.get(opponent, Recent())
         return (recent.score + PRIOR_GAMES / 2) / (recent.games + PRIOR_GAMES)
@@ -114,9 +114,11 @@ class Results(BaseModel):
         Prioritised fictitious self-play: Vinyals et al., Grandmaster level in StarCraft II using multi-agent
         reinforcement learning, Nature 575, 2019 ("squared" among the weightings of its pseudocode).
         """
-        weights = {name: (1 - self.beats(name)) ** 2 for name in names}
+        weights = {name: (1 - self.recent_win_rate(name)) ** 2 for name in names}
         total = sum(weights.values())
-        return {name: (1 - EVENLY) * weight / total + EVENLY / len(names) for name, weight in weights.items()}
+        return {
+            name: (1 - UNIFORM_SHARE) * weight / total + UNIFORM_SHARE / len(names) for name, weight in weights.items()
+        }
 
     def _played(self) -> Iterator[tuple[str, str, str, Tally]]:
         """(row, opponent, side of the policy, games)."""
@@ -151,7 +153,7 @@ class Results(BaseModel):
         found = fit_logistic(table, won, games, np.zeros(table.shape[1]))
         return Strengths(names, found[1:], covariance(table, games, found)[1:, 1:])
 
-    def stronger_past(self, strengths: "Strengths | None") -> tuple[str, Estimate] | None:
+    def strongest_past_self(self, strengths: "Strengths | None") -> tuple[str, Estimate] | None:
         """The past self that the present row is most clearly weaker than, and by how much; None if none clearly is.
 
         Clearly: the whole interval of the difference is on the past self's side.
@@ -159,7 +161,7 @@ class Results(BaseModel):
         present = self.rows[-1].name
         if strengths is None or present not in strengths.names:
             return None
-        ahead = {name: strengths.beyond(name, present) for name in strengths.names if is_past(name)}
+        ahead = {name: strengths.difference(name, present) for name in strengths.names if is_past(name)}
         name = max(ahead, key=lambda name: ahead[name].low, default=None)
         return None if name is None or ahead[name].low <= 0 else (name, ahead[name])
 
@@ -175,7 +177,7 @@ class Strengths:
     values: Floats
     covariance: Floats
 
-    def beyond(self, one: str, other: str) -> Estimate:
+    def difference(self, one: str, other: str) -> Estimate:
         """How much stronger one is than another. Raises ValueError for a player that has not played."""
         a, b = self.names.index(one), self.names.index(other)
         value = float(self.values[a] - self.values[b])

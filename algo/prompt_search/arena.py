@@ -48,7 +48,7 @@ class Journal(dict[str, Any]):
 
 
 @dataclass(frozen=True)
-class Played:
+class TaskResult:
     """What came of one candidate's task. reward: NaN where it failed. summary, transcript: for reading."""
 
     reward: float
@@ -78,7 +78,9 @@ class Arena:
         self._check_alive = check_alive
         self._resumed = resumed
 
-    async def play(self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]) -> list[list[Played]]:
+    async def play(
+        self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]
+    ) -> list[list[TaskResult]]:
         """Let each candidate do each of a stage's tasks; returns the results by candidate and task.
 
         Raises what ``RolloutQueue.collect`` does, NothingUsable where an agent failed every time, and ConfigError for
@@ -104,13 +106,13 @@ class Arena:
                 logger.info("%d tasks of prompt %s read, mean reward %.3f", len(found), candidate.name, fmean(earned))
         return results
 
-    def _result(self, tasks: Sequence[Task]) -> Played:
+    def _result(self, tasks: Sequence[Task]) -> TaskResult:
         answers = [self._journal[task.task_id] for task in tasks]
         rewards = [math.nan if answer["reward"] is None else answer["reward"] for answer in answers]
         self.spent += len(tasks)
         self.failed += sum(map(math.isnan, rewards))
         summary = "; ".join(answer["summary"] for answer in answers).strip()
-        return Played(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
+        return TaskResult(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
 
     async def _collect(self, stage: Stage, tasks: Sequence[Task]) -> None:
         """Wait for rollouts, and put what came of them into the journal."""

@@ -12,7 +12,7 @@ from configs.section import ConfigError
 from configs.sections.game import FRAME
 from configs.sections.opponents import BUILT_IN_PLAYERS
 
-FIRST_LOOK = 8
+PREVIEW_TASKS = 8
 """Tasks of a prompt that has no rival yet, for the proposer to read."""
 CONFIRMING_TASKS = 20
 """The fewest on which two prompts are compared: with fewer, the interval leaves out zero too often by chance."""
@@ -22,13 +22,13 @@ _FEWEST_INPUTS = 4
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """budget: rollouts of the whole search. apart: see ``search.Verdict``.
+    """budget: rollouts of the whole search. disjoint_intervals: see ``search.Verdict``.
 
     generations: rounds of edits of each prompt, 0 without a proposer. edits: of one round.
     """
 
     budget: int
-    apart: bool
+    disjoint_intervals: bool
     generations: int
     edits: int
 
@@ -47,7 +47,7 @@ class SearchPlan:
             raise ConfigError("there is one prompt and no proposer: nothing to compare; add prompts, or --proposer-url")
         edits, together = (1 + self.edits) * (self.generations > 0), (2 + len(slots)) * (len(slots) > 1)
         entrants = max(edits, together, *(len(tree.entrants(name)) for name in slots))
-        tasks = races * (_RACE_TASKS * entrants + FIRST_LOOK * (self.generations > 0))
+        tasks = races * (_RACE_TASKS * entrants + PREVIEW_TASKS * (self.generations > 0))
         least = 2 * max(tasks, 2 * CONFIRMING_TASKS) * rollouts_of_task  # one half is for the races
         if self.budget < least:
             raise ConfigError(

@@ -101,7 +101,7 @@ class Tree:
     """All candidates of a search, in the order in which they were made; the first is the incumbent."""
 
     candidates: list[Candidate] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
 
     @property
     def incumbent(self) -> Candidate:

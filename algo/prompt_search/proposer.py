@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import openai
 
-from algo.prompt_search.arena import Journal, Played
+from algo.prompt_search.arena import Journal, TaskResult
 from algo.prompt_search.prompts import Candidate, Slot, Tree, in_braces
 
 logger = logging.getLogger("algo.find_best_prompt")
@@ -69,7 +69,7 @@ class Proposer:
         self._texts = _TEXTS[language]
 
     async def edits(
-        self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], count: int
+        self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[TaskResult], count: int
     ) -> list[Candidate]:
         """Up to ``count`` new candidates made from ``leader``, added to the tree; fewer where the bounds are reached.
 
@@ -87,8 +87,8 @@ class Proposer:
             if not problem and (same := tree.known(templates)):
                 problem = f"it is the same prompt as {same.name}"
             if problem:
-                tree.refused.append(f"answer {self._calls} of the proposer, to {leader.name} {slot.name}: {problem}")
-                logger.info("%s", tree.refused[-1])
+                tree.rejected.append(f"answer {self._calls} of the proposer, to {leader.name} {slot.name}: {problem}")
+                logger.info("%s", tree.rejected[-1])
             else:
                 made.append(tree.add(templates, slot.name, leader, reason))
                 logger.info("proposed: %s", made[-1].title)
@@ -113,7 +113,7 @@ class Proposer:
         return self._journal[key]["reply"]
 
     def messages(
-        self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], problem: str
+        self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[TaskResult], problem: str
     ) -> list[dict[str, str]]:
         """What it is asked. problem: of its last answer."""
         rules, body, attempt, earlier, refusal = self._texts

@@ -148,7 +148,7 @@ def _write_tree(folder: Path, tree: Tree) -> None:
         for slot, text in candidate.templates.items():
             write_whole(folder / "prompts" / f"{candidate.number:03d}-{slot}.txt", text + "\n")
     edits = [f"{one.title}\n{tree.difference(one)}\n" for one in tree.candidates]
-    write_whole(folder / "tree.txt", "\n".join([*edits, *(f"refused: {one}\n" for one in tree.refused)]))
+    write_whole(folder / "tree.txt", "\n".join([*edits, *(f"rejected: {one}\n" for one in tree.rejected)]))
 
 
 def _write_results(folder: Path, title: str, search: Search) -> dict[str, Path]:
@@ -171,7 +171,7 @@ def _write_results(folder: Path, title: str, search: Search) -> dict[str, Path]:
         "failed": search.arena.failed,
         "plan": asdict(search.plan),
         "candidates": [asdict(candidate) for candidate in tree.candidates],
-        "refused": tree.refused,
+        "rejected": tree.rejected,
     }
     write_whole(folder / "result.json", json.dumps(found, ensure_ascii=False, indent=1, default=BaseModel.model_dump))
     lead = _LEAD.format(budget=search.plan.budget, **found)
@@ -204,4 +204,4 @@ def _races(search: Search) -> Section:
 
 def _prompts(tree: Tree) -> Section:
     texts = [(one.title, tree.difference(one) or "what is built in") for one in tree.candidates]
-    return Section("All prompts", texts=texts, lead=[f"Refused: {one}" for one in tree.refused])
+    return Section("All prompts", texts=texts, lead=[f"Rejected: {one}" for one in tree.rejected])

@@ -17,8 +17,8 @@ import numpy as np
 
 from algo.evaluation.page import value_text
 from algo.evaluation.statistics import Estimate, mean_by_cluster, paired_difference
-from algo.prompt_search.arena import Arena, Played
-from algo.prompt_search.plan import FIRST_LOOK, SearchPlan
+from algo.prompt_search.arena import Arena, TaskResult
+from algo.prompt_search.plan import PREVIEW_TASKS, SearchPlan
 from algo.prompt_search.prompts import Candidate, Slots, Tree
 from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.tasks import Stage
@@ -53,7 +53,7 @@ Play = Callable[[Sequence[int], range], Awaitable[np.ndarray]]
 """Takes candidates' indices and tasks' numbers; returns rewards, shape (tasks, candidates), NaN for failures."""
 
 
-async def halve(candidates: int, budget: int, play: Play) -> tuple[int, list[list[float]]]:
+async def successive_halving(candidates: int, budget: int, play: Play) -> tuple[int, list[list[float]]]:
     """(index of the winner, rewards of each candidate). budget: plays, one being one candidate's doing of one task.
 
     Each round gets an equal share of the budget that is left. Of equals the one named first goes on, so that an
@@ -77,10 +77,10 @@ async def halve(candidates: int, budget: int, play: Play) -> tuple[int, list[lis
     return min(left, key=rank), rewards
 
 
-def judge(rewards: np.ndarray, apart: bool = False) -> Verdict | None:
+def judge(rewards: np.ndarray, disjoint_intervals: bool = False) -> Verdict | None:
     """What held-out tasks show. rewards: of challenger and incumbent, shape (tasks, 2); None without a task of both.
 
-    apart: better takes, besides, that the intervals of the two do not touch.
+    disjoint_intervals: better takes, besides, that the intervals of the two do not touch.
     """
     both = rewards[np.isfinite(rewards).all(axis=1)]
     columns = [dict(enumerate(column)) for column in both.T.tolist()]
@@ -88,7 +88,7 @@ def judge(rewards: np.ndarray, apart: bool = False) -> Verdict | None:
     if difference is None:
         return None
     challenger, incumbent = (mean_by_cluster(list(one), list(one.values()), _SEED) for one in columns)
-    better = difference.low > 0 and not (apart and challenger.overlaps(incumbent))
+    better = difference.low > 0 and not (disjoint_intervals and challenger.overlaps(incumbent))
     return Verdict(better, len(both), difference, challenger, incumbent)
 
 
@@ -105,7 +105,7 @@ class Search:
         self.winner = tree.incumbent
         self.verdict: Verdict | None = None
         self.races: list[dict[str, Any]] = []
-        self.examples: tuple[Played, Played] | None = None
+        self.examples: tuple[TaskResult, TaskResult] | None = None
         self._slots = slots
         self._proposer = proposer
         self._races_left = plan.races(slots, tree)
@@ -139,12 +139,12 @@ class Search:
                 return leader
             generation += 1
 
-    async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> tuple[Candidate, list[Played]]:
+    async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> tuple[Candidate, list[TaskResult]]:
         """(the winner, what it played). One without a rival is played for the proposer to read."""
         if len(entrants) == 1:
-            (seen,) = await self.arena.play(stage, entrants, range(FIRST_LOOK if self._proposer else 0))
+            (seen,) = await self.arena.play(stage, entrants, range(PREVIEW_TASKS if self._proposer else 0))
             return entrants[0], seen
-        size, played = len(self.arena.workload.tasks(stage, 0, entrants[0])), [list[Played]() for _ in entrants]
+        size, played = len(self.arena.workload.tasks(stage, 0, entrants[0])), [list[TaskResult]() for _ in entrants]
 
         async def play(left: Sequence[int], numbers: range) -> np.ndarray:
             logger.info("race %s: %d prompts do %d tasks", stage.name, len(left), len(numbers))
@@ -155,7 +155,7 @@ class Search:
 
         share = (self.plan.budget // 2 - self.arena.spent) // self._races_left
         self._races_left -= 1
-        index, rewards = await halve(len(entrants), share // size, play)
+        index, rewards = await successive_halving(len(entrants), share // size, play)
         winner, spent = entrants[index], self.arena.spent
         logger.info("race %s: %s wins; %d of %d rollouts spent", stage.name, winner.name, spent, self.plan.budget)
         for one, of_one in zip(entrants, rewards, strict=True):
@@ -175,7 +175,7 @@ class Search:
         tasks = (self.plan.budget - self.arena.spent) // (2 * size)
         logger.info("held-out tasks: %s and %s do %d", winner.name, incumbent.name, tasks)
         found = await self.arena.play(stage, [winner, incumbent], range(tasks))
-        self.verdict = judge(_rewards(found), self.plan.apart)
+        self.verdict = judge(_rewards(found), self.plan.disjoint_intervals)
         known = [(first, ours) for ours, first in zip(*found, strict=True) if math.isfinite(ours.reward + first.reward)]
         self.examples = max(known, key=lambda pair: pair[1].reward - pair[0].reward, default=None)
 
@@ -194,7 +194,7 @@ class Search:
         )
 
 
-def _rewards(played: Sequence[Sequence[Played]]) -> np.ndarray:
+def _rewards(played: Sequence[Sequence[TaskResult]]) -> np.ndarray:
     """Shape (tasks, candidates)."""
     return np.array([[one.reward for one in of_one] for of_one in played]).T
 

@@ -59,7 +59,7 @@ class Recipe(Section):
     name: str = Field(pattern=r"[A-Za-z0-9_-]+")
     title: str = Field(description="of the report")
     workload: Literal["werewolf", "agents"] = "werewolf"
-    at_once: int = Field(16, ge=1, description="games that the runner plays at once")
+    concurrent_games: int = Field(16, ge=1, description="games that the runner plays at once")
     seeds: tuple[int, ...] = Field((1,), min_length=1)
     model: Path | None = Field(None, description="folder to begin with; null: model in the recipe's run folder")
     config_file: Path | None = Field(None, description="a configuration below config, relative to the recipe")

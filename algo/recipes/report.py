@@ -241,11 +241,11 @@ def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
 
 def _sample_pairs(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Iterator[tuple[str, str]]:
     """Of each trained side the first deal that was kept whole before and after: not chosen by what happened in it."""
-    kept = [{row.place: row for row in evaluation.rows if row.sample is not None} for evaluation in ends]
+    kept = [{row.match_key: row for row in evaluation.rows if row.sample is not None} for evaluation in ends]
     for side in run.sides:
         places = [place for place, row in kept[0].items() if place in kept[1] and side in row.sides_of(TRAINED_POLICY)]
         for when, row in zip(("before", "after"), (of[place] for place in places[:1] for of in kept), strict=False):
-            yield f"seed {seed.seed}, {when}: {row.place}", sample_text(row, row.sample)
+            yield f"seed {seed.seed}, {when}: {row.match_key}", sample_text(row, row.sample)
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 from algo.agents.evaluate import AttemptRow
 from algo.evaluation.games import GameEvaluation, GameRow
 from algo.evaluation.record import Evaluation, Record
-from algo.recipes.runner import Opened, read_opened
+from algo.recipes.runner import RecipeFolder, read_recipe_folder
 from algo.run.metrics import read_steps
 from algo.werewolf.file_names import SUMMARY_FILE
 from algo.werewolf.matches import SIDES
@@ -44,7 +44,7 @@ class SeedRun:
 class RecipeRun:
     """A recipe's folder, read."""
 
-    opened: Opened
+    opened: RecipeFolder
     config: Config
     seeds: tuple[SeedRun, ...]
 
@@ -79,7 +79,7 @@ class RecipeRun:
 
 def read_run(folder: Path) -> RecipeRun:
     """Read a recipe's folder. Raises ConfigError or ValueError for what cannot be read."""
-    opened = read_opened(folder)
+    opened = read_recipe_folder(folder)
     row = AttemptRow if opened.recipe.workload == "agents" else GameRow
     train = next((stage for stage in opened.recipe.stages if stage.do == "train"), opened.recipe.stages[-1])
     seeds = []

@@ -70,7 +70,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Opened:
+class RecipeFolder:
     """A recipe in its folder. commands: the command lines with which it was begun and gone on with."""
 
     directory: Path
@@ -125,7 +125,7 @@ class Opened:
 
 def begin(
     file: Path, overrides: list[str], seeds: Sequence[int] | None, directory: Path | None, runs_dir: Path, command: str
-) -> Opened:
+) -> RecipeFolder:
     """Make a recipe's folder, with the settings of every stage written out in full. Raises ConfigError."""
     recipe, below = read_recipe(file, **({"seeds": tuple(seeds)} if seeds else {}))
     configs = {stage.name: stage_config(recipe, below, stage, overrides) for stage in recipe.stages}
@@ -136,25 +136,25 @@ def begin(
     make_private(directory)
     for name, config in configs.items():
         (directory / f"{name}.yaml").write_text(as_yaml(config), encoding="utf-8")
-    return _write(Opened(directory.resolve(), recipe, (command,)))
+    return _write(RecipeFolder(directory.resolve(), recipe, (command,)))
 
 
-def read_opened(directory: Path) -> Opened:
+def read_recipe_folder(directory: Path) -> RecipeFolder:
     """A recipe as its folder has it. Raises ConfigError."""
     path = directory / RECIPE_FILE
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
-        return Opened(directory.resolve(), Recipe.model_validate(told["recipe"]), tuple(told["commands"]))
+        return RecipeFolder(directory.resolve(), Recipe.model_validate(told["recipe"]), tuple(told["commands"]))
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{directory} is no folder of a recipe: {path}: {error}") from error
 
 
-def resume(directory: Path, seeds: Sequence[int] | None, command: str) -> Opened:
+def resume(directory: Path, seeds: Sequence[int] | None, command: str) -> RecipeFolder:
     """Take up a recipe in its folder. seeds: are added to those that it has. Raises ConfigError."""
-    opened = read_opened(directory)
+    opened = read_recipe_folder(directory)
     added = tuple(seed for seed in seeds or () if seed not in opened.recipe.seeds)
     recipe = opened.recipe.model_copy(update={"seeds": (*opened.recipe.seeds, *added)})
-    return _write(Opened(opened.directory, recipe, (*opened.commands, command)))
+    return _write(RecipeFolder(opened.directory, recipe, (*opened.commands, command)))
 
 
 def newest(runs_dir: Path, name: str) -> Path:
@@ -165,12 +165,12 @@ def newest(runs_dir: Path, name: str) -> Path:
     return found[-1]
 
 
-def take_stages(opened: Opened, other: Path) -> None:
+def copy_stages(opened: RecipeFolder, other: Path) -> None:
     """Copy what another run of a recipe did before it trained; what is copied is not run again.
 
     Raises ConfigError where the other has not done it for all seeds.
     """
-    theirs = read_opened(other)
+    theirs = read_recipe_folder(other)
     done, ends = theirs.done(), {try_["step"]: try_ for try_ in theirs.tries() if try_["status"] == 0}
     mine = {step.title: step for step in opened.steps()}
     for step in theirs.steps():
@@ -184,7 +184,7 @@ def take_stages(opened: Opened, other: Path) -> None:
             _append(opened, ends[step.title])
 
 
-def run(opened: Opened) -> int:
+def run(opened: RecipeFolder) -> int:
     """Run what is not done yet, with a hub and a runner; returns 0, or the exit status of what failed."""
     started, directory = time.monotonic(), opened.directory
     logs = directory / "logs"
@@ -207,7 +207,7 @@ def run(opened: Opened) -> int:
     return status
 
 
-def _run_steps(processes: Processes, opened: Opened, logs: Path) -> int:
+def _run_steps(processes: Processes, opened: RecipeFolder, logs: Path) -> int:
     steps, done, hub = opened.steps(), opened.done(), ""
     for number, step in enumerate(steps):
         where = f"stage {number + 1} of {len(steps)}: {step.title}"
@@ -219,7 +219,7 @@ def _run_steps(processes: Processes, opened: Opened, logs: Path) -> int:
             if status := _start_runner(processes, opened, hub, logs):
                 return status
         if step.stage.do == "imitate":
-            _put_aside(step.folder, opened.directory)
+            _set_aside(step.folder, opened.directory)
         _console.print(f"\n[bold]{where}[/]", soft_wrap=True)
         began, clock, status = datetime.now(UTC), time.monotonic(), 130
         try:
@@ -236,7 +236,7 @@ def _run_steps(processes: Processes, opened: Opened, logs: Path) -> int:
     return 0
 
 
-def command_of(opened: Opened, step: Step, hub: str) -> list[str]:
+def command_of(opened: RecipeFolder, step: Step, hub: str) -> list[str]:
     """The command line of a step. Ports are chosen now, so that they are still free."""
     stage, directory = step.stage, opened.directory
     if stage.do == "build":
@@ -260,11 +260,11 @@ def command_of(opened: Opened, step: Step, hub: str) -> list[str]:
     return [*program(module, directory / f"{stage.name}.yaml", overrides, *options)]
 
 
-def _start_runner(processes: Processes, opened: Opened, hub: str, logs: Path) -> int:
+def _start_runner(processes: Processes, opened: RecipeFolder, hub: str, logs: Path) -> int:
     """Start the runner, and an agent's service before it; 0, or the exit status of what ended at once."""
     permissions = runner_permissions(*map(opened.config, opened.recipe.stages))
     if opened.recipe.workload == "werewolf":
-        options = ["--n", str(opened.recipe.at_once), *permissions]
+        options = ["--n", str(opened.recipe.concurrent_games), *permissions]
         start_logged(processes, "runner", runner_command("werewolf", hub, *options), logs)
         return 0
     config = opened.config(next(stage for stage in opened.recipe.stages if stage.do == "train"))
@@ -310,19 +310,19 @@ def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
         command_line(config.local.runner, {"port": "0"}, "local.runner")
 
 
-def _put_aside(folder: Path, directory: Path) -> None:
+def _set_aside(folder: Path, directory: Path) -> None:
     if folder.exists():
         aside = directory / INTERRUPTED_FOLDER
         aside.mkdir(exist_ok=True)
         folder.rename(aside / f"{folder.name}-{len(list(aside.iterdir())) + 1}")
 
 
-def _append(opened: Opened, try_: Mapping[str, Any]) -> None:
+def _append(opened: RecipeFolder, try_: Mapping[str, Any]) -> None:
     with (opened.directory / STAGES_FILE).open("a", encoding="utf-8") as file:
         file.write("\n" * (file.tell() > 0) + json.dumps(try_))  # whatever a kill cut is a line of its own
 
 
-def _write(opened: Opened) -> Opened:
+def _write(opened: RecipeFolder) -> RecipeFolder:
     told = {"recipe": opened.recipe.model_dump(mode="json"), "commands": opened.commands}
     write_whole(opened.directory / RECIPE_FILE, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
     return opened

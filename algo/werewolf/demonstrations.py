@@ -20,9 +20,9 @@ from store.protocol import Rollout
 from store.schema import VERSION_SEPARATOR
 from store.werewolf import GAME, PEOPLE, PERSON, GameTask, SeatingRule, SideName
 
-UNUSABLE_REPLY = "unusable_reply"
+INVALID_REPLY = "invalid_reply"
 CUT_REPLY = "cut_reply"
-NOT_THE_DEMONSTRATORS = "not_the_demonstrators"
+OTHER_PLAYER = "other_player"
 
 
 class NothingToImitate(RuntimeError):
@@ -64,7 +64,7 @@ class StoredGames:
     run_id: str | None = None
     kept_for: str | None = None
 
-    def have(self, rollout: Rollout) -> bool:
+    def includes(self, rollout: Rollout) -> bool:
         """Whether a rollout is one of them."""
         metadata = rollout.metadata or {}
         if self.kept_for is None:
@@ -77,7 +77,7 @@ class StoredGames:
         """Whose replies alone are imitated; None: of whoever plays for the policy."""
         return PERSON if self.kept_for is not None else None
 
-    def missing(self) -> str:
+    def missing_text(self) -> str:
         """What to say where the hub holds none."""
         if self.kept_for is not None:
             against = "" if self.run_id is None else f" against run {self.run_id!r}"
@@ -98,7 +98,7 @@ async def stored_games(client: PatientStoreClient, wanted: StoredGames, newest: 
     """
     rollouts: dict[str, Rollout] = {}
     async for page in newest_first(client, status_in=["succeeded"]):
-        rollouts |= {one.rollout_id: one for one in page if wanted.have(one)}
+        rollouts |= {one.rollout_id: one for one in page if wanted.includes(one)}
         if len(rollouts) >= newest:
             break
     found = PlayedRollouts.together(
@@ -108,7 +108,7 @@ async def stored_games(client: PatientStoreClient, wanted: StoredGames, newest: 
         ]
     )
     if not found.finished:
-        raise NothingToImitate(wanted.missing())
+        raise NothingToImitate(wanted.missing_text())
     return found
 
 
@@ -199,7 +199,7 @@ def _without_flawed_replies(game: FinishedRollout, left_out: Counter[str], demon
 
 def _flaw(triplet: Triplet, demonstrator: str | None) -> str | None:
     if demonstrator is not None and triplet.metadata["policy"] != demonstrator:
-        return NOT_THE_DEMONSTRATORS
+        return OTHER_PLAYER
     if not triplet.metadata["valid"]:
-        return UNUSABLE_REPLY
+        return INVALID_REPLY
     return CUT_REPLY if triplet.metadata["finish_reason"] == "length" else None

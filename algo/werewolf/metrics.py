@@ -37,7 +37,7 @@ def game_metrics(played: PlayedRollouts) -> dict[str, float]:
         metrics["turns/segments_per_seat"] = fmean(segments)
     asked = sum(game.outcome.judge_asked for game in games)
     if asked:
-        metrics["judge/asked"] = float(asked)
+        metrics["judge/requests"] = float(asked)
         metrics["judge/judged_share"] = sum(len(game.outcome.judgements) for game in games) / asked
     for result in ("wolf", "good", "draw"):
         metrics[f"games/{result}_share"] = sum(game.outcome.result == result for game in games) / len(games)

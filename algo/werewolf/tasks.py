@@ -20,7 +20,7 @@ def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
     tasks = []
     game_config, rollout, run_name, run_seed = config.game, config.rollout, config.run.name, config.run.seed
     for group in range(rollout.groups_per_step):
-        sides = _learning_sides(game_config, (step - 1) * rollout.groups_per_step + group)
+        sides = _trained_sides(game_config, (step - 1) * rollout.groups_per_step + group)
         group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
         deal = training_deal(run_seed, step, group)
         for game in range(rollout.rollouts_per_group):
@@ -56,7 +56,7 @@ def token_limits(rollout: RolloutSettings) -> TokenLimits:
     return TokenLimits(context_tokens=rollout.context_tokens, reply_tokens=rollout.reply_tokens)
 
 
-def _learning_sides(config: GameConfig, deal: int) -> tuple[SideName, ...]:
+def _trained_sides(config: GameConfig, deal: int) -> tuple[SideName, ...]:
     """The sides that learn from a deal: all trained ones, unless another player opposes them, who then takes turns.
 
     deal: its number in the run, from 0.

@@ -13,7 +13,7 @@ import pytest
 
 from algo.evaluation.games import GameRow
 from algo.evaluation.record import EVALUATIONS_FILE, Record
-from algo.recipes.runner import INTERRUPTED_FOLDER, read_opened
+from algo.recipes.runner import INTERRUPTED_FOLDER, read_recipe_folder
 from tests.support.processes import marked_environment, processes_marked, wait_until
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
@@ -62,7 +62,7 @@ def test_a_recipe_that_is_killed_three_times_goes_on_to_its_report(tmp_path, req
     killed_once((out / "seed-1" / "checkpoints").exists, "the first step", "--resume")
     recipe = start("--resume")
     assert recipe.wait(timeout=600) == 0, output.read_text()[-5000:]
-    opened = read_opened(out)
+    opened = read_recipe_folder(out)
     assert opened.done() == {step.title for step in opened.steps()} and len(opened.commands) == 4
     assert len(list((out / INTERRUPTED_FOLDER).iterdir())) == 1
     (place,), (before, after) = (Record(out / f, GameRow).read() for f in ("seed-1-place-evaluation", "seed-1"))

@@ -130,4 +130,8 @@ def test_the_area_under_the_curve_counts_pairs():
     assert area_under_curve([(0.9, True), (0.1, False), (0.9, False)]) == 0.75
     assert area_under_curve([(0.9, True)]) is None
     (low, high) = calibration([(0.05, False), (0.0, True), (1.0, True)])
-    assert (low.seats, low.said, low.true) == (2, 0.025, 0.5) and (high.seats, high.said, high.true) == (1, 1.0, 1.0)
+    assert (low.seats, low.predicted, low.observed) == (2, 0.025, 0.5) and (
+        high.seats,
+        high.predicted,
+        high.observed,
+    ) == (1, 1.0, 1.0)

@@ -17,7 +17,7 @@ def make_config(tmp_path, players=(), **evaluation):
 def test_v2_is_fixed_and_the_runs_own_opponents_stand_behind_it(tmp_path):
     config = make_config(tmp_path, players=["strong"], opponents=["random", "strong"])
     found = matches_of(config, PANELS["v3"], "a", "model")
-    assert found.terms["opponents"] == ["random", "timid", "scripted", "expert", "initial", "strong"]
+    assert found.conditions["opponents"] == ["random", "timid", "scripted", "expert", "initial", "strong"]
     # Policy and reference, either side, against all; the reference meets itself once; single seats for both.
     counts = {name: len(tasks) for name, tasks in found.by_name.items()}
     assert counts == {

@@ -145,7 +145,7 @@ def test_what_is_told_of_a_step(tmp_path, caplog):
         "league/share/anchors": 0.1,
         "league/win_rate/wolf": 0.75,
         "league/win_rate/good": 0.0,
-        "league/fell_below_past": 0.0,
+        "league/weaker_than_past": 0.0,
     }
     payoff = json.loads((run.config.run_dir / "payoff.json").read_text())
     assert payoff["players"] == ["policy 0", "past-000000", "scripted"]
@@ -156,5 +156,5 @@ def test_what_is_told_of_a_step(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         lost = [Match("past-000000", side, 0.0) for side in ("wolf", "good")] * 25
         metrics = run.league.count(lost, version=1, games=50)
-    assert metrics["league/fell_below_past"] == 1.0
+    assert metrics["league/weaker_than_past"] == 1.0
     assert "policy 0-1 has fallen below past-000000" in caplog.text

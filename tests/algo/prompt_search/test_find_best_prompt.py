@@ -94,7 +94,7 @@ async def working(client, agent=scripted_agent):
 async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub, client, tmp_path):
     search = SearchProcess(tmp_path, hub)
     async with working(client):
-        log = await search.run("--apart")
+        log = await search.run("--disjoint-intervals")
     result, verdict = search.result, search.result["verdict"]
     assert result["winner"] == 2 and result["confirmed"] and result["spent"] <= 200
     assert verdict["challenger"]["low"] > verdict["incumbent"]["high"]
@@ -106,7 +106,7 @@ async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub,
         assert told in log
     held_out = [one["key"] for one in search.journal if one["key"].startswith("held-out")]
     assert len(held_out) == 2 * verdict["tasks"] >= 40
-    log = await search.run("--apart", "--resume", "auto", "--budget", "190", status=1)
+    log = await search.run("--disjoint-intervals", "--resume", "auto", "--budget", "190", status=1)
     assert "a search with other budget" in log
 
 
@@ -160,7 +160,7 @@ async def test_a_proposer_edits_the_prompt_and_what_cannot_be_used_is_refused(hu
     assert len(before) > 1 and search.journal[: len(before)] == before
     assert len(api.requests) == 1 + len(answers)
     problems = ("it is empty", "it is the same prompt as #0", "it uses unknown {task}")
-    for number, (refused, problem) in enumerate(zip(result["refused"], problems, strict=True), 1):
+    for number, (refused, problem) in enumerate(zip(result["rejected"], problems, strict=True), 1):
         assert f"answer {number} of the proposer" in refused and problem in refused
     assert [(one["parent"], one["reason"]) for one in result["candidates"][1:]] == [
         (0, "the answers were too long")

@@ -24,7 +24,7 @@ from algo.recipes.comparison import comparison_table
 from algo.recipes.recipe import read_recipe, stage_config
 from algo.recipes.report import report_of, write_report
 from algo.recipes.results import read_run
-from algo.recipes.runner import begin, command_of, read_opened, resume, take_stages
+from algo.recipes.runner import begin, command_of, copy_stages, read_recipe_folder, resume
 from configs.section import ConfigError
 from tests.support.algo.made_games import made_evaluation, made_row
 
@@ -128,7 +128,7 @@ def test_each_stage_begins_with_what_the_one_before_has_learned(tmp_path):
     assert "algo.evaluate" in place and "cross" in place and place.count("random") == 1
     # As they were when it began, whatever becomes of the recipe's file.
     (tmp_path / "small.yaml").unlink()
-    assert read_opened(out).config(opened.recipe.stages[-1]).training.learning_rate == 0.5
+    assert read_recipe_folder(out).config(opened.recipe.stages[-1]).training.learning_rate == 0.5
 
 
 def test_a_run_that_goes_on_may_have_further_seeds_and_keeps_its_commands(tmp_path):
@@ -328,7 +328,7 @@ def test_a_run_that_is_not_finished_is_not_called_learned(tmp_path):
 def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_path):
     first = finished(begun(tmp_path))
     other = begin(recipe_file(tmp_path), ["run.steps=4"], None, tmp_path / "other", tmp_path, "command")
-    take_stages(other, first.directory)
+    copy_stages(other, first.directory)
     assert other.done() == {"build", "imitate of seed 1", "place of seed 1"}
     finished_steps = [step for step in other.steps() if step.stage.do == "train"]
     record = Record(finished_steps[0].folder, GameRow)
@@ -340,7 +340,7 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     assert plain[3] == "" and changed[3].startswith("+20.0 (") and changed[5] == "run.steps=4"
     empty = begin(recipe_file(tmp_path), [], None, tmp_path / "empty", tmp_path, "command")
     with pytest.raises(ConfigError, match="stage 'build' is not done"):
-        take_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
+        copy_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
 
 
 def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):

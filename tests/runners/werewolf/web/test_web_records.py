@@ -12,7 +12,7 @@ import pytest
 from algo import evaluate
 from algo.evaluation.people import PeopleScores
 from algo.werewolf.demonstrations import (
-    NOT_THE_DEMONSTRATORS,
+    OTHER_PLAYER,
     NothingToImitate,
     StoredGames,
     demonstrations_of,
@@ -82,7 +82,7 @@ async def test_a_demonstration_is_imitated_and_no_one_elses_turns(hub, client, p
     assert trajectory.actor == f"seat {page['seat']:02d}"
     of_person = [turn for turn in game.turns if turn.policy == PERSON]
     assert imitated.turns == len(of_person) and "我说的是人话。" in {turn.reply for turn in of_person}
-    assert imitated.left_out[NOT_THE_DEMONSTRATORS] == sum(turn.policy == "policy" for turn in game.turns) > 0
+    assert imitated.left_out[OTHER_PLAYER] == sum(turn.policy == "policy" for turn in game.turns) > 0
     assert len(demonstrations_of(found.finished, config).trajectories) == 5  # else the policy would imitate itself
     assert replay["about"]["version"] == 24 and replay["about"]["run"] == "first-0123abcd"
     assert len(replay["turns"]) == len(game.turns)
