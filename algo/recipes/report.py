@@ -160,7 +160,7 @@ def _of_seed(seed: SeedRun, table: Table) -> Table:
 
 
 def change_of(seeds: Iterable[SeedRun], side: SideName, opponent: str) -> Change:
-    """How the policies of some seeds fared as one side against one opponent together."""
+    """Change of the policies of some seeds together, as one side against one opponent."""
     ends = list(zip(*(seed.ends for seed in seeds if seed.ends), strict=True))
     rows = [[row for evaluation in of for row in evaluation.rows] for of in ends] or [[], []]
     before, after = (_won(of, TRAINED_POLICY, opponent, side) for of in rows)
@@ -182,7 +182,7 @@ def _mean_by_deal(rows: Iterable[GameRow], side: SideName) -> dict[int, float]:
 
 
 def _in_its_place(run: RecipeRun, side: SideName) -> Estimate | None:
-    """What the opponent wins as that side against itself, by the evaluations of panel cross."""
+    """Win rate of the opponent as that side against itself, from evaluations of panel cross."""
     placed = [row for seed in run.seeds for evaluation in seed.placed for row in evaluation.rows]
     return _won(placed, run.opponent, run.opponent, side)
 
@@ -194,16 +194,16 @@ def _won(rows: Iterable[GameRow], player: str, opponent: str, side: SideName) ->
 def _game_sections(run: RecipeRun) -> list[Section]:
     sections = [Section("Before and after", tables=[_changes_table(run), _imitations_table(run)])]
     if placed := [evaluation for seed in run.seeds for evaluation in seed.placed]:
-        sections.append(Section("Who beats whom, before training", tables=[cell_table(figures_of(_pooled(placed)))]))
+        sections.append(Section("Win table before training", tables=[cell_table(figures_of(_pooled(placed)))]))
     ends = [(seed, *seed.ends) for seed in run.complete if seed.ends]
     if ends:
         tables = [_of_seed(seed, difference_table(after, before)) for seed, before, after in ends]
-        sections.append(Section("What changed", tables=tables))
+        sections.append(Section("Change, deal by deal", tables=tables))
         for place, when in ((1, "before"), (2, "after")):
             sections.append(
                 Section(f"All seeds, {when}", tables=list(tables_of(_pooled([end[place] for end in ends]))))
             )
-        sections.append(Section("The same deal before and after", texts=list(_sample_pairs(run, *ends[0]))))
+        sections.append(Section("Sample games of one deal, before and after", texts=list(_sample_pairs(run, *ends[0]))))
     return sections
 
 
@@ -231,7 +231,7 @@ def _imitations_table(run: RecipeRun) -> Table:
 
 
 def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
-    """The games of several evaluations of the same matches together, each policy being its own."""
+    """One evaluation with the games of several evaluations of equal matches."""
     first = evaluations[0].header
     planned = {name: count * len(evaluations) for name, count in first.planned.items()}
     rows = [row for evaluation in evaluations for row in evaluation.rows]
@@ -240,7 +240,7 @@ def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
 
 
 def _sample_pairs(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Iterator[tuple[str, str]]:
-    """Of each trained side the first deal that was kept whole before and after: not chosen by what happened in it."""
+    """For each trained side the first deal that was kept whole before and after."""
     kept = [{row.match_key: row for row in evaluation.rows if row.sample is not None} for evaluation in ends]
     for side in run.sides:
         places = [place for place, row in kept[0].items() if place in kept[1] and side in row.sides_of(TRAINED_POLICY)]
@@ -264,7 +264,7 @@ def _curves(run: RecipeRun) -> Picture:
             shown[name] = lambda metrics, name=name: metrics.get(name)
         if name.startswith("agents/reward/"):
             evaluated[name] = lambda one, name=name: agent_figures(one).get(name.removeprefix("agents/"))
-    shown["usable replies"] = lambda metrics: metrics.get("turns/valid_share")
+    shown["valid replies"] = lambda metrics: metrics.get("turns/valid_share")
     charts = []
     for title, value in shown.items():
         lines = {f"seed {seed.seed}": _smooth(seed.steps, value) for seed in run.seeds}
@@ -277,8 +277,8 @@ def _curves(run: RecipeRun) -> Picture:
         }
         lines, points = ({label: known for label, known in each.items() if known} for each in (lines, points))
         charts.append(Chart(title, lines, points, percent=not title.startswith(("reward", "agents/"))))
-    caption = "Lines: training, means over a tenth of the steps. Points: evaluations on what is held out."
-    return draw(charts, caption, "steps made")
+    caption = "Lines: training, means over a tenth of the steps. Points: held-out evaluations."
+    return draw(charts, caption, "training steps")
 
 
 def _won_share(metrics: Mapping[str, float], side: SideName) -> float | None:

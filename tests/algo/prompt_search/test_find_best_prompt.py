@@ -101,7 +101,7 @@ async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub,
     assert (search.run_dir / "winner/template.txt").read_text() == "good {question}\n"
     assert f"--prompts {search.run_dir / 'winner'}" in log
     page = (search.run_dir / "prompts.html").read_text()
-    assert "is better than #0" in page and "+good {question}" in page
+    assert "is better than the baseline, #0" in page and "+good {question}" in page
     for told in ("published as best_prompt-", "rollouts queued with prompt #2", "tasks of prompt #2 read, mean reward"):
         assert told in log
     held_out = [one["key"] for one in search.journal if one["key"].startswith("held-out")]
@@ -132,7 +132,7 @@ async def test_a_search_of_an_agent_that_always_fails_ends_and_goes_on_with_a_me
     search = SearchProcess(tmp_path, hub)
     async with working(client, broken_agent):
         log = await search.run(status=1)
-    assert "no rollout shows anything: failed 48 of 48: KeyError: 'quetsion'" in log
+    assert "no usable rollout: failed 48 of 48: KeyError: 'quetsion'" in log
     assert len(await client.query_rollouts(limit=1000)) == 48  # the first round of the first race
     async with working(client):
         await search.run("--resume", "auto")

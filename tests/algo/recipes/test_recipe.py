@@ -65,7 +65,7 @@ def test_every_shipped_recipe_can_be_run(path):
     for stage in found.stages:
         config = stage_config(found, below, stage, overrides)
         if stage.do == "train":
-            assert config.evaluation.wanted and config.evaluation.at_start and config.evaluation.at_end
+            assert config.evaluation.enabled and config.evaluation.at_start and config.evaluation.at_end
     assert found.stages[0].do == "build" and found.stages[-1].do == "train"
 
 
@@ -89,20 +89,20 @@ def test_a_shipped_recipe_goes_by_its_name_and_a_wrong_name_lists_them(tmp_path,
     for name in ("real", "real.yaml", "recipes/real", "configs/recipes/real.yaml"):
         assert read_recipe(Path(name))[0].name == "real"
     monkeypatch.setattr("sys.argv", ["recipe", "lern_good", "--runs-dir", str(tmp_path)])
-    assert recipe.main() == 2 and "no recipe lern_good" in (told := capsys.readouterr().err)
+    assert recipe.main() == 2 and "recipe lern_good does not exist" in (told := capsys.readouterr().err)
     assert all(path.stem in told for path in SHIPPED) and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stages": [{"do": "imitate"}, {"do": "imitate"}]}, "two have the same name"),
-        ({"stages": [{"do": "build"}]}, "command is what a stage that builds does"),
+        ({"stages": [{"do": "imitate"}, {"do": "imitate"}]}, "names must be unique"),
+        ({"stages": [{"do": "build"}]}, "a build stage needs command"),
         ({"sedes": [1]}, "sedes"),
-        ({"seeds": [1, 1]}, "different numbers"),
+        ({"seeds": [1, 1]}, "seeds must be unique"),
         ({"config": {"evaluation": {"deals": 0}}}, "compares before with after"),
         ({"config": {"run": {"stps": 3}}}, r"stage build of recipe small.*did you mean 'steps'"),
-        ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "its placeholders are {python}, {model}"),
+        ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "placeholders: {python}, {model}"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(tmp_path, changes, message):
@@ -135,7 +135,7 @@ def test_a_run_that_goes_on_may_have_further_seeds_and_keeps_its_commands(tmp_pa
     begun(tmp_path)
     opened = resume(tmp_path / "out", [1, 5], "again")
     assert opened.recipe.seeds == (1, 5) and opened.commands == ("command", "again")
-    with pytest.raises(ConfigError, match="is no folder of a recipe"):
+    with pytest.raises(ConfigError, match="holds no recipe"):
         resume(tmp_path, None, "again")
     with pytest.raises(ConfigError, match="is not empty"):
         begun(tmp_path)
@@ -291,7 +291,7 @@ def test_the_report_says_what_was_learned_on_one_page(tmp_path):
     assert together[1].startswith("20.0 %") and together[2].startswith("75.0 %") and together[3].startswith("+55.0")
     assert together[4].startswith("25.0 %") and losses.rows[0][1:] == ("2.000", "1.000")
     text = path.read_text(encoding="utf-8")
-    assert "Who beats whom" in text and "data:image/png" in text and "learning_rate: 0.5" in text
+    assert "Win table" in text and "data:image/png" in text and "learning_rate: 0.5" in text
 
 
 @pytest.mark.parametrize(
