@@ -192,7 +192,7 @@ async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(clien
             "a",
             "'initial' is not served; there are expert, patient, policy, random, scripted",
         ),
-        (make_config(tmp_path), "a/b", "'a/b' cannot label"),
+        (make_config(tmp_path), "a/b", "'a/b' is no valid label"),
         (make_config(tmp_path, deals=0), "a", "evaluation.deals"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -200,7 +200,7 @@ async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(clien
     unreadable = make_config(tmp_path).run_dir / EVALUATIONS_FILE
     unreadable.parent.mkdir(parents=True, exist_ok=True)
     unreadable.write_text("{}\n")
-    with pytest.raises(ValueError, match=r"evaluations.jsonl, line 1, is no record"):
+    with pytest.raises(ValueError, match=r"evaluations.jsonl, line 1, is invalid"):
         await evaluate(make_config(tmp_path), games, RESOURCES, alive, "a")
     assert (await client.query_rollouts()).total == 0
 
@@ -226,7 +226,7 @@ def test_what_was_evaluated_keeps_its_label_and_its_tokenizer(tmp_path):
     ("arguments", "message"),
     [
         ([], "evaluation.deals is 0"),
-        (["--set", "evaluation.deals=1", "--label", "a/b"], "'a/b' cannot label"),
+        (["--set", "evaluation.deals=1", "--label", "a/b"], "'a/b' is no valid label"),
         (["--set", "evaluation.deals=1", "--model", "not-there"], "not-there does not exist"),
         (["--set", "evaluation.opponents=[policy]"], "cannot be its own opponent"),
         (["--set", "evaluation.opponents=[random, random]"], "named twice"),

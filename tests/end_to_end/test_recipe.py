@@ -58,7 +58,7 @@ def test_a_recipe_that_is_killed_three_times_goes_on_to_its_report(tmp_path, req
         return path.read_text().count('"row": ') if path.exists() else 0
 
     killed_once((out / "seed-1-imitate-warm-start" / "logs").exists, "the imitation", str(file))
-    killed_once(lambda: rows("seed-1-place-evaluation") > 2, "games of the evaluation of who beats whom", "--resume")
+    killed_once(lambda: rows("seed-1-place-evaluation") > 2, "games of the evaluation of panel cross", "--resume")
     killed_once((out / "seed-1" / "checkpoints").exists, "the first step", "--resume")
     recipe = start("--resume")
     assert recipe.wait(timeout=600) == 0, output.read_text()[-5000:]
@@ -72,4 +72,4 @@ def test_a_recipe_that_is_killed_three_times_goes_on_to_its_report(tmp_path, req
     summary = json.loads((out / "seed-1" / "summary.json").read_text())
     assert summary["games"] == {"finished": 16, "failed": 0}
     report = (out / "report.html").read_text(encoding="utf-8")
-    assert "Before and after" in report and "Who beats whom" in report
+    assert "Before and after" in report and "Win table" in report

@@ -124,7 +124,7 @@ def test_resumed_from_an_earlier_checkpoint_it_drops_who_joined_later_and_finds_
     run.step(2, 2)
     assert run.members == [0, 1, 2] and run.wrote == [0, 1, 2, 2]
     (run.folder / "past-000001").rmdir()
-    with pytest.raises(ConfigError, match=r"past-000001 is gone.*bring it back"):
+    with pytest.raises(ConfigError, match=r"past-000001 is missing.*restore it"):
         run.open(LeagueState.model_validate_json(checkpoint))
 
 
@@ -157,4 +157,4 @@ def test_what_is_told_of_a_step(tmp_path, caplog):
         lost = [Match("past-000000", side, 0.0) for side in ("wolf", "good")] * 25
         metrics = run.league.count(lost, version=1, games=50)
     assert metrics["league/weaker_than_past"] == 1.0
-    assert "policy 0-1 has fallen below past-000000" in caplog.text
+    assert "policy 0-1 is weaker than its past self past-000000" in caplog.text
