@@ -190,7 +190,7 @@ async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(clien
         (
             make_config(tmp_path, opponents=["initial"]),
             "a",
-            "'initial' is not served; there are expert, patient, policy, random, scripted",
+            "'initial' is not served; choose from expert, patient, policy, random, scripted",
         ),
         (make_config(tmp_path), "a/b", "'a/b' is no valid label"),
         (make_config(tmp_path, deals=0), "a", "evaluation.deals"),
@@ -229,7 +229,7 @@ def test_what_was_evaluated_keeps_its_label_and_its_tokenizer(tmp_path):
         (["--set", "evaluation.deals=1", "--label", "a/b"], "'a/b' is no valid label"),
         (["--set", "evaluation.deals=1", "--model", "not-there"], "not-there does not exist"),
         (["--set", "evaluation.opponents=[policy]"], "cannot be its own opponent"),
-        (["--set", "evaluation.opponents=[random, random]"], "named twice"),
+        (["--set", "evaluation.opponents=[random, random]"], "duplicate opponents"),
     ],
 )
 def test_what_cannot_be_evaluated_is_said_before_anything_starts(arguments, message, tmp_path, capsys, monkeypatch):

@@ -101,7 +101,7 @@ def test_low_and_very_low_judgements():
     assert reward(config, *turns, scores={0: 0.1, 1: 0.9}).total == 1 - 5
     # Without a second threshold no judgement is very low.
     assert turn_dimensions(facts(), 0.0, RewardConfig())["very_low_judgement"] == 0
-    with pytest.raises(ConfigError, match=r"very_low_judgement_below \(0.5\) must not be above low"):
+    with pytest.raises(ConfigError, match=r"very_low_judgement_below \(0.5\) must not exceed low"):
         load_config(None, ["reward.very_low_judgement_below=0.5"])
 
 
