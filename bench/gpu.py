@@ -1,8 +1,9 @@
 """``python -m bench.gpu``: measures a machine with GPUs in at most 20 minutes, as a Markdown table.
 
-A random model of 0.6B weights (Qwen3-0.6B's shape) is served and trained on one shared GPU: parity of log-probs, pushes,
-sleep and wake, adapters, an update; likewise Gemma-3-270M if the extra real is installed. A failed part has its error as
-its row. Without a GPU it prints the plan; ``--on-cpu`` runs all parts with a tiny model, as a test of this program.
+A random model of 0.6B weights (Qwen3-0.6B's shape) is served and trained on one shared GPU: parity of log-probs,
+pushes, sleep and wake, adapters, an update; likewise Gemma-3-270M if the extra real is installed. A failed part has its
+error as its row. Without a GPU it prints the plan; ``--on-cpu`` runs all parts with a tiny model, as a test of this
+program.
 """
 
 import argparse
