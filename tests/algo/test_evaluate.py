@@ -184,7 +184,7 @@ async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, poli
     assert metrics["evaluation/games/not_finished"] == 2 and "evaluation/win_rate/both/vs/strong" not in metrics
 
 
-async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(client, tmp_path):
+async def test_invalid_evaluations_are_rejected_before_a_game_is_played(client, tmp_path):
     games = RolloutQueue(client, GAME, make_config(tmp_path).rollout)
     for config, label, message in (
         (
@@ -232,7 +232,7 @@ def test_what_was_evaluated_keeps_its_label_and_its_tokenizer(tmp_path):
         (["--set", "evaluation.opponents=[random, random]"], "duplicate opponents"),
     ],
 )
-def test_what_cannot_be_evaluated_is_said_before_anything_starts(arguments, message, tmp_path, capsys, monkeypatch):
+def test_invalid_evaluations_are_rejected_before_anything_starts(arguments, message, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["evaluate", "--set", f"run.dir={tmp_path}", *arguments])
     assert main() == 2
     assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []

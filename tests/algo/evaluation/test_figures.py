@@ -88,7 +88,7 @@ def test_a_speech_is_true_if_all_of_its_claims_are(said, truth):
     assert truth_of(NotedSpeech(at=0, day=1, seat=2, **said), made_row()) == truth
 
 
-def test_v2_tells_figures_twice_and_beside_the_references_on_the_same_deals():
+def test_v2_reports_each_subset_and_the_reference_on_the_same_deals():
     rows = [made_row("policy", "scripted", "wolf", deal, errors=deal % 2) for deal in range(4)]
     # The reference in the policy's place won one of the same deals, and one that the policy did not play.
     rows += [made_row("scripted", "scripted", "wolf" if deal in (3, 9) else "good", deal) for deal in (2, 3, 9)]
@@ -197,7 +197,7 @@ def test_who_always_wins_has_a_finite_strength_and_nobody_none():
     assert fit_strengths([], "random", seed=1) is None
 
 
-def test_a_role_is_told_from_its_side_by_single_seats():
+def test_single_seats_separate_a_role_from_its_side():
     """The policy wins with the seer's seat alone, and loses in a villager's."""
     rows = [
         made_row("scripted", "scripted", result, deal, single=(seat, "policy"))

@@ -128,7 +128,7 @@ def test_resumed_from_an_earlier_checkpoint_it_drops_who_joined_later_and_finds_
         run.open(LeagueState.model_validate_json(checkpoint))
 
 
-def test_what_is_told_of_a_step(tmp_path, caplog):
+def test_metrics_of_a_step(tmp_path, caplog):
     run = Run(tmp_path)
     run.step(0, 0)
     matches = [

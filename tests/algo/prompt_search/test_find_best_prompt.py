@@ -128,7 +128,7 @@ async def test_a_search_that_is_killed_goes_on_without_playing_anything_twice(hu
     assert in_hub == Counter(played)
 
 
-async def test_a_search_of_an_agent_that_always_fails_ends_and_goes_on_with_a_mended_one(hub, client, tmp_path):
+async def test_a_search_of_an_agent_that_always_fails_ends_and_resumes_with_a_fixed_one(hub, client, tmp_path):
     search = SearchProcess(tmp_path, hub)
     async with working(client, broken_agent):
         log = await search.run(status=1)

@@ -278,7 +278,7 @@ def finished(opened, before=8, after=30, in_place=10):
     return opened
 
 
-def test_the_report_says_what_was_learned_on_one_page(tmp_path):
+def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     path, page = write_report(read_run(finished(begun(tmp_path, seeds=[1, 2])).directory))
     assert page.met and re.fullmatch(
         r"Held-out games won as the good side against scripted, all seeds: \+55\.0 points \(95 % interval "
@@ -303,7 +303,7 @@ def test_the_report_says_what_was_learned_on_one_page(tmp_path):
         (dict(before=30, after=8), "changed by -55.0"),
     ],
 )
-def test_what_was_not_learned_is_said(tmp_path, wins, problem):
+def test_an_aim_that_is_not_met_is_named(tmp_path, wins, problem):
     page = report_of(read_run(finished(begun(tmp_path), **wins).directory))
     assert not page.met and re.search(problem, page.verdict)
 

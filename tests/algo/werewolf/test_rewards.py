@@ -66,7 +66,7 @@ def test_each_weight_weighs_its_own_dimension(name):
     assert reward(others, *turns).total == 1.0
 
 
-def test_every_fact_is_a_dimension_or_told_by_another():
+def test_every_fact_is_a_dimension_or_implied_by_one():
     """speech_chars is for people to look at: how long a speech should be nobody knows."""
     assert set(TURN_FACTS) - set(FACT_DIMENSIONS) == {"chinese_share", "speech_chars"}
     assert {*FACT_DIMENSIONS, *JUDGE_DIMENSIONS} <= set(RewardConfig.model_fields)
