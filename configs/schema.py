@@ -44,7 +44,7 @@ class StoreConfig(Section):
     """The hub."""
 
     url: str = Field("http://127.0.0.1:4747", pattern=r"^https?://", description="address of `agl store`")
-    patience_seconds: float = Field(120, gt=0, description="how long an unreachable hub is waited for before giving up")
+    retry_seconds: float = Field(120, gt=0, description="how long requests to an unreachable hub are retried")
 
 
 class EvaluationConfig(Section):
@@ -138,7 +138,7 @@ class Config(Section):
     def _endpoints_answer_or_fail_in_time(self) -> "Config":
         # Else a rollout would be taken from its runner as unresponsive, and its failure would lose its reason.
         for where, endpoint in self.endpoints().items():
-            if endpoint.patience_seconds >= self.rollout.unresponsive_seconds:
+            if endpoint.total_timeout_seconds >= self.rollout.unresponsive_seconds:
                 raise ValueError(
                     f"{where}: {endpoint.tries} tries of {endpoint.timeout_seconds:g} s each must take less than "
                     f"rollout.unresponsive_seconds ({self.rollout.unresponsive_seconds:g}); raise that, or lower tries "

@@ -100,7 +100,7 @@ def _serve(arguments: Sequence[str]) -> None:
         database=None if in_memory else options.db,
         fsync=options.fsync,
         token=read_token(options.token_file),
-        for_everybody=options.for_everybody,
+        no_auth=options.no_auth,
         public_names=options.public_names,
         largest_request_bytes=int(options.max_request_mb * 1024 * 1024),
         cors_origins=options.cors_origins,
@@ -176,7 +176,7 @@ def _serve_parser() -> argparse.ArgumentParser:
     door = parser.add_argument_group("who may use it")
     _add_token_file(door, "file with the token that every request must carry; none: anybody on this machine")
     add = door.add_argument
-    add("--for-everybody", action="store_true", help="no token, although --host lets other machines reach the hub")
+    add("--no-auth", action="store_true", help="no token, although --host lets other machines reach the hub")
     add(
         "--public-name",
         dest="public_names",

@@ -143,7 +143,7 @@ class AgentOutcome(OutcomeSpan):
         return dimensions
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """How it ended, in a few words."""
         failed = f", failed ({self.failure})" if self.failure else ""
         return f"reward {next(iter(self.dimensions.values())):g} after {self.seconds:.1f} s{failed}"

@@ -58,7 +58,7 @@ _CONNECT_SECONDS = 5.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
 _TRIES = 5
 _CONFLICT = 409
-_NOT_THE_HUB = (408, 429, 502, 503, 504)
+_PROXY_STATUSES = (408, 429, 502, 503, 504)
 """Answers of a gateway in between, which has trouble with the hub, or with us for a moment."""
 _SPANS_PER_REQUEST = 200
 _VALUES_PER_REQUEST = 200_000
@@ -71,7 +71,7 @@ class StoreUnreachable(ConnectionError):
     """The hub did not answer for as long as we were told to wait; the message names address and remedy."""
 
 
-class StoreRefused(StoreUnreachable):
+class StoreUnauthorized(StoreUnreachable):
     """The hub answers, but wants another token; waiting does not help."""
 
 
@@ -79,7 +79,7 @@ class NotAHub(StoreUnreachable):
     """Something else than a hub answers at the address: a web page, or nothing at all with a status of success."""
 
 
-def described(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """An error as a log may show it: its type and text.
 
     ``repr`` of aiohttp's ClientResponseError has the headers of the request in it, and with them the hub's token.
@@ -88,15 +88,15 @@ def described(error: Exception) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def connect(url: str, patience_seconds: float = 120.0, token: str | None = None) -> "PatientStoreClient":
-    """A client of the hub at ``url``; nothing is sent yet. An outage is waited out for ``patience_seconds``.
+def connect(url: str, retry_seconds: float = 120.0, token: str | None = None) -> "StoreClient":
+    """A client of the hub at ``url``; nothing is sent yet. An outage is waited out for ``retry_seconds``.
 
     token: what the hub wants from those who use it; None takes it from ``AGL_TOKEN``, where there may be none.
     """
-    return PatientStoreClient(url, patience_seconds, token)
+    return StoreClient(url, retry_seconds, token)
 
 
-class PatientStoreClient:
+class StoreClient:
     """A client that waits for its hub, for one event loop. Methods as of agentlightning's ``LightningStore``.
 
     All that ask raise aiohttp.ClientResponseError for an error that the hub goes on answering, aiohttp.ClientError or
@@ -104,17 +104,15 @@ class PatientStoreClient:
     request_timeout_seconds: how long the answer to one request is waited for.
     """
 
-    def __init__(
-        self, url: str, patience_seconds: float, token: str | None = None, request_timeout_seconds: float = 30.0
-    ):
+    def __init__(self, url: str, retry_seconds: float, token: str | None = None, request_timeout_seconds: float = 30.0):
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"hub address {url!r} must start with http:// or https://, e.g. http://127.0.0.1:4747")
-        if not (math.isfinite(patience_seconds) and patience_seconds >= 0):
-            raise ValueError(f"the patience with the hub must be a finite number of seconds, got {patience_seconds}")
+        if not (math.isfinite(retry_seconds) and retry_seconds >= 0):
+            raise ValueError(f"the patience with the hub must be a finite number of seconds, got {retry_seconds}")
         self.server_address_root = url.rstrip("/")
-        self.patience_seconds = patience_seconds
+        self.retry_seconds = retry_seconds
         self._timeout = aiohttp.ClientTimeout(total=request_timeout_seconds, connect=_CONNECT_SECONDS)
-        self._has_met_hub = False
+        self._hub_found = False
         self._token = read_token() if token is None else check_token(token, "the hub's token")
         self._session: aiohttp.ClientSession | None = None
 
@@ -148,7 +146,7 @@ class PatientStoreClient:
         Raises aiohttp.ClientError, NotAHub or TimeoutError, where the stock client says that there are no games.
         """
         request = {"limit": limit} if worker_id is None else {"limit": limit, "worker_id": worker_id}
-        answer = await self._ask("post", "/queues/rollouts/dequeue", request, expected=list)
+        answer = await self._send_once("post", "/queues/rollouts/dequeue", request, expected=list)
         return list(map(AttemptedRollout.model_validate, answer))
 
     async def query_rollouts(self, **query: Any) -> Page[Rollout]:
@@ -190,10 +188,10 @@ class PatientStoreClient:
     async def end_attempt(self, rollout_id: str, attempt_id: str, status: AttemptStatus, reason: str | None) -> None:
         """Close an attempt. Asked once: a stock hub closes it again after it has given the rollout to another runner.
 
-        Raises aiohttp.ClientError or TimeoutError; see ``ride_out``.
+        Raises aiohttp.ClientError or TimeoutError; see ``with_retries``.
         """
         request = {"status": status, "metadata": {"reason": reason} if reason else {}}
-        await self._ask("post", f"/rollouts/{rollout_id}/attempts/{attempt_id}", request)
+        await self._send_once("post", f"/rollouts/{rollout_id}/attempts/{attempt_id}", request)
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any]) -> Worker:
         """Tell the hub that a runner lives."""
@@ -205,14 +203,14 @@ class PatientStoreClient:
 
     async def request(self, method: str, path: str, json: Any = None, params: Any = None) -> Any:
         """The JSON that the hub answers. Asked again through an outage, and some times where it fails."""
-        return await self.ride_out(self._ask, method, path, json, params)
+        return await self.with_retries(self._send_once, method, path, json, params)
 
-    async def _ask(self, method: str, path: str, json: Any, params: Any = None, expected: Any = object) -> Any:
+    async def _send_once(self, method: str, path: str, json: Any, params: Any = None, expected: Any = object) -> Any:
         session = await self._get_session()
         url = f"{self.server_address_root}/v1/agl{path}"
         async with session.request(method, url, json=json, params=params) as response:
             response.raise_for_status()
-            return await self._answer_of_a_hub(response, expected)
+            return await self._parse_answer(response, expected)
 
     async def _get_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -220,12 +218,12 @@ class PatientStoreClient:
             self._session = aiohttp.ClientSession(timeout=self._timeout, headers=headers)
         return self._session
 
-    async def ride_out(self, send: Callable[..., Awaitable[Answer]], *arguments: Any) -> Answer:
+    async def with_retries(self, send: Callable[..., Awaitable[Answer]], *arguments: Any) -> Answer:
         """What a request brings, sent again until it comes through: for the patience, which an outage has to itself.
 
         What the hub itself answers is an error once it has answered so some times.
         """
-        deadline = time.monotonic() + self.patience_seconds
+        deadline = time.monotonic() + self.retry_seconds
 
         def is_enough(state: RetryCallState) -> bool:
             if _is_outage(state.outcome.exception()):  # type: ignore[union-attr]
@@ -240,9 +238,9 @@ class PatientStoreClient:
             await self.wait_until_reachable()
             deadline += time.monotonic() - interrupted
 
-        return await _retrying(_may_pass, is_enough, wait_for_hub)(send, *arguments)
+        return await _retrying(_is_retryable, is_enough, wait_for_hub)(send, *arguments)
 
-    async def take_back(self, rollout_id: str) -> bool:
+    async def cancel_rollout(self, rollout_id: str) -> bool:
         """Cancel a game that is open; False if our hub says that it has been closed in the meantime."""
         try:
             await self.update_rollout(rollout_id, status="cancelled")
@@ -257,14 +255,14 @@ class PatientStoreClient:
 
         None where the hub cannot tell: a stock one, or one that does not know the mark.
         """
-        answer = await self._ask_ours("/queues/rollouts/finished", {"after": after}, (400, 404, 405))
+        answer = await self._request_extension("/queues/rollouts/finished", {"after": after}, (400, 404, 405))
         return None if answer is None else (answer["rollout_ids"], answer["mark"])
 
     async def keep_alive(self, attempts: Sequence[AttemptKey]) -> bool:
         """A heartbeat of all these attempts; those that are closed stay closed. False where the hub is a stock one."""
-        return await self._ask_ours("/queues/attempts/alive", {"attempts": attempts}, (404, 405)) is not None
+        return await self._request_extension("/queues/attempts/alive", {"attempts": attempts}, (404, 405)) is not None
 
-    async def _ask_ours(self, path: str, json: Any, absent: Sequence[int]) -> Any:
+    async def _request_extension(self, path: str, json: Any, absent: Sequence[int]) -> Any:
         """The answer to a request that only our hub knows; None for a status in ``absent``."""
         try:
             return await self.request("post", path, json)
@@ -273,17 +271,17 @@ class PatientStoreClient:
                 raise
             return None
 
-    async def wait_until_reachable(self, patience_seconds: float | None = None) -> None:
+    async def wait_until_reachable(self, retry_seconds: float | None = None) -> None:
         """Return once the hub answers its health check and lets us in.
 
-        Raises StoreUnreachable after the patience is spent, StoreRefused at once; NotAHub at once unless a hub has
+        Raises StoreUnreachable after the patience is spent, StoreUnauthorized at once; NotAHub at once unless a hub has
         answered there before, whose proxy may show a page while it is away.
         """
-        patience = self.patience_seconds if patience_seconds is None else patience_seconds
+        patience = self.retry_seconds if retry_seconds is None else retry_seconds
 
         def passes(error: BaseException) -> bool:
             if isinstance(error, NotAHub):
-                return self._has_met_hub
+                return self._hub_found
             return isinstance(error, (*_NETWORK_ERRORS, aiohttp.ClientResponseError))
 
         def log_first(state: RetryCallState) -> None:
@@ -296,23 +294,23 @@ class PatientStoreClient:
                     await self._check_hub()
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
             raise StoreUnreachable(
-                f"no hub answers at {self.server_address_root} ({described(error)}); waited {patience:.0f} s. "
+                f"no hub answers at {self.server_address_root} ({describe_error(error)}); waited {patience:.0f} s. "
                 f"Start one with `agl store --host 127.0.0.1 --port 4747`, or name another address"
             ) from error
         if attempt.retry_state.attempt_number > 1:
             logger.info("the hub at %s answers", self.server_address_root)
-        self._has_met_hub = True
+        self._hub_found = True
 
     async def _check_hub(self) -> None:
-        await self._ask("get", "/health", None, expected=dict)
+        await self._send_once("get", "/health", None, expected=dict)
         # The health check is open to everybody; any other cheap request shows whether we are admitted.
         session = await self._get_session()
         async with session.get(f"{self.server_address_root}/v1/agl/resources/latest") as response:
-            self._check_admission(response)
+            self._check_token(response)
             response.raise_for_status()
-            await self._answer_of_a_hub(response, dict | None)
+            await self._parse_answer(response, dict | None)
 
-    async def _answer_of_a_hub(self, response: aiohttp.ClientResponse, expected: Any) -> Any:
+    async def _parse_answer(self, response: aiohttp.ClientResponse, expected: Any) -> Any:
         """The JSON in the answer. Raises NotAHub if there is none, or not of the ``expected`` type."""
         try:
             text = await response.text()
@@ -327,10 +325,10 @@ class PatientStoreClient:
             )
         return answer
 
-    def _check_admission(self, response: aiohttp.ClientResponse) -> None:
+    def _check_token(self, response: aiohttp.ClientResponse) -> None:
         if response.status == 401:
             problem = "wants a token" if self._token is None else "does not accept our token"
-            raise StoreRefused(
+            raise StoreUnauthorized(
                 f"the hub at {self.server_address_root} {problem}: set {TOKEN_VARIABLE} to what its --token-file holds"
             )
 
@@ -348,10 +346,10 @@ class PatientStoreClient:
                 by_attempt[span.rollout_id, span.attempt_id].append(span)
             # One attempt that the hub cannot take makes it refuse a whole request, so find out which it was.
             if not await self._post_spans(by_attempt):
-                refused |= {key for key, group in by_attempt.items() if not await self._insist(key, group)}
+                refused |= {key for key, group in by_attempt.items() if not await self._upload_attempt(key, group)}
         return refused
 
-    async def _insist(self, key: AttemptKey, spans: list[Span]) -> bool:
+    async def _upload_attempt(self, key: AttemptKey, spans: list[Span]) -> bool:
         """Send an attempt's spans, again as long as the hub knows the attempt; False when it is no use."""
         for number in range(_TRIES):
             if await self._post_spans({key: spans}):
@@ -370,18 +368,18 @@ class PatientStoreClient:
         """One bulk request; False when the hub does not know an attempt or fails. Outages are waited out."""
         body = gzip.compress(encode_otlp(by_attempt).SerializeToString())
         try:
-            return await self.ride_out(self._post_body, body)
+            return await self.with_retries(self._post_body, body)
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
             raise StoreUnreachable(
                 f"the hub at {self.server_address_root} answers its health check, but no upload of spans "
-                f"gets through within {self.patience_seconds:.0f} s: {described(error)}"
+                f"gets through within {self.retry_seconds:.0f} s: {describe_error(error)}"
             ) from error
 
     async def _post_body(self, body: bytes) -> bool:
         session = await self._get_session()
         async with session.post(f"{self.server_address_root}/v1/traces", data=body, headers=_OTLP_HEADERS) as response:
-            self._check_admission(response)
-            if response.status in _NOT_THE_HUB:
+            self._check_token(response)
+            if response.status in _PROXY_STATUSES:
                 response.raise_for_status()
             # Our hub answers 400 or 404 where the stock one answers 500.
             if 400 <= response.status < 500 and response.status not in (400, 404):
@@ -406,11 +404,11 @@ def _retrying(passes: Callable[[BaseException], bool], stop: Any, before_sleep: 
 def _is_outage(error: BaseException | None) -> bool:
     """Whether the hub is away, or hidden by what stands before it."""
     if isinstance(error, aiohttp.ClientResponseError):
-        return error.status in _NOT_THE_HUB
+        return error.status in _PROXY_STATUSES
     return isinstance(error, _NETWORK_ERRORS)
 
 
-def _may_pass(error: BaseException) -> bool:
+def _is_retryable(error: BaseException) -> bool:
     """Whether the request may succeed when it is made again."""
     failed = isinstance(error, aiohttp.ClientResponseError) and error.status >= 500
     return failed or isinstance(error, NotAHub) or _is_outage(error)

@@ -2,13 +2,13 @@
 
 from collections.abc import Collection
 
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import Rollout
 
 _CLOSED = ("succeeded", "failed", "cancelled")
 
 
-class FinishedGames:
+class FinishedRollouts:
     """Looks for finished games on behalf of one who waits for some.
 
     Our hub keeps the order in which games were closed, and answers what came since a mark. A stock hub is asked for all
@@ -16,13 +16,13 @@ class FinishedGames:
     not asked for before, which may have been closed earlier.
     """
 
-    def __init__(self, client: PatientStoreClient):
+    def __init__(self, client: StoreClient):
         self._client = client
         self._mark: str | None = None
         self._watched: set[str] = set()
         self._closed: set[str] = set()
 
-    async def look(self, rollout_ids: Collection[str]) -> list[Rollout]:
+    async def poll(self, rollout_ids: Collection[str]) -> list[Rollout]:
         """Those of the games that are closed, whether that was told before or not; in no particular order."""
         wanted = set(rollout_ids)
         if not wanted:

@@ -101,6 +101,6 @@ class ChatEndpoint(BaseModel):
         return endpoint
 
     @property
-    def patience_seconds(self) -> float:
+    def total_timeout_seconds(self) -> float:
         """How long one answer may take, all tries together, without the pauses between them."""
         return self.tries * self.timeout_seconds

@@ -22,12 +22,12 @@ _PROCESS = re.compile(r"-\d+(-[0-9a-f]{8}(-\d+)?)?$")
 """The end of a runner's name, which differs between the processes of a machine."""
 
 
-class HubSilent(OneLineError):
-    """No hub answers, or it does not accept the token."""
+class HubUnreachable(OneLineError):
+    """No hub answers, or it rejects the token."""
 
 
 async def show(url: str, token: str | None, *, watch: bool = False, as_json: bool = False) -> None:
-    """Print a hub's status once, or every two seconds. Raises HubSilent; on a screen that goes on, it says so there."""
+    """Print a hub's status once, or every two seconds. Raises HubUnreachable, unless it watches a screen."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     console = Console()
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=30)) as session:
@@ -35,7 +35,7 @@ async def show(url: str, token: str | None, *, watch: bool = False, as_json: boo
             try:
                 status = await ask(session, url.rstrip("/"))
                 shown = json.dumps(status, ensure_ascii=False) if as_json else table(status)
-            except HubSilent as silence:
+            except HubUnreachable as silence:
                 if as_json or not watch:
                     raise
                 shown = Text(printable(str(silence)), "red")
@@ -48,7 +48,7 @@ async def show(url: str, token: str | None, *, watch: bool = False, as_json: boo
 
 
 async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
-    """A hub's status. Raises HubSilent, also for what is no hub."""
+    """A hub's status. Raises HubUnreachable, also for what is no hub."""
 
     async def search(what: str, **query: Any) -> tuple[dict[str, Any], float]:
         async with session.post(f"{root}/v1/agl/{what}/search", json=query) as response:
@@ -64,8 +64,8 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
         return {"url": root, "games": games, **summary(closed, retried, workers["items"], now)}
     except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as error:
         if getattr(error, "status", None) == 401:
-            raise HubSilent(f"the hub at {root} does not accept the token: set AGL_TOKEN, or --token-file") from None
-        raise HubSilent(f"no hub answers at {root}: {str(error) or type(error).__name__}") from error
+            raise HubUnreachable(f"the hub at {root} rejects the token: set AGL_TOKEN or --token-file") from None
+        raise HubUnreachable(f"no hub answers at {root}: {str(error) or type(error).__name__}") from error
 
 
 def summary(closed: list, retried: list, workers: list, now: float) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class OutcomeSpan(SpanRecord):
     transcript: str
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """How it ended, in a few words for the runner's log."""
         raise NotImplementedError
 

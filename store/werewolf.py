@@ -305,7 +305,7 @@ class ResultSpan(OutcomeSpan):
     events: str = ""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"{self.result} after {self.days} days"
 
     def rewards(self) -> dict[str, float]:

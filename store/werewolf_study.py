@@ -34,7 +34,7 @@ class Study(BaseModel):
     with_tokens: bool = False
 
 
-class NotedVote(BaseModel):
+class VoteRecord(BaseModel):
     """A vote of an exile ballot, or of the ballot between tied seats.
 
     at: events of the game before the ballot; the votes of one ballot have the same. target: None for 弃票.
@@ -56,7 +56,7 @@ class NotedVote(BaseModel):
     pivotal: bool
 
 
-class NotedSpeech(BaseModel):
+class SpeechRecord(BaseModel):
     """A public speech. at: events before it. claimed: the role that it claims. reports: (seat, side) of its checks.
 
     turn: number of the seat's model turn that made it; None for a player without turns.
@@ -72,7 +72,7 @@ class NotedSpeech(BaseModel):
     reports: tuple[tuple[int, Literal["wolf", "good"]], ...] = ()
 
 
-class NotedChoice(BaseModel):
+class ChoiceRecord(BaseModel):
     """A night's victim (seat: None, the wolves together), or a seer's check."""
 
     model_config = _FROZEN
@@ -82,7 +82,7 @@ class NotedChoice(BaseModel):
     target: int | None = None
 
 
-class AskedTokens(BaseModel):
+class ProbeTokens(BaseModel):
     """A question of a probe in tokens: where in its seat's sequence it stands, what it adds, the words to choose from.
 
     target: whom it is about. segment, context_tokens: how much of the seat's sequence stands before ``prompt_ids``.
@@ -98,7 +98,7 @@ class AskedTokens(BaseModel):
     words: dict[str, tuple[int, ...]]
 
 
-class NotedBelief(BaseModel):
+class BeliefRecord(BaseModel):
     """What one seat believed of the other living ones at one moment.
 
     at: events of the game so far, so that two beliefs can be told to differ by one speech.
@@ -118,7 +118,7 @@ class NotedBelief(BaseModel):
     mass: float | None = Field(default=None, ge=0)
     ceiling: Chances
     deaf: Chances
-    asked: tuple[AskedTokens, ...] = ()
+    asked: tuple[ProbeTokens, ...] = ()
 
 
 class StudySpan(NoteSpan):
@@ -131,12 +131,12 @@ class StudySpan(NoteSpan):
     task_field: ClassVar[str] = "game_id"
 
     game_id: str
-    votes: tuple[NotedVote, ...] = ()
-    speeches: tuple[NotedSpeech, ...] = ()
-    kills: tuple[NotedChoice, ...] = ()
-    checks: tuple[NotedChoice, ...] = ()
+    votes: tuple[VoteRecord, ...] = ()
+    speeches: tuple[SpeechRecord, ...] = ()
+    kills: tuple[ChoiceRecord, ...] = ()
+    checks: tuple[ChoiceRecord, ...] = ()
     deaths: dict[int, int] = Field(default_factory=dict)
-    beliefs: tuple[NotedBelief, ...] = ()
+    beliefs: tuple[BeliefRecord, ...] = ()
 
     @model_validator(mode="after")
     def _chances_are_shares(self) -> Self:

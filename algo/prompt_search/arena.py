@@ -133,5 +133,5 @@ class Arena:
                         f"task {task.task_id} earned {reward:g}, which is not from {low:g} to {high:g}: name the "
                         f"bounds of your rewards with --reward-range LOW HIGH"
                     )
-                answer = {"reward": reward, "summary": one.outcome.told, "transcript": one.outcome.transcript}
+                answer = {"reward": reward, "summary": one.outcome.summary, "transcript": one.outcome.transcript}
             self._journal.add(task.task_id, answer)

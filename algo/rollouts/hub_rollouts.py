@@ -8,7 +8,7 @@ from typing import Any
 
 from algo.rollouts.played import PlayedRollouts, read_rollout, reason_of
 from configs.sections.rollout import RolloutSettings
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
 from store.schema import IDEMPOTENCY_KEY, VERSION_SEPARATOR, PolicyResources, Task
 from store.token_spans import TaskKind
@@ -50,7 +50,7 @@ class OpenRollout:
     mode: RolloutMode
 
 
-async def newest_first(client: PatientStoreClient, **query: Any) -> AsyncIterator[list[Rollout]]:
+async def newest_first(client: StoreClient, **query: Any) -> AsyncIterator[list[Rollout]]:
     """All rollouts of the hub, page by page. What is enqueued meanwhile may move one to a later page as well."""
     offset, more = 0, True
     while more:
@@ -70,7 +70,7 @@ class HubRollouts:
 
     def __init__(
         self,
-        client: PatientStoreClient,
+        client: StoreClient,
         kind: TaskKind,
         settings: RolloutSettings,
         resumption: Resumption | None = None,
@@ -140,7 +140,7 @@ class HubRollouts:
                 if best is None and version_of(rollout) >= oldest_version and await self._may_be_used(rollout):
                     best = rollout
                 elif rollout.status not in TERMINAL:
-                    await self.client.take_back(rollout.rollout_id)
+                    await self.client.cancel_rollout(rollout.rollout_id)
             if best is None:
                 missing.append(task)
             else:
@@ -186,7 +186,7 @@ class HubRollouts:
         # Queried first: the stock hub would turn a finished rollout into a cancelled one.
         for rollout in await self.client.query_rollouts(rollout_id_in=list(rollout_ids)) if rollout_ids else ():
             if rollout.status not in TERMINAL:
-                await self.client.take_back(rollout.rollout_id)
+                await self.client.cancel_rollout(rollout.rollout_id)
 
     async def read(self, rollout: Rollout, resources: PolicyResources, may_lack_spans: bool) -> PlayedRollouts | None:
         """What came of a closed rollout; None of one that succeeded and lacks its spans, unless it may."""

@@ -13,8 +13,8 @@ import aiohttp
 from algo.rollouts.hub_rollouts import TERMINAL, HubRollouts, OpenRollout, Resumption
 from algo.rollouts.played import NothingFinished, PlayedRollouts, Progress
 from configs.sections.rollout import RolloutSettings
-from store.client import PatientStoreClient, StoreUnreachable
-from store.finished import FinishedGames
+from store.client import StoreClient, StoreUnreachable
+from store.finished import FinishedRollouts
 from store.protocol import Rollout, RolloutMode
 from store.schema import PolicyResources, Task
 from store.token_spans import TaskKind
@@ -37,7 +37,7 @@ class RolloutQueue:
 
     def __init__(
         self,
-        client: PatientStoreClient,
+        client: StoreClient,
         kind: TaskKind,
         config: RolloutSettings,
         resumption: Resumption | None = None,
@@ -117,7 +117,7 @@ class RolloutQueue:
         watched: ids of their tasks. check_alive: called every few seconds; what it raises ends the wait.
         """
         looks: Counter[str] = Counter()
-        ended_since = FinishedGames(self._hub.client)
+        ended_since = FinishedRollouts(self._hub.client)
         statuses: Counter[str] = Counter()
         next_full_look, without_runner_since = 0.0, time.monotonic()
         while not enough():
@@ -128,7 +128,7 @@ class RolloutQueue:
                 closed = [rollout for rollout in rollouts if rollout.status in TERMINAL]
                 statuses = Counter(rollout.status for rollout in rollouts if rollout.status not in TERMINAL)
             else:  # in between, only what has ended since
-                closed = await ended_since.look(self._still_open(watched))
+                closed = await ended_since.poll(self._still_open(watched))
             for rollout in sorted(closed, key=lambda rollout: rollout.end_time or 0.0):
                 # A hub may just have restarted empty; the next full look then finds the rollout forgotten.
                 looks[rollout.rollout_id] += 1

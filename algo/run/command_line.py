@@ -15,7 +15,7 @@ from algo.serving.preconditions import ServingError
 from configs.schema import Config
 from configs.section import ConfigError
 from store.auth import UnusableToken
-from store.client import StoreUnreachable, described
+from store.client import StoreUnreachable, describe_error
 
 _Result = TypeVar("_Result")
 
@@ -72,7 +72,7 @@ def run_to_its_end(
         hint = "; AGL_TOKEN holds the hub's token" if error.status == 401 else ""
         logger.error("the hub at %s refused a request: %d %s%s", config.store.url, error.status, error.message, hint)
     except (aiohttp.ClientError, TimeoutError) as error:
-        logger.error("the hub at %s stopped answering: %s", config.store.url, described(error))
+        logger.error("the hub at %s stopped answering: %s", config.store.url, describe_error(error))
     except Exception as error:
         sentence = next((sentence for kind, sentence in told.items() if isinstance(error, kind)), None)
         remedy = f"Free some space there and start again; what the run wrote lies in {config.run_dir}"

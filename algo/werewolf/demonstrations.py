@@ -15,7 +15,7 @@ from algo.sequences.trajectories import Trajectory, build_trajectories
 from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import derived_seed, study_of_training, token_limits
 from configs.werewolf import WerewolfConfig
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import Rollout
 from store.schema import VERSION_SEPARATOR
 from store.werewolf import GAME, PEOPLE, PERSON, GameTask, SeatingRule, SideName
@@ -91,7 +91,7 @@ class StoredGames:
         )
 
 
-async def stored_games(client: PatientStoreClient, wanted: StoredGames, newest: int) -> PlayedRollouts:
+async def stored_games(client: StoreClient, wanted: StoredGames, newest: int) -> PlayedRollouts:
     """Those of the wanted games that have finished, the newest first and at most ``newest`` of them.
 
     Raises NothingToImitate if there are none.

@@ -58,7 +58,7 @@ from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig, CriticConfig, ReferenceConfig
 from configs.sections.warm_start import WarmStartConfig
 from configs.werewolf import WerewolfConfig
-from store.client import PatientStoreClient, connect
+from store.client import StoreClient, connect
 from store.werewolf import GAME
 
 logger = logging.getLogger("algo.werewolf_sft")
@@ -238,7 +238,7 @@ def _as_trajectory(row: TargetRow) -> Trajectory:
 async def _games(opened: OpenedRun, stored: StoredGames | None) -> PlayedRollouts:
     config, settings = opened.config, opened.config.warm_start
     async with AsyncExitStack() as stack:
-        client = connect(config.store.url, config.store.patience_seconds)
+        client = connect(config.store.url, config.store.retry_seconds)
         stack.push_async_callback(client.close)
         await client.wait_until_reachable()
         if stored is None:
@@ -268,7 +268,7 @@ def check_tokenizer(games: Sequence[FinishedRollout], model: Path) -> None:
         )
 
 
-async def _play(opened: OpenedRun, client: PatientStoreClient, stack: AsyncExitStack) -> PlayedRollouts:
+async def _play(opened: OpenedRun, client: StoreClient, stack: AsyncExitStack) -> PlayedRollouts:
     config, tasks = opened.config, demonstration_tasks(opened.config)
     demonstrator = config.warm_start.demonstrator
     frozen = await stack.enter_async_context(open_frozen(config, {demonstrator} & config.frozen.keys()))

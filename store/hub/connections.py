@@ -12,7 +12,7 @@ _MOST_BYTES = 64 * 1024
 _SECONDS = 30.0
 
 
-class BoundedHeadProtocol(HttpToolsProtocol):
+class HeaderLimitProtocol(HttpToolsProtocol):
     """A connection whose next request's head must come within a time, and within a number of bytes.
 
     What follows a body, such as trailing headers, has the same limit of bytes, and a body that goes on after the answer

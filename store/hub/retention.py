@@ -58,10 +58,10 @@ async def delete_old_games(collections: SqlCollections, rule: RetentionRule, now
         ]
         if not old:
             break
-        await collections.forget(old)
+        await collections.delete_rollouts(old)
         deleted += len(old)
         await asyncio.sleep(0)
-    await collections.forget_unused(now - _UNUSED_DAYS * _SECONDS_PER_DAY)
+    await collections.delete_unused(now - _UNUSED_DAYS * _SECONDS_PER_DAY)
     return deleted
 
 

@@ -172,7 +172,7 @@ class _Routes:
         return Response(b"", media_type="application/x-protobuf")
 
 
-def described(problems: Any) -> str:
+def describe_problems(problems: Any) -> str:
     """pydantic's problems in a line: what is wrong and where, without the data, which may be large or no JSON."""
     lines = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
     return printable("; ".join(lines)[:_LONGEST_DETAIL])
@@ -199,7 +199,7 @@ def _valid(model: type[Model], content: Any) -> Model:
         return model.model_validate(content)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
-        raise HTTPException(422, f"body.{described(problems)}") from None
+        raise HTTPException(422, f"body.{describe_problems(problems)}") from None
 
 
 def _check_attributes(span: Any) -> None:

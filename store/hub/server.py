@@ -23,13 +23,13 @@ from starlette.middleware import Middleware
 
 from store.addresses import is_loopback
 from store.errors import OneLineError, UnknownId
-from store.hub.bodies import DEFAULT_LARGEST_REQUEST_BYTES
-from store.hub.connections import BoundedHeadProtocol
-from store.hub.database.database import DatabaseAway
+from store.hub.access import host_names
+from store.hub.body_limits import DEFAULT_LARGEST_REQUEST_BYTES
+from store.hub.connections import HeaderLimitProtocol
+from store.hub.database.database import DatabaseUnavailable
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import DatabaseAddress, opened_store
-from store.hub.database.sqlite import as_its_only_hub
-from store.hub.door import own_names
+from store.hub.database.sqlite import lock_database
 from store.hub.retention import RetentionRule, delete_old_games
 from store.hub.routes import routes
 from store.hub.web import protect
@@ -51,8 +51,8 @@ class HubSettings:
     """How to run a hub.
 
     port: 0 takes any free one. database: None keeps nothing when the hub stops; fsync: see ``SqliteDatabase``.
-    token: None lets everybody in; for_everybody: also where others than this machine can reach it.
-    public_names: what else it is called, see ``store.hub.door``.
+    token: None lets everybody in; no_auth: also where others than this machine can reach it.
+    public_names: what else it is called, see ``store.hub.access``.
     certificate, key: PEM files; None serves plain HTTP.
     n_workers: processes; more than one only for a PostgreSQL database.
     retention: which finished games stay in the database; the others are deleted.
@@ -63,7 +63,7 @@ class HubSettings:
     database: DatabaseAddress | None
     fsync: bool = False
     token: str | None = None
-    for_everybody: bool = False
+    no_auth: bool = False
     public_names: Sequence[str] = ()
     largest_request_bytes: int = DEFAULT_LARGEST_REQUEST_BYTES
     cors_origins: Sequence[str] = ()
@@ -95,7 +95,7 @@ class Hub(LightningStoreServer):
             largest_request_bytes=settings.largest_request_bytes,
             cors_origins=settings.cors_origins,
             token=settings.token,
-            names=own_names(settings.host) if settings.token is None or settings.public_names else None,
+            names=host_names(settings.host) if settings.token is None or settings.public_names else None,
             public_names=settings.public_names,
             healthy=lambda: not isinstance(store, SqlLightningStore) or store.collections.database.answers,
         )
@@ -115,7 +115,7 @@ class Hub(LightningStoreServer):
         assert self.app is not None and self.store is not None
         config = uvicorn.Config(
             self.app,
-            http=BoundedHeadProtocol,
+            http=HeaderLimitProtocol,
             ws="none",
             log_config=None,
             access_log=False,
@@ -140,7 +140,7 @@ class Hub(LightningStoreServer):
             async with asyncio.TaskGroup() as group:  # a helper that fails ends the hub
                 helpers = [group.create_task(watch(self.store, self._settings.retention))]
                 if parent is not None:
-                    helpers.append(group.create_task(_end_with(parent, server)))
+                    helpers.append(group.create_task(_stop_with_parent(parent, server)))
                 await server.serve([listener])
                 for helper in helpers:
                     helper.cancel()
@@ -152,15 +152,15 @@ def _is_for_a_tracker(layer: Middleware) -> bool:
 
 async def watch(store: LightningStore, retention: RetentionRule | None = None) -> None:
     """Notice overdue attempts every second, without anybody's call, and delete old games. Never returns."""
-    passing = (sqlite3.OperationalError, DatabaseAway)  # such as a full disk: requests fail for it, too
+    passing = (sqlite3.OperationalError, DatabaseUnavailable)  # such as a full disk: requests fail for it, too
     was_away, retention_at = False, 0.0
     while True:
         try:
             if isinstance(store, SqlLightningStore):
                 if was_away:
-                    store.restart_silence()
+                    store.reset_heartbeat_timers()
                 await store.close_overdue()
-                await store.collections.add_up_counts()
+                await store.collections.compact_counts()
                 was_away = False
                 if retention is not None and time.monotonic() > retention_at:
                     retention_at = time.monotonic() + _RETENTION_SECONDS
@@ -174,25 +174,25 @@ async def watch(store: LightningStore, retention: RetentionRule | None = None) -
         await asyncio.sleep(_WATCHDOG_SECONDS)
 
 
-async def _end_with(parent: int, server: uvicorn.Server) -> None:
+async def _stop_with_parent(parent: int, server: uvicorn.Server) -> None:
     while os.getppid() == parent:
         await asyncio.sleep(_WATCHDOG_SECONDS)
     logger.error("the hub's first process has died; this one ends, too")
     server.should_exit = True
 
 
-def check_admission(settings: HubSettings) -> None:
+def require_auth(settings: HubSettings) -> None:
     """Raises CannotServe for a hub that everybody could use without that being said."""
-    if settings.token is None and not settings.for_everybody and not is_loopback(settings.host):
+    if settings.token is None and not settings.no_auth and not is_loopback(settings.host):
         raise CannotServe(
             f"whoever reaches {settings.host} could read and change everything: give the hub a token with "
-            f"--token-file or AGL_TOKEN, or say --for-everybody if that is meant"
+            f"--token-file or AGL_TOKEN, or say --no-auth if that is meant"
         )
 
 
 async def run(settings: HubSettings) -> None:
     """Run a hub until SIGINT or SIGTERM. Raises CannotServe or DatabaseUnusable."""
-    check_admission(settings)
+    require_auth(settings)
     allow_many_connections()
     with listen(settings.host, settings.port) as listener:
         await serve(settings, listener)
@@ -216,7 +216,7 @@ async def open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
         logger.warning("backend memory: everything is forgotten when the hub stops")
         yield InMemoryLightningStore(thread_safe=True, tracker=settings.tracker)
         return
-    with as_its_only_hub(place) if isinstance(place, Path) else contextlib.nullcontext():
+    with lock_database(place) if isinstance(place, Path) else contextlib.nullcontext():
         async with opened_store(place, fsync=settings.fsync, tracker=settings.tracker) as store:
             waiting = await store.collections.rollout_queue.size()
             logger.info("database %s: %d games wait for a runner", store.collections.database.name, waiting)

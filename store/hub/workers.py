@@ -8,7 +8,7 @@ import sys
 import time
 
 from store.errors import OneLineError
-from store.hub.server import HubSettings, allow_many_connections, check_admission, listen, open_store, serve
+from store.hub.server import HubSettings, allow_many_connections, listen, open_store, require_auth, serve
 
 logger = logging.getLogger(__name__)
 
@@ -21,15 +21,15 @@ def run_workers(settings: HubSettings) -> None:
 
     The kernel divides connections among them; a client whose hub died connects anew, to one of the others.
     """
-    check_admission(settings)
+    require_auth(settings)
     allow_many_connections()
-    asyncio.run(_try_out(settings))  # what is wrong is told once, here, and the tables are made
+    asyncio.run(_check_startup(settings))  # what is wrong is told once, here, and the tables are made
     with listen(settings.host, settings.port) as alone:  # fails where another program has the port
         port = alone.getsockname()[1]
     _Workers(settings, port).run()
 
 
-async def _try_out(settings: HubSettings) -> None:
+async def _check_startup(settings: HubSettings) -> None:
     async with open_store(settings):
         pass
 
@@ -51,7 +51,7 @@ class _Workers:
                 born = self._started.pop(pid, None)
                 if born is None or self._ending:
                     continue
-                logger.error("hub process %d has died (%s); another takes its place", pid, _manner(status))
+                logger.error("hub process %d has died (%s); another takes its place", pid, _exit_description(status))
                 if time.monotonic() - born < _TOO_SOON_SECONDS:
                     time.sleep(_DELAY_SECONDS)
                 if not self._ending:
@@ -92,6 +92,6 @@ class _Workers:
             await serve(self._settings, listener, watcher)
 
 
-def _manner(status: int) -> str:
+def _exit_description(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     return f"exit status {code}" if code >= 0 else signal.Signals(-code).name

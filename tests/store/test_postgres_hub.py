@@ -14,7 +14,7 @@ from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
 from store.client import connect
 from store.errors import Conflict
-from store.hub.database.database import DatabaseAway
+from store.hub.database.database import DatabaseUnavailable
 from store.hub.database.opening import opened_store
 from store.hub.database.schema import VERSION
 from store.schema import IDEMPOTENCY_KEY
@@ -91,7 +91,7 @@ async def test_of_reports_at_once_one_closes_the_game_and_the_counts_are_right(t
         assert rollout.status == rollout.attempt.status
     counted = [(await two_hubs[0].query_rollouts(status_in=[s], limit=1)).total for s in ("succeeded", "failed")]
     assert sum(counted) == 10
-    await asyncio.gather(*(hub.collections.add_up_counts(more_than=0) for hub in two_hubs))
+    await asyncio.gather(*(hub.collections.compact_counts(more_than=0) for hub in two_hubs))
     assert (await two_hubs[1].statistics())["total_rollouts"] == 10
 
 
@@ -147,7 +147,7 @@ async def test_a_deadlock_ends_one_of_two_transactions_which_may_be_retried(two_
 
     crossed = await asyncio.gather(change(one, first, second), change(another, second, first), return_exceptions=True)
     (failed,) = [error for error in crossed if error is not None]
-    assert isinstance(failed, DatabaseAway) and failed.undone
+    assert isinstance(failed, DatabaseUnavailable) and failed.undone
 
 
 # Kills
@@ -251,7 +251,7 @@ async def test_the_database_is_killed(tmp_path, mortal_server):
 async def test_while_the_database_is_away_the_hub_says_so_and_clients_wait(tmp_path, mortal_server):
     url = await mortal_server.make_database("away")
     hub = await HubProcess(tmp_path, "--db", url).start()
-    client = connect(hub.url, patience_seconds=200)
+    client = connect(hub.url, retry_seconds=200)
     rollout = await enqueue_one(client, 1)
     mortal_server.stop("immediate")
     async with aiohttp.ClientSession() as session:
@@ -279,10 +279,10 @@ async def test_time_during_which_the_database_was_away_is_not_silence(two_hubs):
     taken = await store.dequeue_rollout()
     await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, last_heartbeat_time=1.0)
     store._launch_time = 2.0
-    store.restart_silence()
+    store.reset_heartbeat_timers()
     await store.close_overdue()
     assert (await store.get_rollout_by_id(taken.rollout_id)).status == "preparing"
-    store._launch_time, store._none_overdue_before = 2.0, 0.0
+    store._launch_time, store._next_scan_at = 2.0, 0.0
     await store.close_overdue()
     assert (await store.get_rollout_by_id(taken.rollout_id)).status == "failed"
 

@@ -250,7 +250,7 @@ async def test_what_does_not_come_is_not_waited_for(app, monkeypatch):
     monkeypatch.setattr(bodies, "_SECONDS", 0.05)
     monkeypatch.setattr(connections, "_SECONDS", 0.05)
     assert await answered(app, f"/v1/agl{ENQUEUE}") == 408
-    protocol = connections.BoundedHeadProtocol
+    protocol = connections.HeaderLimitProtocol
     server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_config=None))
     with listen("127.0.0.1", 0) as listener:
         serving = asyncio.create_task(server.serve([listener]))

@@ -171,7 +171,7 @@ class SqlCollection(Collection[Item], Generic[Item]):
         """Replace items that exist. before: what they were, by their keys, where the caller knows it."""
         await self._database.change_each(self._put, [self._row(item) for item in items])
 
-    async def forget(self, deletion: Statement, **parameters: Any) -> None:
+    async def delete_by(self, deletion: Statement, **parameters: Any) -> None:
         """Delete items: the statement returns the state of each."""
         gone = await self._database.change(deletion, **parameters)
         await self._count({state: -number for state, number in Counter(state for (state,) in gone).items()})
@@ -522,24 +522,24 @@ class SqlCollections(LightningCollections):
             return ids
         return [rollout_id for (rollout_id,) in await self.database.rows(_LOCKED[wait], rollout_ids=ids)]
 
-    async def forget(self, rollout_ids: Sequence[str]) -> None:
+    async def delete_rollouts(self, rollout_ids: Sequence[str]) -> None:
         """Delete rollouts and all that belongs to them."""
         counted = {"rollouts": self.rollouts, "attempts": self.attempts, "spans": self.spans}
         async with self.database.transaction(write=True):
             ids = await self.lock_rollouts(rollout_ids)
             for name, deletion in _DELETIONS.items():
                 if name in counted:
-                    await counted[name].forget(deletion, rollout_ids=ids)
+                    await counted[name].delete_by(deletion, rollout_ids=ids)
                 else:
                     await self.database.change(deletion, rollout_ids=ids)
 
-    async def forget_unused(self, before: float) -> None:
+    async def delete_unused(self, before: float) -> None:
         """Delete resources that no rollout has and that are not the latest, and workers, not heard of since then."""
         async with self.database.transaction(write=True):
-            await self.resources.forget(_DELETE_RESOURCES, before=before)
-            await self.workers.forget(_DELETE_WORKERS, before=before)
+            await self.resources.delete_by(_DELETE_RESOURCES, before=before)
+            await self.workers.delete_by(_DELETE_WORKERS, before=before)
 
-    async def add_up_counts(self, more_than: int = 100) -> None:
+    async def compact_counts(self, more_than: int = 100) -> None:
         """Keep the table of counts small; whoever runs the store calls this every second."""
         if await self.database.value(_NUMBER_OF_COUNTS) <= more_than:
             return

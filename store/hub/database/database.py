@@ -16,7 +16,7 @@ Rows = Sequence[Sequence[Any]]
 Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
 Result = TypeVar("Result")
 
-PATIENCE_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 """How long a call waits for a database that is away or busy."""
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.5
@@ -26,7 +26,7 @@ class DatabaseUnusable(OneLineError, OSError):
     """The database cannot be opened, is not a hub's, or another hub uses it; the message names it and the remedy."""
 
 
-class DatabaseAway(OneLineError):
+class DatabaseUnavailable(OneLineError):
     """The database does not answer, or others are in the way: the caller may retry.
 
     undone: nothing of the transaction is kept, for certain.
@@ -125,15 +125,17 @@ class Database(ABC):
                 del self._connections[task]
 
     async def retry(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Make a call that is one transaction until the database answers. Raises DatabaseAway after PATIENCE_SECONDS,
-        or at once inside another transaction and where the call may have been committed.
+        """Retry a call that is one transaction while the database is unavailable.
+
+        Raises DatabaseUnavailable after RETRY_SECONDS; at once inside another transaction, and where the call may have
+        been committed.
         """
         is_part = asyncio.current_task() in self._connections
-        deadline, delay = time.monotonic() + PATIENCE_SECONDS, _FIRST_DELAY
+        deadline, delay = time.monotonic() + RETRY_SECONDS, _FIRST_DELAY
         while True:
             try:
                 return await call()
-            except DatabaseAway as error:
+            except DatabaseUnavailable as error:
                 if is_part or not error.undone or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(random.uniform(0, delay))
@@ -164,7 +166,7 @@ def retried(method: Method) -> Method:
     return cast(Method, wrapper)
 
 
-def alone_with_its_rollout(method: Method) -> Method:
+def in_rollout_transaction(method: Method) -> Method:
     """One transaction, in which nobody else changes the rollout of that id, its attempts or its spans."""
 
     @functools.wraps(method)

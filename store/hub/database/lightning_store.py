@@ -23,8 +23,8 @@ from agentlightning.types import FilterOptions, NamedResources, ResourcesUpdate,
 from store.errors import Conflict
 from store.hub.database.collections import check_page
 from store.hub.database.completions import Completions
-from store.hub.database.database import Database, alone_with_its_rollout, in_one_transaction, retried
-from store.hub.database.steps import StoreSteps, check_sequence_ids
+from store.hub.database.database import Database, in_one_transaction, in_rollout_transaction, retried
+from store.hub.database.overrides import StoreOverrides, check_sequence_ids
 from store.hub.database.transitions import CLOSED_ROLLOUT
 from store.schema import IDEMPOTENCY_KEY
 
@@ -32,7 +32,7 @@ _LONGEST_WAIT_SECONDS = 600.0
 _BATCH = 200
 
 
-class SqlLightningStore(StoreSteps):
+class SqlLightningStore(StoreOverrides):
     """The hub's store.
 
     scan_debounce_seconds: the shortest time between two looks for overdue attempts that calls take by the way; by
@@ -59,23 +59,23 @@ class SqlLightningStore(StoreSteps):
         await self.collections.database.close()
 
     # A connection may break in the middle of these.
-    query_rollouts = retried(StoreSteps.query_rollouts)
-    get_rollout_by_id = retried(StoreSteps.get_rollout_by_id)
-    query_attempts = retried(StoreSteps.query_attempts)
-    get_latest_attempt = retried(StoreSteps.get_latest_attempt)
-    query_spans = retried(StoreSteps.query_spans)
-    query_resources = retried(StoreSteps.query_resources)
-    get_resources_by_id = retried(StoreSteps.get_resources_by_id)
-    query_workers = retried(StoreSteps.query_workers)
-    get_worker_by_id = retried(StoreSteps.get_worker_by_id)
+    query_rollouts = retried(StoreOverrides.query_rollouts)
+    get_rollout_by_id = retried(StoreOverrides.get_rollout_by_id)
+    query_attempts = retried(StoreOverrides.query_attempts)
+    get_latest_attempt = retried(StoreOverrides.get_latest_attempt)
+    query_spans = retried(StoreOverrides.query_spans)
+    query_resources = retried(StoreOverrides.query_resources)
+    get_resources_by_id = retried(StoreOverrides.get_resources_by_id)
+    query_workers = retried(StoreOverrides.query_workers)
+    get_worker_by_id = retried(StoreOverrides.get_worker_by_id)
 
     # Each of these is several transactions in the stock store.
-    dequeue_rollout = in_one_transaction(StoreSteps.dequeue_rollout)
-    dequeue_many_rollouts = in_one_transaction(StoreSteps.dequeue_many_rollouts)
-    update_worker = in_one_transaction(StoreSteps.update_worker)
-    update_rollout = alone_with_its_rollout(StoreSteps.update_rollout)
-    update_attempt = alone_with_its_rollout(StoreSteps.update_attempt)
-    add_otel_span = alone_with_its_rollout(StoreSteps.add_otel_span)
+    dequeue_rollout = in_one_transaction(StoreOverrides.dequeue_rollout)
+    dequeue_many_rollouts = in_one_transaction(StoreOverrides.dequeue_many_rollouts)
+    update_worker = in_one_transaction(StoreOverrides.update_worker)
+    update_rollout = in_rollout_transaction(StoreOverrides.update_rollout)
+    update_attempt = in_rollout_transaction(StoreOverrides.update_attempt)
+    add_otel_span = in_rollout_transaction(StoreOverrides.add_otel_span)
 
     async def add_span(self, span: Span) -> Span | None:
         added = await self.add_many_spans([span])
@@ -92,7 +92,7 @@ class SqlLightningStore(StoreSteps):
         """UnknownId for resources that are not there."""
         started = await super().start_rollout(*arguments, **options)
         await self._check_resources([started.resources_id])  # an error undoes all of it
-        self._expect_end_of(started, started.attempt)
+        self._note_deadline(started, started.attempt)
         return started
 
     async def enqueue_rollout(
@@ -190,14 +190,14 @@ class SqlLightningStore(StoreSteps):
         latest = await self.collections.marks.get("resources")
         return None if latest is None else await self.get_resources_by_id(latest)
 
-    @alone_with_its_rollout
+    @in_rollout_transaction
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
         """UnknownId for a rollout that is not there, Conflict for one that is closed."""
         rollout = await self._rollout(rollout_id)
         if rollout.status in CLOSED_ROLLOUT:
             raise Conflict(f"rollout {rollout_id} is closed ({rollout.status}); enqueue its task again instead")
         started = await super().start_attempt(rollout_id, worker_id)
-        self._expect_end_of(started, started.attempt)
+        self._note_deadline(started, started.attempt)
         return started
 
     @in_one_transaction

@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import sqlalchemy as sa
 
-from store.hub.database.database import PATIENCE_SECONDS, Database, DatabaseAway, DatabaseUnusable, Rows
+from store.hub.database.database import RETRY_SECONDS, Database, DatabaseUnavailable, DatabaseUnusable, Rows
 from store.hub.database.schema import VERSION, creation, other_version
 from store.hub.database.statements import Statement
 from store.printable import printable
@@ -92,7 +92,7 @@ class PostgresDatabase(Database):
     async def _session(self, write: bool) -> AsyncIterator[Any]:
         connected = committing = False
         try:
-            async with self._pool.acquire(timeout=PATIENCE_SECONDS) as connection:
+            async with self._pool.acquire(timeout=RETRY_SECONDS) as connection:
                 connected = self.answers = True
                 isolation = "read_committed" if write else "repeatable_read"
                 async with connection.transaction(isolation=isolation, readonly=not write):
@@ -108,7 +108,7 @@ class PostgresDatabase(Database):
                 raise  # a bug
             message = f"the database {self.name} cannot be used for the moment: {_text(error)}"
             # Whether a commit arrived whose answer is lost is not known.
-            raise DatabaseAway(message, undone=not committing) from error
+            raise DatabaseUnavailable(message, undone=not committing) from error
 
     async def _run(self, connection: Any, sql: str, values: Sequence[Any]) -> Rows:
         return await connection.fetch(sql, *values)

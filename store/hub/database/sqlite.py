@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from store.hub.database.database import PATIENCE_SECONDS, Database, DatabaseUnusable, Rows
+from store.hub.database.database import RETRY_SECONDS, Database, DatabaseUnusable, Rows
 from store.hub.database.schema import VERSION, creation, other_version
 
 APPLICATION_ID = 0x57455257
@@ -47,7 +47,7 @@ class SqliteDatabase(Database):
             if not self.path.exists():  # closing a file gives up the locks that this process has on it
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, timeout=PATIENCE_SECONDS
+                self.path, isolation_level=None, check_same_thread=False, timeout=RETRY_SECONDS
             )
         except (OSError, sqlite3.Error) as error:
             reason = error.strerror if isinstance(error, OSError) else error
@@ -79,7 +79,7 @@ class SqliteDatabase(Database):
 
     async def _begin(self, write: bool) -> None:
         """Another process may be writing: wait for it here, where other tasks go on, instead of inside SQLite."""
-        deadline, delay = time.monotonic() + PATIENCE_SECONDS, 0.001
+        deadline, delay = time.monotonic() + RETRY_SECONDS, 0.001
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -134,7 +134,7 @@ def _configure(connection: sqlite3.Connection, path: Path, fsync: bool) -> None:
 
 
 @contextmanager
-def as_its_only_hub(database: Path) -> Iterator[None]:
+def lock_database(database: Path) -> Iterator[None]:
     """Hold a database against a second hub; a process that is killed holds nothing. Raises DatabaseUnusable."""
     lock_file = database.with_name(database.name + ".lock")
     try:

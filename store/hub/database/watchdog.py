@@ -52,9 +52,9 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
     ):
         collections = SqlCollections(database, tracker)
         super().__init__(collections, tracker=tracker, scan_debounce_seconds=scan_debounce_seconds)
-        self._none_overdue_before = 0.0
+        self._next_scan_at = 0.0
 
-    def restart_silence(self) -> None:
+    def reset_heartbeat_timers(self) -> None:
         """The time until now does not count as runners' silence: the database was away."""
         self._launch_time = time.time()
 
@@ -78,7 +78,7 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         The games under way are looked at only when one of them may be overdue, and every ten seconds. Of several hubs
         one does it at a time, and leaves out what another is changing at this moment.
         """
-        if time.time() >= self._none_overdue_before:
+        if time.time() >= self._next_scan_at:
             await self._close_overdue()
 
     @in_one_transaction
@@ -91,9 +91,9 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         await self._sync_workers_with_attempts(attempts)
         first_due = await database.value(_FIRST_DUE, launched=self._launch_time)
         pause = _PAUSE_AMONG_HUBS_SECONDS if database.shared else _LONGEST_PAUSE_SECONDS
-        self._none_overdue_before = min(math.inf if first_due is None else first_due, now + pause)
+        self._next_scan_at = min(math.inf if first_due is None else first_due, now + pause)
 
-    def _expect_end_of(self, rollout: Rollout, attempt: Attempt) -> None:
+    def _note_deadline(self, rollout: Rollout, attempt: Attempt) -> None:
         """Note when this game may be overdue: its attempt is new, or was heard of."""
         if attempt.status not in _OPEN_ATTEMPT:
             return
@@ -103,7 +103,7 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
             (heard, rollout.config.unresponsive_seconds),
         ):
             if patience is not None:
-                self._none_overdue_before = min(self._none_overdue_before, since + patience)
+                self._next_scan_at = min(self._next_scan_at, since + patience)
 
     async def _scan_for_unhealthy_rollouts(self) -> None:
         if await self._should_scan_for_unhealthy_rollouts():

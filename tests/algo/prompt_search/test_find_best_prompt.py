@@ -51,7 +51,7 @@ class SearchProcess:
         self._log = folder / "log"
         self._arguments = [
             *("--prompts", str(folder / "prompts.txt"), "--tasks", str(folder / "tasks.jsonl"), "--budget", "200"),
-            *("--set", f"store.url={hub.url}", "--set", f"run.dir={folder}", "--set", "store.patience_seconds=5"),
+            *("--set", f"store.url={hub.url}", "--set", f"run.dir={folder}", "--set", "store.retry_seconds=5"),
         ]
 
     def start(self, *more):

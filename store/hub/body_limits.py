@@ -32,7 +32,7 @@ _HELD_REQUESTS = 4
 _SECONDS = 60.0
 
 
-class LimitedBody:
+class BodyLimitMiddleware:
     """ASGI middleware: hands a request on with its whole body, unpacked if it is gzip, or refuses it.
 
     413: it is larger than ``largest_bytes`` allows, or has too many JSON values. 408: it did not come within a minute.

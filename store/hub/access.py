@@ -26,7 +26,7 @@ HEALTH_PATH = "/v1/agl/health"
 _PORTS = {"http": 80, "https": 443}
 
 
-class Door:
+class AccessMiddleware:
     """ASGI middleware: answers the health check, and refuses others whom the hub does not serve; no body is read.
 
     token: None lets everybody in. names: what the hub is called besides addresses and ``localhost``; None takes every
@@ -104,7 +104,7 @@ class Door:
         return scheme.lower() == "bearer" and hmac.compare_digest(token.encode("latin-1"), self._token)
 
 
-def own_names(host: str) -> set[str]:
+def host_names(host: str) -> set[str]:
     """What a hub that listens at ``host`` is called anyway: that, and this machine's name."""
     return {host, socket.gethostname()}
 

@@ -30,7 +30,7 @@ RolloutUpdate = tuple[Rollout, Sequence[str]]
 """A rollout and the fields of it that have changed."""
 
 
-class StoreSteps(WatchedStore):
+class StoreOverrides(WatchedStore):
     """What ``SqlLightningStore`` is made of."""
 
     async def _add_many_spans_helper(self, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Sequence[Span]:
@@ -76,7 +76,7 @@ class StoreSteps(WatchedStore):
 
     async def _replace_attempt(self, rollout: Rollout, attempt: Attempt) -> None:
         await self.collections.attempts.replace([attempt])
-        self._expect_end_of(rollout, attempt)
+        self._note_deadline(rollout, attempt)
 
     async def _unlocked_update_rollout_only(
         self, collections: SqlCollections, rollout_id: str, **changes: Any
@@ -92,7 +92,7 @@ class StoreSteps(WatchedStore):
             if not isinstance(status, Unset) and status != rollout.status:
                 raise _closed(f"rollout {rollout_id}", rollout.status, status)
         if not isinstance(changes.get("config", UNSET), Unset):
-            self._none_overdue_before = 0.0  # its time-outs may be others
+            self._next_scan_at = 0.0  # its time-outs may be others
         return await super()._unlocked_update_rollout_only(collections, rollout_id, **changes)
 
     async def _post_update_rollout(self, rollouts: Sequence[RolloutUpdate], skip_enqueue: bool = False) -> None:
@@ -128,7 +128,7 @@ class StoreSteps(WatchedStore):
         taken = [rollout.model_copy(update={"status": "preparing"}) for rollout in waiting]
         await self.collections.rollouts.replace(taken, found)
         for one in attempted:
-            self._expect_end_of(one, one.attempt)
+            self._note_deadline(one, one.attempt)
         return [(one, ["status"]) for one in attempted]
 
     async def _unlocked_many_rollouts_to_attempted_rollouts(
