@@ -97,7 +97,7 @@ async def test_a_real_hub(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AGL_TOKEN", "another")
     assert await asyncio.to_thread(main, ["status", "--url", hub.url]) == 1
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "does not accept the token: set AGL_TOKEN" in said
+    assert said.count("\n") == 1 and "rejects the token: set AGL_TOKEN" in said
     hub.kill()
 
 
