@@ -73,7 +73,7 @@ def _serve(arguments: Sequence[str]) -> None:
     parser = _serve_parser()
     options = parser.parse_args(arguments)
     on_postgres = not isinstance(options.db, Path)
-    keeps_all = options.keep_games is None and options.keep_days is None
+    keeps_all = options.keep_rollouts is None and options.keep_days is None
     in_memory = options.backend == "memory"
     for wrong, reason in (
         (on_postgres and options.backend, f"--backend {options.backend} does not go with a --db of PostgreSQL"),
@@ -81,7 +81,7 @@ def _serve(arguments: Sequence[str]) -> None:
         (options.workers > 1 and not on_postgres, f"--workers needs a database for many, such as --db {EXAMPLE}"),
         (options.fsync and on_postgres, "--fsync is for SQLite: PostgreSQL has synchronous_commit"),
         ((options.certificate is None) != (options.key is None), "--certificate and --key go together"),
-        (in_memory and not keeps_all, "--keep-games and --keep-days do not go with --backend memory"),
+        (in_memory and not keeps_all, "--keep-rollouts and --keep-days do not go with --backend memory"),
     ):
         if wrong:
             parser.error(reason)
@@ -108,7 +108,7 @@ def _serve(arguments: Sequence[str]) -> None:
         key=options.key,
         n_workers=options.workers,
         tracker=_tracker(options.tracker, options.workers),
-        retention=None if keeps_all else RetentionRule(options.keep_games, options.keep_days),
+        retention=None if keeps_all else RetentionRule(options.keep_rollouts, options.keep_days),
     )
     if options.workers > 1:
         run_workers(settings)
@@ -171,7 +171,7 @@ def _serve_parser() -> argparse.ArgumentParser:
         "algorithm has not read by then and that is deleted is played again: keep more games than a run has in flight, "
         "and for longer than a run may pause.",
     ).add_argument
-    add("--keep-games", type=_count, metavar="N", help="the newest N")
+    add("--keep-rollouts", type=_count, metavar="N", help="the newest N")
     add("--keep-days", type=_positive, metavar="D", help="those of the last D days")
     door = parser.add_argument_group("who may use it")
     _add_token_file(door, "file with the token that every request must carry; none: anybody on this machine")

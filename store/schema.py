@@ -163,7 +163,7 @@ class PolicyResources(BaseModel):
         names = ", ".join(policy.name for policy in own)
         raise ValueError(f"none of the policies of {player!r} ({names}) plays the role {role!r} of side {side!r}")
 
-    def served_at(self, endpoints: tuple[str, ...], policies: Mapping[str, tuple[str, ...]]) -> Self:
+    def with_endpoints(self, endpoints: tuple[str, ...], policies: Mapping[str, tuple[str, ...]]) -> Self:
         """The same policies, served elsewhere. policies: new endpoints by name; those left out stay."""
         moved = [one.model_copy(update={"endpoints": policies.get(one.name, one.endpoints)}) for one in self.policies]
         return self.model_copy(update={"endpoints": endpoints, "policies": tuple(moved)})

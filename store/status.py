@@ -57,11 +57,11 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
 
     newest = {"sort_by": "end_time", "sort_order": "desc", "limit": _RECENT_GAMES}
     try:
-        games = {state: (await search("rollouts", status_in=[state], limit=1))[0]["total"] for state in STATES}
+        rollouts = {state: (await search("rollouts", status_in=[state], limit=1))[0]["total"] for state in STATES}
         closed = (await search("rollouts", status_in=["succeeded", "failed"], **newest))[0]["items"]
         retried = (await search("rollouts", status_in=["requeuing"], limit=_RECENT_GAMES))[0]["items"]
         workers, now = await search("workers")
-        return {"url": root, "games": games, **summary(closed, retried, workers["items"], now)}
+        return {"url": root, "rollouts": rollouts, **summary(closed, retried, workers["items"], now)}
     except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as error:
         if getattr(error, "status", None) == 401:
             raise HubUnreachable(f"the hub at {root} rejects the token: set AGL_TOKEN or --token-file") from None
@@ -75,7 +75,7 @@ def summary(closed: list, retried: list, workers: list, now: float) -> dict[str,
     heard = [(one["worker_id"], max(filter(None, map(one.get, _HEARD)), default=0.0)) for one in workers]
     failed = [*retried, *(one for one in closed if one["status"] == "failed")]
     return {
-        "games_per_minute": recent / max(now - since, 1.0) * 60,
+        "rollouts_per_minute": recent / max(now - since, 1.0) * 60,
         "runners": Counter(printable(_PROCESS.sub("", name)) for name, last in heard if now - last < _SILENT_SECONDS),
         "errors": Counter(map(_kind, failed)),
     }
@@ -90,8 +90,8 @@ def _kind(rollout: dict) -> str:
 
 def table(status: dict[str, Any]) -> Table:
     """The status for a terminal."""
-    shown = Table("", "what", "", title=f"{status['url']}: {status['games_per_minute']:.1f} games/min")
-    for part in ("games", "runners", "errors"):
+    shown = Table("", "what", "", title=f"{status['url']}: {status['rollouts_per_minute']:.1f} rollouts/min")
+    for part in ("rollouts", "runners", "errors"):
         for name, number in status[part].items():
             shown.add_row(part, Text(name), str(number))
     return shown

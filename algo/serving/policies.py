@@ -15,8 +15,8 @@ from typing import Self
 
 from algo.serving.launch import BASE_NAME, frozen_adapters, frozen_launch, policy_launches, pool_servers
 from algo.serving.preconditions import require_servable_model
-from algo.serving.server import VllmServer
-from algo.serving.servers import Servers, sum_of, together
+from algo.serving.server_group import ServerGroup, gather_or_cancel, sum_metrics
+from algo.serving.vllm_server import VllmServer
 from configs.schema import Config
 from configs.sections.opponents import INITIAL_POLICY
 from configs.sections.policies import SOLE_LEARNER
@@ -32,21 +32,21 @@ class PolicyServers:
     past self each; empty with adapters, or without a pool.
     """
 
-    def __init__(self, config: Config, learning: Mapping[str, Servers]) -> None:
+    def __init__(self, config: Config, learning: Mapping[str, ServerGroup]) -> None:
         self._config = config
         self._learning = dict(learning)
         self._sets = list(dict.fromkeys(self._learning.values()))
-        self._pool: list[Servers] = []
+        self._pool: list[ServerGroup] = []
         self._held: list[int] = []
 
     @classmethod
     async def open(cls, config: Config, version: int | None = 0) -> Self:
-        """The servers of the policies that learn; see ``Servers.open``."""
+        """The servers of the policies that learn; see ``ServerGroup.open``."""
         if config.model.lora_rank or len(config.learners) == 1:
-            return cls(config, dict.fromkeys(config.learners, await Servers.open(config, version)))
+            return cls(config, dict.fromkeys(config.learners, await ServerGroup.open(config, version)))
         require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
         launches = {name: policy_launches(config, name, version) for name in config.learners}
-        return cls(config, await _all_or_none({name: Servers.start(config, own) for name, own in launches.items()}))
+        return cls(config, await _start_all({name: ServerGroup.start(config, own) for name, own in launches.items()}))
 
     async def start_pool(self) -> None:
         """Start the servers of past selves with whole weights, on ``model.path``, where the run has a pool."""
@@ -54,10 +54,10 @@ class PolicyServers:
         if settings := pool_servers(config):
             require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
             starting = {
-                f"past-{number}": Servers.start(config, [frozen_launch(config, f"past-{number}", policy)])
+                f"past-{number}": ServerGroup.start(config, [frozen_launch(config, f"past-{number}", policy)])
                 for number, policy in enumerate(settings, start=1)
             }
-            self._pool = [*(await _all_or_none(starting)).values()]
+            self._pool = [*(await _start_all(starting)).values()]
             self._held = [0] * len(self._pool)
 
     @property
@@ -80,15 +80,17 @@ class PolicyServers:
 
     def frozen(self) -> list[ServedPolicy]:
         """The frozen policies that the policy's servers have, where it is adapters: its base, and other adapters."""
-        names = frozen_names_of_policy_servers(self._config)
+        names = frozen_names_on_policy_servers(self._config)
         return [ServedPolicy(name=name, endpoints=self.endpoints[:1], model=model) for name, model in names.items()]
 
     async def push(self, folders: Mapping[str, Path], version: int) -> None:
-        """``Servers.push`` of all policies that learn, under one version. folders: by the policies' names."""
+        """``ServerGroup.push`` of all policies that learn, under one version. folders: by the policies' names."""
         if self._config.model.lora_rank:
             await self._sets[0].push_weights({self._model_of(name): folders[name] for name in self._learning}, version)
         else:
-            await together(servers.push_weights(folders[name], version) for name, servers in self._learning.items())
+            await gather_or_cancel(
+                servers.push_weights(folders[name], version) for name, servers in self._learning.items()
+            )
 
     async def transfer(
         self,
@@ -96,7 +98,7 @@ class PolicyServers:
         send: Callable[[Sequence[VllmServer]], Awaitable[None]],
         export: Callable[[], Awaitable[Path]],
     ) -> None:
-        """``push`` of a sole policy from GPU to GPU, see ``Servers.push``.
+        """``push`` of a sole policy from GPU to GPU, see ``ServerGroup.push``.
 
         export: writes the same weights into a folder, for a server that is started again before the next push.
         """
@@ -113,11 +115,13 @@ class PolicyServers:
         """``scores`` of each policy's first server, one policy after another."""
         return [value for name in self._learning for value in (await self.scores(token_ids, name))[0]]
 
-    async def serve_past(self, folders: Mapping[str, Path], held: Sequence[tuple[int, Path]], now: bool = True) -> None:
+    async def serve_past_selves(
+        self, folders: Mapping[str, Path], held: Sequence[tuple[int, Path]], now: bool = True
+    ) -> None:
         """Serve past selves. folders: of all that are needed, by name, where the policies are adapters.
 
         held: version and folder of the past self that each server of the pool is to have; it gets them only when they
-        change. now: see ``Servers.serve_adapters``.
+        change. now: see ``ServerGroup.serve_adapters``.
         """
         if self._config.model.lora_rank:
             adapters = {
@@ -166,18 +170,18 @@ class PolicyServers:
         )
 
     async def check_alive(self) -> bool:
-        """``Servers.check_alive`` of all; returns whether addresses of policies that learn have changed."""
+        """``ServerGroup.check_alive`` of all; returns whether addresses of policies that learn have changed."""
         changed = [await servers.check_alive() for servers in (*self._sets, *self._pool)]
         return any(changed[: len(self._sets)])
 
     async def sleep(self) -> None:
-        await together(servers.sleep() for servers in self._sets)
+        await gather_or_cancel(servers.sleep() for servers in self._sets)
 
     async def wake(self) -> None:
-        await together(servers.wake() for servers in self._sets)
+        await gather_or_cancel(servers.wake() for servers in self._sets)
 
     async def metrics(self) -> dict[str, float]:
-        return sum_of([await servers.metrics() for servers in self._sets])
+        return sum_metrics([await servers.metrics() for servers in self._sets])
 
     async def stop(self) -> None:
         await asyncio.gather(*(servers.stop() for servers in (*self._sets, *self._pool)))
@@ -188,7 +192,7 @@ class PolicyServers:
         return learner if named else self._learning[learner].model
 
 
-def frozen_names_of_policy_servers(config: Config) -> dict[str, str]:
+def frozen_names_on_policy_servers(config: Config) -> dict[str, str]:
     """Frozen policies that the policy's servers have next to its adapters: their names there."""
     if not config.model.lora_rank:
         return {}
@@ -199,7 +203,7 @@ def frozen_with_own_server(config: Config, names: Iterable[str]) -> dict[str, Fr
     """Those of these frozen policies that need a server of their own, started here or running already."""
     # The initial policy has the defaults of a section, so that it takes little of what the policy's servers leave.
     known = {**config.frozen, INITIAL_POLICY: FrozenPolicyConfig(path=config.model.path)}
-    return {name: known[name] for name in sorted({*names} - frozen_names_of_policy_servers(config).keys())}
+    return {name: known[name] for name in sorted({*names} - frozen_names_on_policy_servers(config).keys())}
 
 
 @contextlib.asynccontextmanager
@@ -207,10 +211,10 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[lis
     """Serve frozen policies until the context is left; yields where each is served.
 
     names: keys of ``config.frozen``, and "initial" for the weights in ``model.path``. A policy with a path gets a vLLM
-    of its own, one with a URL is used where it runs. Raises ServingError, see ``Servers``.
+    of its own, one with a URL is used where it runs. Raises ServingError, see ``ServerGroup``.
     """
     policies = {name: config.frozen.get(name) or FrozenPolicyConfig(path=config.model.path) for name in names}
-    opened = await _all_or_none({name: _open(config, name, policy) for name, policy in policies.items()})
+    opened = await _start_all({name: _open(config, name, policy) for name, policy in policies.items()})
     try:
         yield [
             ServedPolicy(name=name, endpoints=servers.endpoints[:1], model=servers.model)
@@ -220,19 +224,19 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[lis
         await asyncio.gather(*(servers.stop() for servers in opened.values()))
 
 
-async def _open(config: Config, name: str, policy: FrozenPolicyConfig) -> Servers:
+async def _open(config: Config, name: str, policy: FrozenPolicyConfig) -> ServerGroup:
     if policy.path is not None:
         require_servable_model(policy.path, f"frozen.{name}.path", config.training.device, takes_weights=False)
-        return await Servers.start(config, [frozen_launch(config, name, policy)])
+        return await ServerGroup.start(config, [frozen_launch(config, name, policy)])
     assert policy.url is not None
-    return await Servers.attach_frozen(config, policy.url, policy.model)
+    return await ServerGroup.attach_frozen(config, policy.url, policy.model)
 
 
-async def _all_or_none(opening: Mapping[str, Awaitable[Servers]]) -> dict[str, Servers]:
+async def _start_all(opening: Mapping[str, Awaitable[ServerGroup]]) -> dict[str, ServerGroup]:
     """Open them at once; when one fails, the others are stopped and its error is raised."""
     tasks = {name: asyncio.ensure_future(one) for name, one in opening.items()}
     try:
-        await together(tasks.values())
+        await gather_or_cancel(tasks.values())
     except BaseException:
         for task in tasks.values():
             if not task.cancelled() and task.exception() is None:

@@ -18,7 +18,7 @@ class ServingDied(ServingError):
     """vLLM is gone; the message has the exit code of a started one (128 + n for signal n), and the end of its log."""
 
 
-class NewerWeightsFollow(Exception):
+class WeightsSuperseded(Exception):
     """The weights that a server is to have are gone: the trainer holds newer ones, and their push is next."""
 
 

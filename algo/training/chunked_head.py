@@ -83,7 +83,7 @@ class ChunkedHead(nn.Linear):
         self.weight = head.weight
         self._expected: tuple[torch.Tensor, torch.Tensor, bool, torch.Tensor | None] | None = None
 
-    def expect(
+    def set_labels(
         self,
         labels: torch.Tensor,
         temperatures: torch.Tensor,
@@ -99,7 +99,7 @@ class ChunkedHead(nn.Linear):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: shape (rows, tokens, width). Returns float32, shape (rows, tokens, 2)."""
-        assert self._expected is not None, "expect is called before each forward pass"
+        assert self._expected is not None, "set_labels is called before each forward pass"
         labels, temperatures, with_entropy, wanted = self._expected
         self._expected, shape = None, (*labels.shape, 2)
         hidden, labels, temperatures = hidden.flatten(0, 1), labels.flatten(), temperatures.flatten()

@@ -21,7 +21,7 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from verl.utils import tensordict_utils
 from verl.workers.config import FSDPOptimizerConfig
 
-from algo.machine.disk import whole_folder
+from algo.machine.disk import atomic_folder
 from algo.machine.ports import port_range
 from algo.sequences.batch import MiniBatch, mini_batches
 from algo.training import cpu_platform, ray_cluster
@@ -136,7 +136,7 @@ class Engine:
 
     def save(self, directory: Path, step: int) -> None:
         """Write weights (with LoRA the adapters alone), optimizers, schedules and random state of all policies."""
-        with whole_folder(directory) as partial_directory:
+        with atomic_folder(directory) as partial_directory:
             for policy in self._policies:
                 self.select(policy)
                 self._call("save", str(self._config.folder_of(policy, partial_directory)), step)
@@ -171,12 +171,12 @@ class Engine:
         dtype: of its weights ("float32" or "bfloat16"); None takes ``model.dtype``.
         """
         model = self._config.model
-        with whole_folder(directory) as into:
+        with atomic_folder(directory) as into:
             self._call("export_policy", str(into), source=str(model.path.absolute()), dtype=dtype or model.dtype)
 
     def export_adapters(self, directory: Path) -> None:
         """Write the LoRA adapters, in float32, as a folder that vLLM and PEFT read."""
-        with whole_folder(directory) as into:
+        with atomic_folder(directory) as into:
             self._call("export_adapters", str(into))
 
     def send_weights(self, servers: list[tuple[str, int]]) -> None:

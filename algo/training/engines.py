@@ -69,7 +69,7 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
                 labels = torch.zeros_like(is_token, dtype=torch.long).masked_scatter_(is_token, labels)
                 temperatures = arguments["temperature"][:, None].expand(rows, longest)
                 learns = None if learns is None else torch.zeros_like(is_token).masked_scatter_(is_token, learns)
-            self._head.expect(labels, temperatures, _option(micro_batch, "calculate_entropy"), learns)
+            self._head.set_labels(labels, temperatures, _option(micro_batch, "calculate_entropy"), learns)
         return inputs, arguments
 
     def _learns(self, micro_batch: TensorDict) -> torch.Tensor | None:

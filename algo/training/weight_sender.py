@@ -54,7 +54,7 @@ class PolicySource(WeightSource):
             yield name, tensor.detach().to(self._device, dtype)
 
 
-class ServersClient:
+class WeightUpdateClient:
     """vLLM's ``VLLMWeightSyncClient`` for several servers at once.
 
     urls: base URLs. Raises RuntimeError, naming the URL, when a server does not answer or refuses.
@@ -87,7 +87,7 @@ class ServersClient:
         self._ask("/update_weights", {"update_info": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """weight_version: None, since ``VllmServer.answer_as`` sets it."""
+        """weight_version: None, since ``VllmServer.resume`` sets it."""
         self._ask("/finish_weight_update", None if weight_version is None else {"weight_version": weight_version})
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class WeightSender:
         self._rank = rank
         self._source = source
         self._servers: Sequence[tuple[str, int]] = ()
-        self._client: ServersClient | None = None
+        self._client: WeightUpdateClient | None = None
         self._engine: TrainerWeightTransferEngine[Any] | None = None
 
     def send(self, servers: Sequence[tuple[str, int]]) -> None:
@@ -139,13 +139,13 @@ class WeightSender:
         if self._engine is not None and self._client is not None:
             self._engine.shutdown()
             self._client.close()
-        self._client = ServersClient([url for url, _ in servers])
+        self._client = WeightUpdateClient([url for url, _ in servers])
         self._engine = WeightTransferTrainerFactory.trainer_init(
             self._init_info(self._client), client=self._client, source=self._source
         )
         self._servers = servers
 
-    def _init_info(self, client: ServersClient) -> TrainerInitInfo:
+    def _init_info(self, client: WeightUpdateClient) -> TrainerInitInfo:
         if self._backend == "ipc":
             # Packed: through a buffer of bounded size, not a second copy of all weights. No tensor may be larger.
             largest = max(math.prod(each.shape) * each.dtype.itemsize for each in self._source.metadata())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import get_args
 
-from algo.rollouts.hub_rollouts import newest_first
+from algo.rollouts.hub_rollouts import iter_rollouts
 from algo.rollouts.played import PlayedRollouts, read_rollout
 from algo.rollouts.triplets import FinishedRollout, Triplet
 from algo.sequences.selection import select_sequences
@@ -97,11 +97,11 @@ async def stored_games(client: StoreClient, wanted: StoredGames, newest: int) ->
     Raises NothingToImitate if there are none.
     """
     rollouts: dict[str, Rollout] = {}
-    async for page in newest_first(client, status_in=["succeeded"]):
+    async for page in iter_rollouts(client, status_in=["succeeded"]):
         rollouts |= {one.rollout_id: one for one in page if wanted.have(one)}
         if len(rollouts) >= newest:
             break
-    found = PlayedRollouts.together(
+    found = PlayedRollouts.merge(
         [
             read_rollout(GAME, rollout, list(await client.query_spans(rollout.rollout_id)))
             for rollout in list(rollouts.values())[:newest]

@@ -31,14 +31,14 @@ from algo.rollouts.triplets import FinishedRollout
 from algo.run.checkpoints import load_state
 from algo.run.export import write_card
 from algo.run.folder import OpenedRun, cancel_on_signals
+from algo.run.memory_plan import make_plan
 from algo.run.metrics import Stopwatch
 from algo.run.names import RUN_FILE
-from algo.run.plan import make_plan
 from algo.run.records import write_transcripts
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.targets import TargetRow
-from algo.sequences.trajectories import Trajectory, unplayed
+from algo.sequences.trajectories import Trajectory, synthetic_trajectory
 from algo.serving.policies import open_frozen
 from algo.training.engine import Engine
 from algo.training.verl_configs import check_engine
@@ -232,7 +232,7 @@ def _summed_log_probs(engine: Engine, trajectories: Sequence[Trajectory]) -> lis
 
 def _as_trajectory(row: TargetRow) -> Trajectory:
     """Its answer counts as sampled, so that its log-probs are computed."""
-    return unplayed("asked", row.token_ids, tuple(int(weight > 0) for weight in row.weights))
+    return synthetic_trajectory("asked", row.token_ids, tuple(int(weight > 0) for weight in row.weights))
 
 
 async def _games(opened: OpenedRun, stored: StoredGames | None) -> PlayedRollouts:

@@ -30,17 +30,17 @@ _OLDEST_FIRST: SortOptions = {"name": "end_time", "order": "asc"}
 class RetentionRule:
     """Which finished games stay; a game is deleted when any of the limits says so.
 
-    keep_games: the most that stay, the newest ones; None means any number.
+    keep_rollouts: the most that stay, the newest ones; None means any number.
     keep_days: how long a game stays after its end; None means for ever.
     youngest_seconds: no game is deleted sooner than this after its end, so that the algorithm has read it.
     """
 
-    keep_games: int | None = None
+    keep_rollouts: int | None = None
     keep_days: float | None = None
     youngest_seconds: float = 3600.0
 
 
-async def delete_old_games(collections: SqlCollections, rule: RetentionRule, now: float | None = None) -> int:
+async def delete_old_rollouts(collections: SqlCollections, rule: RetentionRule, now: float | None = None) -> int:
     """Delete the finished games that need not stay, in batches between which other calls go on; returns how many.
 
     With them go resources without a game and workers that were not heard of for a week.
@@ -48,7 +48,7 @@ async def delete_old_games(collections: SqlCollections, rule: RetentionRule, now
     now, deleted = time.time() if now is None else now, 0
     while True:
         oldest = await collections.rollouts.query(_FINISHED, _OLDEST_FIRST, limit=_BATCH)
-        excess = 0 if rule.keep_games is None else oldest.total - rule.keep_games
+        excess = 0 if rule.keep_rollouts is None else oldest.total - rule.keep_rollouts
         ages = [now - (rollout.end_time or 0.0) for rollout in oldest]
         old = [
             rollout.rollout_id

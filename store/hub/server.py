@@ -30,7 +30,7 @@ from store.hub.database.database import DatabaseUnavailable
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import DatabaseAddress, opened_store
 from store.hub.database.sqlite import lock_database
-from store.hub.retention import RetentionRule, delete_old_games
+from store.hub.retention import RetentionRule, delete_old_rollouts
 from store.hub.routes import routes
 from store.hub.web import protect
 
@@ -164,8 +164,8 @@ async def watch(store: LightningStore, retention: RetentionRule | None = None) -
                 was_away = False
                 if retention is not None and time.monotonic() > retention_at:
                     retention_at = time.monotonic() + _RETENTION_SECONDS
-                    if deleted := await delete_old_games(store.collections, retention):
-                        logger.info("%d old games deleted", deleted)
+                    if deleted := await delete_old_rollouts(store.collections, retention):
+                        logger.info("%d old rollouts deleted", deleted)
             else:
                 await store.wait_for_rollouts(rollout_ids=[], timeout=0)  # the stock store looks at every call
         except passing as error:

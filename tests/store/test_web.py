@@ -12,7 +12,7 @@ import uvicorn
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 
 from store.client import encode_otlp
-from store.hub import bodies, connections
+from store.hub import body_limits, connections
 from store.hub.server import Hub, HubSettings, listen
 from store.schema import IDEMPOTENCY_KEY
 
@@ -247,7 +247,7 @@ async def test_a_request_and_a_wait_end_with_their_connection(app, store, playin
 
 
 async def test_what_does_not_come_is_not_waited_for(app, monkeypatch):
-    monkeypatch.setattr(bodies, "_SECONDS", 0.05)
+    monkeypatch.setattr(body_limits, "_SECONDS", 0.05)
     monkeypatch.setattr(connections, "_SECONDS", 0.05)
     assert await answered(app, f"/v1/agl{ENQUEUE}") == 408
     protocol = connections.HeaderLimitProtocol

@@ -44,9 +44,9 @@ _SLEEP_ENDPOINTS = ("/sleep", "/wake_up")
 class VllmServer:
     """One vLLM at ``base_url``. With ``launch`` it is started here, without it runs already.
 
-    model: its name in requests. endpoint: its address for runners. starts: how often it was started. asleep: it has
-    left the GPUs to others. By ``Servers``: in_service: runners know its address, and it has the newest weights; out:
-    set while it is not; restarting: it is being started again, or will be when the others wake.
+    model: its name in requests. endpoint: its address for runners. starts: how often it was started. asleep: its GPUs
+    are free. ``ServerGroup`` sets in_service: runners get its address, and its weights are the newest; out: set while it
+    is out of service; restarting: it is being restarted, or will be when the others wake.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class VllmServer:
         its log, when it exits. Nothing runs then.
         """
         assert self.launch is not None and self._log_path is not None
-        await self.end()
+        await self.terminate()
         await require_free_port(HOST, self.launch.port)
         try:
             self._log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,7 +98,7 @@ class VllmServer:
                 self._process = launch_vllm(self._config, log, _STOP_GRACE_SECONDS, self.launch)
             await self._wait_until_healthy()
         except BaseException:  # also when cancelled
-            await self.end()
+            await self.terminate()
             raise
 
     async def check_attached(self, takes_weights: bool = True) -> None:
@@ -136,7 +136,7 @@ class VllmServer:
                 f"{self.base_url} does not return token ids, so it is no vLLM that can play token by token"
             )
 
-    async def stop_answering(self) -> None:
+    async def pause(self) -> None:
         """Prepare for new weights: requests that arrive from now on wait. A sleeping server takes its GPUs back.
 
         Replies under way are finished first. Where games go on while whole weights are updated
@@ -150,9 +150,9 @@ class VllmServer:
         # adapters they would continue with the old ones, and fill the cache of the new, which have the same name, with
         # what the old computed.
         mode = "keep" if self._config.rollout.max_policy_lag and not self._takes_adapters else "wait"
-        await self._call("POST", f"/pause?mode={mode}", timeout=self._longest_reply)
+        await self._call("POST", f"/pause?mode={mode}", timeout=self._reply_timeout)
 
-    async def answer_as(self, version: int) -> None:
+    async def resume(self, version: int) -> None:
         """Answer requests with the new weights: empty the prefix cache of the old ones, and set the version."""
         external = self.launch is not None and self.launch.learns and self._config.serving.kv_offload_gb
         answer = await self._call("POST", "/reset_prefix_cache" + ("?reset_external=true" if external else ""))
@@ -198,7 +198,7 @@ class VllmServer:
     async def sleep(self) -> None:
         """Finish the replies under way and leave the GPUs: the weights wait in CPU memory, the KV cache is dropped."""
         # Level 2 would drop the weights, too, and a step that trains nothing pushes none.
-        await self._call("POST", "/sleep?level=1&mode=wait", timeout=self._longest_reply)
+        await self._call("POST", "/sleep?level=1&mode=wait", timeout=self._reply_timeout)
         self.asleep = True
 
     async def wake(self, *parts: Literal["weights", "kv_cache"]) -> None:
@@ -250,7 +250,7 @@ class VllmServer:
                 logprobs.append(choice["logprobs"]["top_logprobs"][0][f"token_id:{token}"])
         return logprobs
 
-    async def figures(self) -> dict[str, float]:
+    async def read_metrics(self) -> dict[str, float]:
         """vLLM's counters since it was started (names end in ``_total``) and its gauges, summed over its engines."""
         totals: dict[str, float] = {}
         for family in text_string_to_metric_families(await self._text("GET", "/metrics")):
@@ -271,12 +271,12 @@ class VllmServer:
             self._raise_if_exited()
             raise
 
-    def no_longer_answers(self, error: Exception) -> ServingDied:
+    def as_death(self, error: Exception) -> ServingDied:
         if isinstance(error, ServingDied):
             return error
         return ServingDied(f"vLLM no longer answers: {error}{self._log_tail()}")
 
-    async def end(self) -> None:
+    async def terminate(self) -> None:
         """End a started vLLM, by force if it takes too long. An attached vLLM is left running."""
         process = self._process
         if process is not None and process.poll() is None:
@@ -287,8 +287,8 @@ class VllmServer:
             await asyncio.to_thread(process.wait)
 
     async def stop(self) -> None:
-        """``end``, and use the server no more. May be called again."""
-        await self.end()
+        """``terminate``, and use the server no more. May be called again."""
+        await self.terminate()
         await self._http.close()
 
     async def _wait_until_healthy(self) -> None:
@@ -324,7 +324,7 @@ class VllmServer:
                 )
 
     @property
-    def _longest_reply(self) -> float:
+    def _reply_timeout(self) -> float:
         return max(_TIMEOUT_SECONDS, self._config.rollout.timeout_seconds)
 
     async def _complete(self, token_ids: list[int], model: str, **options: Any) -> dict[str, Any]:

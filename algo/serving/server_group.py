@@ -1,7 +1,6 @@
-"""A set of vLLM servers with the same weights: all get new ones, and a dead server is started again.
+"""A group of vLLM servers with the same weights: all load new ones, and a dead server is restarted.
 
-Runners get ``endpoints`` and speak OpenAI's protocol. One server is ``algo.serving.server``; the policies of a run, and
-which servers have them, are ``algo.serving.policies``.
+One server: ``algo.serving.vllm_server``. The policies of a run and their servers: ``algo.serving.policies``.
 """
 
 import asyncio
@@ -15,8 +14,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from algo.serving.launch import HOST, Launch, policy_launches
-from algo.serving.preconditions import NewerWeightsFollow, ServingDied, ServingError, require_servable_model
-from algo.serving.server import VllmServer
+from algo.serving.preconditions import ServingDied, ServingError, WeightsSuperseded, require_servable_model
+from algo.serving.vllm_server import VllmServer
 from algo.serving.weight_files import check_same_tensors
 from configs.schema import Config
 from configs.sections.policies import SOLE_LEARNER
@@ -33,7 +32,7 @@ _TAKE_BACK_SECONDS = 30.0
 _CACHE_COUNTERS = {"queries": "vllm:prefix_cache_queries_total", "hits": "vllm:prefix_cache_hits_total"}
 
 
-class Servers:
+class ServerGroup:
     """Made by ``open``, ``start`` or ``attach_frozen``; an async context manager.
 
     Its methods belong to the event loop that made it, one call at a time. A task for each server watches it, and brings
@@ -46,16 +45,16 @@ class Servers:
         self._all = tuple(servers)
         self._restarts = 0
         self._last_death: ServingError | None = None
-        self._keepers: list[asyncio.Task[None]] = []
+        self._watchers: list[asyncio.Task[None]] = []
         self._loading = asyncio.Lock()
         self._awake = asyncio.Event()
         self._awake.set()
         self._changed = asyncio.Event()
         self._next_push = asyncio.Event()
         self._reported = self.endpoints
-        self._learned: dict[str, Path] = {}
-        self._others: dict[str, Path] = {}
-        self._bring_up_to_date: Callable[[VllmServer], Awaitable[None]] | None = None
+        self._learner_adapters: dict[str, Path] = {}
+        self._other_adapters: dict[str, Path] = {}
+        self._update_server: Callable[[VllmServer], Awaitable[None]] | None = None
         self._counted: dict[tuple[str, int], dict[str, float]] = {}
 
     @classmethod
@@ -96,13 +95,13 @@ class Servers:
 
     async def _ready(self, calls: Iterable[Awaitable[None]]) -> Self:
         try:
-            await together(calls)
+            await gather_or_cancel(calls)
         except BaseException:  # also when cancelled
             await self.stop()
             raise
-        self._keepers = [asyncio.create_task(self._keep(server)) for server in self._all]
-        for keeper in self._keepers:
-            keeper.add_done_callback(self._keeper_ended)
+        self._watchers = [asyncio.create_task(self._supervise(server)) for server in self._all]
+        for watcher in self._watchers:
+            watcher.add_done_callback(self._on_watcher_end)
         return self
 
     @property
@@ -139,10 +138,10 @@ class Servers:
 
         # What returns with an earlier push's adapters is given those, until this push has come.
         async def load(server: VllmServer) -> None:
-            await server.serve_adapters(self._others | learned, again=frozenset(learned))
+            await server.serve_adapters(self._other_adapters | learned, again=frozenset(learned))
 
         await self.push(version, load)
-        self._learned = learned
+        self._learner_adapters = learned
 
     async def push(
         self,
@@ -153,7 +152,7 @@ class Servers:
         """Serve new weights from now on: pause all servers, load, resume.
 
         version: their number; every completion carries it from now on.
-        load: has a paused server load them; also one that comes back later, for which it may raise NewerWeightsFollow:
+        load: has a paused server load them; also one that comes back later, for which it may raise WeightsSuperseded:
             that server then waits for the next push. send: loads them into all servers together
             instead, from GPU to GPU; what it raises is raised, and leaves the servers paused.
         Replies under way are finished first, or with ``rollout.max_policy_lag`` and whole weights halted meanwhile, and
@@ -163,23 +162,23 @@ class Servers:
         endpoint and its answer, when no server is left and none is started again.
         """
 
-        async def bring_up_to_date(server: VllmServer) -> None:
-            await server.stop_answering()
+        async def update_server(server: VllmServer) -> None:
+            await server.pause()
             await load(server)
-            await server.answer_as(version)
+            await server.resume(version)
 
         async with self._loading:
-            self._bring_up_to_date = bring_up_to_date
-            await self._ask(VllmServer.stop_answering, refusal_is_death=True)
+            self._update_server = update_server
+            await self._call_all(VllmServer.pause, errors_kill=True)
             if send is None:
-                await self._ask(load, refusal_is_death=True)
+                await self._call_all(load, errors_kill=True)
             elif self.servers:
                 await send(self.servers)
-            await self._ask(lambda server: server.answer_as(version), refusal_is_death=True)
+            await self._call_all(lambda server: server.resume(version), errors_kill=True)
             self._awake.set()
             self._next_push.set()
             self._next_push = asyncio.Event()
-        await self._wait_for_a_server()
+        await self._wait_for_server()
 
     async def serve_adapters(self, folders: Mapping[str, Path], now: bool = True) -> None:
         """Serve these adapters besides those of the policies that learn, until the next call.
@@ -188,12 +187,12 @@ class Servers:
         finished. now: False has the next push load them, before any request is answered.
         A server that refuses counts as dead, as in ``push``, and comes back with them.
         """
-        self._others = {name: folder.resolve() for name, folder in folders.items()}
+        self._other_adapters = {name: folder.resolve() for name, folder in folders.items()}
         if now:
             async with self._loading:
-                adapters = self._others | self._learned
-                await self._ask(lambda server: server.serve_adapters(adapters), refusal_is_death=True)
-            await self._wait_for_a_server()
+                adapters = self._other_adapters | self._learner_adapters
+                await self._call_all(lambda server: server.serve_adapters(adapters), errors_kill=True)
+            await self._wait_for_server()
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         return (await self.scores(token_ids))[0]
@@ -201,10 +200,10 @@ class Servers:
     async def scores(self, token_ids: Sequence[int], model: str | None = None) -> list[list[float]]:
         """``VllmServer.score`` by each server in service."""
         while True:
-            answers = await self._ask(lambda server: server.score(token_ids, model))
+            answers = await self._call_all(lambda server: server.score(token_ids, model))
             if answers:
                 return list(answers.values())
-            await self._wait_for_a_server()
+            await self._wait_for_server()
 
     async def sleep(self) -> None:
         """Leave the GPUs to the trainer, where both share them (``serving.share_gpus``); replies under way finish."""
@@ -212,17 +211,17 @@ class Servers:
             return
         # One that starts would take the GPUs while the trainer uses them.
         while any(server.restarting for server in self._all):
-            self._raise_if_none_is_left()
-            await self._change()
+            self._raise_if_all_dead()
+            await self._wait_for_change()
         self._awake.clear()
-        await self._ask(lambda server: server.sleep())
+        await self._call_all(lambda server: server.sleep())
 
     async def wake(self) -> None:
         """Take the GPUs again, with the weights of before."""
         if not self._awake.is_set():
-            await self._ask(lambda server: server.wake("weights", "kv_cache"))
+            await self._call_all(lambda server: server.wake("weights", "kv_cache"))
             self._awake.set()
-            await self._wait_for_a_server()
+            await self._wait_for_server()
 
     async def metrics(self) -> dict[str, float]:
         """Queries and hits of the prefix cache since the last call, in tokens, and their ratio.
@@ -230,29 +229,31 @@ class Servers:
         Also ``serving/servers`` in service, and ``serving/restarts`` of the whole run.
         """
         sums = {f"serving/prefix_cache_{name}": 0.0 for name in _CACHE_COUNTERS}
-        for server, totals in (await self._ask(lambda server: server.figures())).items():
+        for server, totals in (await self._call_all(lambda server: server.read_metrics())).items():
             # A server that was started again counts from zero.
             counted = self._counted.setdefault((server.base_url, server.starts), {})
             for name, counter in _CACHE_COUNTERS.items():
                 total, before = totals.get(counter, 0.0), counted.get(name, 0.0)
                 sums[f"serving/prefix_cache_{name}"] += total - before if total >= before else total
                 counted[name] = total
-        return sum_of([sums | {"serving/servers": float(len(self.servers)), "serving/restarts": float(self._restarts)}])
+        return sum_metrics(
+            [sums | {"serving/servers": float(len(self.servers)), "serving/restarts": float(self._restarts)}]
+        )
 
     async def check_alive(self) -> bool:
         """Whether ``endpoints`` have changed since the last call.
 
         Raises ServingDied when no server is left and none is started again.
         """
-        self._raise_if_none_is_left()
+        self._raise_if_all_dead()
         before, self._reported = self._reported, self.endpoints
         return self._reported != before
 
     async def stop(self) -> None:
         """End the started servers; attached ones are left running. May be called again."""
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
         await asyncio.gather(*(server.stop() for server in self._all))
 
     async def __aenter__(self) -> Self:
@@ -263,12 +264,12 @@ class Servers:
     ) -> None:
         await self.stop()
 
-    async def _ask(
-        self, call: Callable[[VllmServer], Awaitable[_Result]], refusal_is_death: bool = False
+    async def _call_all(
+        self, call: Callable[[VllmServer], Awaitable[_Result]], errors_kill: bool = False
     ) -> dict[VllmServer, _Result]:
         """Call every server in service at once; returns the answers.
 
-        A dead server is taken out; an error of one that is alive is raised, or with ``refusal_is_death`` is its death.
+        A dead server is taken out; an error of one that is alive is raised, or with ``errors_kill`` is its death.
         """
         servers = [(server, server.starts) for server in self.servers]
         outcomes = await asyncio.gather(*(call(server) for server, _ in servers), return_exceptions=True)
@@ -283,19 +284,19 @@ class Servers:
             if server.starts != starts:
                 continue  # it has been started again meanwhile
             if is_dead:
-                self._take_out(server, server.no_longer_answers(outcome))
-            elif refusal_is_death:
-                self._take_out(server, outcome)
+                self._mark_dead(server, server.as_death(outcome))
+            elif errors_kill:
+                self._mark_dead(server, outcome)
             else:
                 raise outcome
         return answers
 
-    def _take_out(self, server: VllmServer, error: ServingError) -> None:
-        """Take a dead server out of service, unless another call has; ``_keep`` brings it back."""
+    def _mark_dead(self, server: VllmServer, error: ServingError) -> None:
+        """Take a dead server out of service, unless another call has; ``_supervise`` brings it back."""
         if server.in_service:
-            self._note_death(server, error)
+            self._record_death(server, error)
 
-    def _note_death(self, server: VllmServer, error: ServingError) -> None:
+    def _record_death(self, server: VllmServer, error: ServingError) -> None:
         was_in_service, server.in_service = server.in_service, False
         self._last_death = error
         url, most = server.base_url, self._config.serving.max_restarts
@@ -310,36 +311,36 @@ class Servers:
         server.out.set()
         self._changed.set()
 
-    async def _keep(self, server: VllmServer) -> None:
+    async def _supervise(self, server: VllmServer) -> None:
         """Watch a server and bring it back whenever it has died; ends when it is not to be started again."""
         while True:
             await self._watch(server)
             try:
                 if server.launch is None:
                     await asyncio.sleep(_TAKE_BACK_SECONDS)
-                    await server.check_attached(takes_weights=self._bring_up_to_date is not None)
+                    await server.check_attached(takes_weights=self._update_server is not None)
                 elif server.restarting:
                     await self._awake.wait()
-                    if self._bring_up_to_date is not None:
+                    if self._update_server is not None:
                         server.launch = replace(server.launch, version=None)
                     await server.start()
                 else:
                     return
-                await self._put_into_service(server)
+                await self._return_to_service(server)
             except ServingError as error:
-                self._note_death(server, error)
+                self._record_death(server, error)
             else:
                 logger.info("vLLM on %s is back in service", server.base_url)
                 self._changed.set()
 
-    async def _put_into_service(self, server: VllmServer) -> None:
+    async def _return_to_service(self, server: VllmServer) -> None:
         while not server.in_service:
             async with self._loading:
                 next_push = self._next_push
                 try:
-                    if self._bring_up_to_date is not None:
-                        await self._bring_up_to_date(server)
-                except NewerWeightsFollow:
+                    if self._update_server is not None:
+                        await self._update_server(server)
+                except WeightsSuperseded:
                     logger.info("vLLM on %s waits for the weights that are being made", server.base_url)
                 else:
                     server.in_service, server.restarting = True, False
@@ -347,8 +348,8 @@ class Servers:
                     return
             await next_push.wait()
 
-    def _keeper_ended(self, keeper: asyncio.Task[None]) -> None:
-        if not keeper.cancelled() and (error := keeper.exception()):
+    def _on_watcher_end(self, watcher: asyncio.Task[None]) -> None:
+        if not watcher.cancelled() and (error := watcher.exception()):
             logger.error("a vLLM server is no longer watched", exc_info=error)
         self._changed.set()
 
@@ -367,42 +368,42 @@ class Servers:
             try:
                 await server.check_health()
             except ServingDied as error:
-                self._take_out(server, error)
+                self._mark_dead(server, error)
             except ServingError as error:
                 silent_since, unanswered = silent_since or time.monotonic(), unanswered + 1
                 if unanswered >= _FEWEST_UNANSWERED and time.monotonic() - silent_since >= _UNHEALTHY_SECONDS:
-                    self._take_out(server, server.no_longer_answers(error))
+                    self._mark_dead(server, server.as_death(error))
             else:
                 silent_since, unanswered = None, 0
 
-    async def _wait_for_a_server(self) -> None:
+    async def _wait_for_server(self) -> None:
         """Return once a server is in service. Raises ServingDied when none will be."""
         while not self.servers:
-            self._raise_if_none_is_left()
-            await self._change()
+            self._raise_if_all_dead()
+            await self._wait_for_change()
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
 
-    def _raise_if_none_is_left(self) -> None:
-        for keeper in self._keepers:
-            if keeper.done():
-                keeper.result()  # an error that no restart mends
+    def _raise_if_all_dead(self) -> None:
+        for watcher in self._watchers:
+            if watcher.done():
+                watcher.result()  # an error that no restart mends
         if not any(server.in_service or server.restarting for server in self._all):
             assert self._last_death is not None
             raise self._last_death
 
 
-def sum_of(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The sums of ``Servers.metrics`` of several sets, with the share of hits in all queries."""
+def sum_metrics(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The sums of ``ServerGroup.metrics`` of several sets, with the share of hits in all queries."""
     sums = {name: sum(metrics[name] for metrics in found) for name in found[0] if not name.endswith("_share")}
     if queries := sums["serving/prefix_cache_queries"]:
         sums["serving/prefix_cache_hit_share"] = sums["serving/prefix_cache_hits"] / queries
     return sums
 
 
-async def together(calls: Iterable[Awaitable[Any]]) -> None:
+async def gather_or_cancel(calls: Iterable[Awaitable[Any]]) -> None:
     """Await all; when one fails, the others are cancelled and awaited before its error is raised."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
