@@ -45,8 +45,8 @@ class VllmServer:
     """One vLLM at ``base_url``. With ``launch`` it is started here, without it runs already.
 
     model: its name in requests. endpoint: its address for runners. starts: how often it was started. asleep: its GPUs
-    are free. ``ServerGroup`` sets in_service: runners get its address, and its weights are the newest; out: set while it
-    is out of service; restarting: it is being restarted, or will be when the others wake.
+    are free. ``ServerGroup`` sets in_service: runners get its address, its weights are the newest; out: an event, set
+    while it is out of service; restarting: it is being restarted, or will be when the others wake.
     """
 
     def __init__(

@@ -130,7 +130,7 @@ async def test_the_token_shows_nowhere(tmp_path):
         assert len(await good.query_spans(rollout.rollout_id)) == 1
         with pytest.raises(aiohttp.ClientResponseError, match="401") as refused:
             await bad.query_rollouts()
-        with pytest.raises(StoreUnauthorized, match=rf"does not accept our token: set {TOKEN_VARIABLE}"):
+        with pytest.raises(StoreUnauthorized, match=rf"rejects the token: set {TOKEN_VARIABLE}"):
             await bad.upload_spans([turn])
         answer = await bad._get_session()
         async with answer.get(f"{hub.url}/v1/agl/rollouts") as response:
@@ -152,7 +152,7 @@ async def test_the_client_takes_the_token_from_the_environment(tmp_path, monkeyp
     await client.wait_until_reachable()
     monkeypatch.delenv(TOKEN_VARIABLE)
     without = connect(hub.url, 20)
-    with pytest.raises(StoreUnauthorized, match=rf"wants a token: set {TOKEN_VARIABLE}"):
+    with pytest.raises(StoreUnauthorized, match=rf"requires a token: set {TOKEN_VARIABLE}"):
         await without.wait_until_reachable()
     await client.close()
     await without.close()

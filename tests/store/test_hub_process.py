@@ -216,9 +216,9 @@ async def test_a_second_hub_on_the_same_file_or_port_says_so_in_one_line(hub, tm
         (["--port", "99999"], "error: argument --port: '99999' is not a number from 0 to 65535"),
         (["--token-file", "/nonexistent"], "cannot read the token file /nonexistent: No such file"),
         (["--certificate", "/nonexistent", "--key", "/nonexistent"], "cannot use the certificate /nonexistent"),
-        (["--certificate", "/nonexistent"], "error: --certificate and --key go together"),
-        (["--n-workers", "2"], "error: --workers needs a database for many, such as --db postgresql://"),
-        (["--db", "postgresql://h/d", "--backend", "memory"], "error: --backend memory does not go with"),
+        (["--certificate", "/nonexistent"], "error: --certificate and --key need each other"),
+        (["--n-workers", "2"], "error: --workers above 1 needs PostgreSQL, such as --db postgresql://"),
+        (["--db", "postgresql://h/d", "--backend", "memory"], "error: --backend memory cannot be combined with"),
         (["--max-request-mb", "-1"], "error: argument --max-request-mb: '-1' is not a positive number"),
     ],
 )
