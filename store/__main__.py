@@ -122,8 +122,8 @@ def _status(arguments: Sequence[str]) -> None:
 
     parser = argparse.ArgumentParser(
         "python -m store status",
-        description="Status of a hub: rollouts by state, rollouts per minute, runners by machine, and the latest errors "
-        "by kind. Works with `agl store`, too.",
+        description="Status of a hub: rollouts by state and per minute, runners by machine, and the latest errors by "
+        "kind. Works with `agl store`, too.",
     )
     parser.add_argument("--url", default="http://127.0.0.1:4747", help="address of the hub (%(default)s)")
     parser.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
@@ -167,9 +167,9 @@ def _serve_parser() -> argparse.ArgumentParser:
     add("--fsync", action="store_true", help="flush every change to disk: slower, but survives a power cut")
     add = parser.add_argument_group(
         "retention of finished rollouts (default: all)",
-        "The hub deletes the others, at the earliest an hour after their end; `export` copies them before. The algorithm "
-        "enqueues a rollout again that is deleted before it is read: keep more rollouts than a run has in flight, and "
-        "for longer than a run may pause.",
+        "The hub deletes the others, an hour after their end at the earliest; `export` copies them before. The "
+        "algorithm enqueues a rollout again that is deleted before it is read: keep more rollouts than a run has in "
+        "flight, and for longer than a run may pause.",
     ).add_argument
     add("--keep-rollouts", type=_count, metavar="N", help="the newest N")
     add("--keep-days", type=_positive, metavar="D", help="those of the last D days")
@@ -185,8 +185,8 @@ def _serve_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="host name of the hub for its clients, such as a proxy's; repeat for more. Without a token, the hub accepts "
-        "only IP addresses, localhost, this machine's name and these names; with a token, any name unless some are given",
+        help="host name of the hub for its clients, such as a proxy's; repeat for more. Without a token, the hub only "
+        "accepts IP addresses, localhost, this machine's name and these; with a token, any name unless some are given",
     )
     add("--certificate", type=Path, metavar="PEM", help="serve https with this certificate chain")
     add("--key", type=Path, metavar="PEM", help="private key of the certificate")
@@ -235,8 +235,8 @@ def _add_database(parser: argparse.ArgumentParser) -> None:
         type=_database,
         default=DEFAULT_DATABASE,
         metavar="DATABASE",
-        help="SQLite file, created if missing (%(default)s), or address of a PostgreSQL database; put its password into "
-        "PGPASSWORD or a password file",
+        help="SQLite file, created if missing (%(default)s), or address of a PostgreSQL database; put its password "
+        "into PGPASSWORD or a password file",
     )
 
 

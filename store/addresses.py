@@ -13,4 +13,5 @@ def is_loopback(host: str) -> bool:
 
 
 def leads_to_loopback(url: str) -> bool:
+    """Whether a URL has a loopback host."""
     return is_loopback(urlsplit(url).hostname or "")

@@ -325,7 +325,7 @@ class StoreClient:
         if response.status == 401:
             problem = "requires a token" if self._token is None else "rejects the token"
             raise StoreUnauthorized(
-                f"the hub at {self.server_address_root} {problem}: set {TOKEN_VARIABLE} to the token in its --token-file"
+                f"the hub at {self.server_address_root} {problem}: set {TOKEN_VARIABLE} to that of its --token-file"
             )
 
     async def upload_spans(self, spans: Sequence[Span]) -> set[AttemptKey]:

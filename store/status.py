@@ -1,4 +1,4 @@
-"""``python -m store status``: what a hub is doing, as a table or as JSON, over the stock protocol."""
+"""``python -m store status``: status of a hub, as a table or as JSON, over the stock protocol."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ class HubUnreachable(OneLineError):
 
 
 async def show(url: str, token: str | None, *, watch: bool = False, as_json: bool = False) -> None:
-    """Print a hub's status once, or every two seconds. Raises HubUnreachable, unless it watches a screen."""
+    """Print a hub's status once, or every two seconds. Raises HubUnreachable, which ``watch`` shows instead."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     console = Console()
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=30)) as session:
@@ -48,7 +48,7 @@ async def show(url: str, token: str | None, *, watch: bool = False, as_json: boo
 
 
 async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
-    """A hub's status. Raises HubUnreachable, also for what is no hub."""
+    """A hub's status. Raises HubUnreachable, also for another server."""
 
     async def search(what: str, **query: Any) -> tuple[dict[str, Any], float]:
         async with session.post(f"{root}/v1/agl/{what}/search", json=query) as response:
@@ -69,7 +69,7 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
 
 
 def summary(closed: list, retried: list, workers: list, now: float) -> dict[str, Any]:
-    """Of a hub's answers. now: the hub's clock. Texts of others have lost their escape codes."""
+    """The status, from a hub's responses. now: the hub's clock. Foreign texts are escaped."""
     since = max(now - _RECENT_SECONDS, closed[-1]["end_time"] if len(closed) == _RECENT_GAMES else 0.0)
     recent = sum(one["status"] == "succeeded" and one["end_time"] >= since for one in closed)
     heard = [(one["worker_id"], max(filter(None, map(one.get, _HEARD)), default=0.0)) for one in workers]
@@ -82,7 +82,7 @@ def summary(closed: list, retried: list, workers: list, now: float) -> dict[str,
 
 
 def _kind(rollout: dict) -> str:
-    """What stands before the colon of the reason that the runner gave, or how the attempt ended."""
+    """The runner's reason up to its colon, or the status of the attempt."""
     attempt = rollout.get("attempt") or {}
     reason = str((attempt.get("metadata") or {}).get("reason") or "").strip()
     return printable(reason.split(":")[0].splitlines()[0][:60] if reason else str(attempt.get("status", "no attempt")))

@@ -134,7 +134,7 @@ def test_a_file_serves_one_hub_at_a_time(tmp_path):
         with (
             lock_database(path),
             lock_database(tmp_path / "other.sqlite3"),
-            pytest.raises(DatabaseUnusable, match=r"another hub is using .*hub.sqlite3;"),
+            pytest.raises(DatabaseUnusable, match=r"another hub has locked .*hub.sqlite3:"),
             lock_database(path),
         ):
             pass

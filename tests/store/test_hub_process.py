@@ -203,7 +203,7 @@ async def test_a_second_hub_on_the_same_file_or_port_says_so_in_one_line(hub, tm
     assert status == 1 and re.search(rf"^python -m store: .*port {hub.port}: the port is in use.*--port\n$", said)
     assert not (tmp_path / "other.sqlite3").exists()
     status, said = run_command("--port", "0", "--db", str(hub.database))
-    assert status == 1 and re.search(r"^python -m store: another hub is using .*hub.sqlite3.*\n$", said)
+    assert status == 1 and re.search(r"^python -m store: another hub has locked .*hub.sqlite3.*\n$", said)
 
 
 @pytest.mark.parametrize(

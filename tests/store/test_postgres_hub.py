@@ -228,7 +228,7 @@ async def kill_a_worker(hub):
     ("kill", "options", "note"),
     [
         (kill_the_hub, (), ""),
-        (kill_a_worker, ("--workers", "2"), "has died (SIGKILL); another takes its place"),
+        (kill_a_worker, ("--workers", "2"), "has died (SIGKILL); restarting it"),
     ],
 )
 async def test_a_hub_process_that_is_killed_loses_and_doubles_nothing(tmp_path, postgres_url, kill, options, note):
@@ -324,11 +324,11 @@ async def test_workers_do_not_outlive_the_one_that_watches_them(tmp_path, postgr
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda url: url.replace(ESCAPED, "wrong"), "does not let user postgres in: set PGPASSWORD"),
-        (lambda url: url.replace("/games", "/nogames"), "there is no such database: make it with createdb"),
+        (lambda url: url.replace(ESCAPED, "wrong"), "rejects user postgres: set PGPASSWORD"),
+        (lambda url: url.replace("/games", "/nogames"), "the database does not exist: create it with createdb"),
         (lambda url: f"{url}?nonsense=1", "nonsense"),
         (lambda url: url.replace("127.0.0.1:", "127.0.0.1:99"), "not the address"),
-        (lambda _: "postgresql://u:wrong@127.0.0.1:1/games", "u@127.0.0.1:1/games: no PostgreSQL answers there"),
+        (lambda _: "postgresql://u:wrong@127.0.0.1:1/games", "u@127.0.0.1:1/games: no PostgreSQL responds there"),
         (lambda _: "postgresql://u:wrong", "escaped"),
         (lambda _: "postgresql://u:wr@wrong@h/d", "escaped"),
         (lambda _: "mysql://u:wrong@h", "escaped"),

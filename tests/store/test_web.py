@@ -85,7 +85,7 @@ async def check_refused(web, store, path, body, headers, status, fragment):
     assert await contents(store) == before
 
 
-ENQUEUE, NAN = "/queues/rollouts/enqueue", "cannot be stored: it has NaN"
+ENQUEUE, NAN = "/queues/rollouts/enqueue", "cannot be stored: it contains NaN"
 JSON_REQUESTS = {
     "broken JSON": (ENQUEUE, '{"rollouts": [{"inp', 422, "JSON decode error"),
     "missing field": (ENQUEUE, '{"rollouts": [{}]}', 422, "input: Field required"),
@@ -166,8 +166,8 @@ async def test_bad_spans_in_bulk_are_refused_whole(web, store, playing):
     [
         (b"\xff\xff\xff", PROTOBUF, b"Unable to parse OTLP"),
         (b"{}", JSON, b"Unsupported Content-Type"),
-        (b"no gzip", {**PROTOBUF, "Content-Encoding": "gzip"}, b"not the gzip"),
-        (gzip.compress(b"x" * 100, mtime=0)[:-9], {**PROTOBUF, "Content-Encoding": "gzip"}, b"not the gzip"),
+        (b"no gzip", {**PROTOBUF, "Content-Encoding": "gzip"}, b"not valid gzip"),
+        (gzip.compress(b"x" * 100, mtime=0)[:-9], {**PROTOBUF, "Content-Encoding": "gzip"}, b"not valid gzip"),
     ],
 )
 async def test_a_body_that_is_no_spans_is_refused(web, body, headers, fragment):
@@ -214,7 +214,7 @@ async def test_errors_inside_are_told_without_a_traceback(web, store, monkeypatc
 
     monkeypatch.setattr(store, "query_workers", failing(RuntimeError("a detail from inside")))
     response = await web.get("/workers")
-    assert (response.status_code, response.json()) == (500, {"detail": "internal error; the hub's log says more"})
+    assert (response.status_code, response.json()) == (500, {"detail": "internal error; see the hub's log"})
     monkeypatch.setattr(store, "enqueue_many_rollouts", failing(sqlite3.OperationalError("database or disk is full")))
     response = await web.post(ENQUEUE, json={"rollouts": [{"input": 1}]})
     assert response.status_code == 503 and "disk is full" in response.text

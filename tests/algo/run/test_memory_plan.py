@@ -167,7 +167,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 for _ in range(2):
     for _ in range(2):  # the second passes find the first ones' gradients
         ids = torch.randint(0, 1000, (2, 256))
-        head.expect(ids, torch.ones(2, 256), False)
+        head.set_labels(ids, torch.ones(2, 256), False)
         model(input_ids=ids, use_cache=False).logits[..., 0].sum().backward()
     optimizer.step()
     optimizer.zero_grad()
