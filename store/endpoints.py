@@ -9,8 +9,8 @@ class ServedPolicy(BaseModel):
     """A row of a run's table of policies: weights, and the servers that have them.
 
     name: of the weights, unique in the table.
-    player: its name in tasks: ``TRAINED_POLICY`` if it learns, else by default ``name``. Of several rows of a player the
-        first that matches a seat plays it.
+    player: its name in tasks: ``TRAINED_POLICY`` if it learns, else by default ``name``. Of a player's rows the first
+        that matches a seat plays it.
     side, roles: a seat matches if it has this side and one of these roles, in the workload's names; None matches any.
     endpoints: base URLs of vLLM servers, each ending in ``/v1``; all serve the same weights. model: its name there.
     share: weight of a past self in draws for ``PAST_SELVES``; 0 for other policies.

@@ -177,8 +177,8 @@ class PolicyResources(BaseModel):
         return f"{self.run_name}{VERSION_SEPARATOR}{self.version:06d}"
 
     def encode(self) -> NamedResources:
-        """As agentlightning resources: an ``LLM`` named ``policy``, as stock programs expect it, a ``PromptTemplate`` for
-        each prompt, and one with the table of other players and policies as JSON. The ``LLM`` of a policy without
+        """As agentlightning resources: an ``LLM`` named ``policy``, as stock programs expect it, a ``PromptTemplate``
+        for each prompt, and one with the table of other players and policies as JSON. The ``LLM`` of a policy without
         servers has no address.
         """
         address = next(iter(self.endpoints), "")

@@ -33,11 +33,11 @@ _CACHE_COUNTERS = {"queries": "vllm:prefix_cache_queries_total", "hits": "vllm:p
 
 
 class ServerGroup:
-    """Made by ``open``, ``start`` or ``attach_frozen``; an async context manager.
+    """Created by ``open``, ``start`` or ``attach_frozen``; an async context manager.
 
-    Its methods belong to the event loop that made it, one call at a time. A task for each server watches it, and brings
-    it back with the newest weights when it has died: a started one at most ``serving.max_restarts`` times in all, an
-    attached one when it can be used again. Meanwhile calls are answered by the others, or wait for it.
+    For one event loop, one call at a time. A task per server supervises it: a started server that dies is restarted
+    with the newest weights, at most ``serving.max_restarts`` times in all; an attached one returns to service when it
+    is healthy again. Meanwhile calls go to the other servers, or wait.
     """
 
     def __init__(self, config: Config, servers: Sequence[VllmServer]) -> None:
@@ -59,10 +59,7 @@ class ServerGroup:
 
     @classmethod
     async def open(cls, config: Config, version: int | None = 0) -> Self:
-        """The servers of the trained policy, started or attached to according to ``serving.mode``.
-
-        version: of those that are started, see ``Launch``.
-        """
+        """The servers of the trained policy, started or attached to by ``serving.mode``. version: see ``Launch``."""
         settings, takes_adapters = config.serving, config.model.lora_rank > 0
         if settings.mode == "start":
             require_servable_model(config.model.path, "model.path", config.training.device, not takes_adapters)
@@ -76,7 +73,7 @@ class ServerGroup:
 
     @classmethod
     async def start(cls, config: Config, launches: Sequence[Launch]) -> Self:
-        """Start vLLM servers and wait until all are healthy; see ``VllmServer.start``. On an error none is left."""
+        """Start vLLM servers and wait until all are healthy; see ``VllmServer.start``. On an error all are stopped."""
         servers = []
         for number, launch in enumerate(launches):
             public = config.serving.public_urls[number] if launch.learns and config.serving.public_urls else None
@@ -89,7 +86,7 @@ class ServerGroup:
 
     @classmethod
     async def attach_frozen(cls, config: Config, url: str, model: str) -> Self:
-        """Use a vLLM that is never given weights. Raises ServingError unless it can play token by token."""
+        """Attach to a vLLM with frozen weights. Raises ServingError unless it returns token ids and log-probs."""
         server = VllmServer(config, url, model)
         return await cls(config, [server])._ready([server.check_attached(takes_weights=False)])
 
@@ -108,14 +105,14 @@ class ServerGroup:
     def endpoints(self) -> tuple[str, ...]:
         """Base URLs for OpenAI clients, ending in ``/v1``, of the servers in service.
 
-        Never empty: while none is in service, those that are started again, or else all.
+        Never empty: without a server in service, those that restart, or else all.
         """
         restarting = tuple(server for server in self._all if server.restarting)
         return tuple(server.endpoint for server in self.servers or restarting or self._all)
 
     @property
     def servers(self) -> tuple[VllmServer, ...]:
-        """Those in service."""
+        """The servers in service."""
         return tuple(server for server in self._all if server.in_service)
 
     @property
@@ -125,8 +122,8 @@ class ServerGroup:
     async def push_weights(self, weights: Path | Mapping[str, Path], version: int) -> None:
         """``push`` of a folder that vLLM can read at the same path: safetensors, or adapters with ``model.lora_rank``.
 
-        weights: the folder; or those of the adapters of all policies that learn, by their names in requests.
-        Raises ValueError for weights of another model than ``model.path``, before anything changes.
+        weights: the folder; or the folders of all learning policies' adapters, by their names in requests.
+        Raises ValueError for weights that do not fit ``model.path``, before any change.
         """
         given = weights if isinstance(weights, Mapping) else {self.model: weights}
         learned = {name: folder.resolve() for name, folder in given.items()}
@@ -136,7 +133,7 @@ class ServerGroup:
             await self.push(version, lambda server: server.reload(folder))
             return
 
-        # What returns with an earlier push's adapters is given those, until this push has come.
+        # Until this push succeeds, a server that returns to service loads the adapters of the last one.
         async def load(server: VllmServer) -> None:
             await server.serve_adapters(self._other_adapters | learned, again=frozenset(learned))
 
@@ -149,17 +146,17 @@ class ServerGroup:
         load: Callable[[VllmServer], Awaitable[None]],
         send: Callable[[Sequence[VllmServer]], Awaitable[None]] | None = None,
     ) -> None:
-        """Serve new weights from now on: pause all servers, load, resume.
+        """Update the weights of all servers: pause, load, resume.
 
-        version: their number; every completion carries it from now on.
-        load: has a paused server load them; also one that comes back later, for which it may raise WeightsSuperseded:
-            that server then waits for the next push. send: loads them into all servers together
-            instead, from GPU to GPU; what it raises is raised, and leaves the servers paused.
-        Replies under way are finished first, or with ``rollout.max_policy_lag`` and whole weights halted meanwhile, and
-        carry both versions; requests that arrive meanwhile wait, and get the new weights. Sleeping servers are woken.
+        version: of the new weights, in the header of every later completion.
+        load: loads them into a paused server, also into one that returns to service later; it may then raise
+            WeightsSuperseded, and the server waits for the next push.
+        send: loads them into all servers at once instead, from GPU to GPU; after an error the servers stay paused.
+        Open replies are finished first, or with ``rollout.max_policy_lag`` and whole weights interrupted, and have both
+        versions; new requests wait for the new weights. Sleeping servers wake.
 
-        A server that refuses them may hold half of the new weights: it counts as dead. Raises ServingError, with the
-        endpoint and its answer, when no server is left and none is started again.
+        A server with an error may have half of the new weights, and counts as dead. Raises ServingError when no server
+        is left and none restarts.
         """
 
         async def update_server(server: VllmServer) -> None:
@@ -181,11 +178,10 @@ class ServerGroup:
         await self._wait_for_server()
 
     async def serve_adapters(self, folders: Mapping[str, Path], now: bool = True) -> None:
-        """Serve these adapters besides those of the policies that learn, until the next call.
+        """Serve these adapters in addition to those of the learning policies, until the next call.
 
-        folders: by their names in requests. Earlier ones that are not among them are unloaded; replies under way are
-        finished. now: False has the next push load them, before any request is answered.
-        A server that refuses counts as dead, as in ``push``, and comes back with them.
+        folders: by their names in requests. Other ones are unloaded; open replies are finished. now: False leaves the
+        loading to the next push. A server with an error counts as dead, as in ``push``.
         """
         self._other_adapters = {name: folder.resolve() for name, folder in folders.items()}
         if now:
@@ -206,10 +202,10 @@ class ServerGroup:
             await self._wait_for_server()
 
     async def sleep(self) -> None:
-        """Leave the GPUs to the trainer, where both share them (``serving.share_gpus``); replies under way finish."""
+        """Free the GPUs for the trainer with ``serving.share_gpus``, after the open replies."""
         if not self._config.serving.share_gpus:
             return
-        # One that starts would take the GPUs while the trainer uses them.
+        # A starting server would use the GPUs at the same time as the trainer.
         while any(server.restarting for server in self._all):
             self._raise_if_all_dead()
             await self._wait_for_change()
@@ -217,7 +213,7 @@ class ServerGroup:
         await self._call_all(lambda server: server.sleep())
 
     async def wake(self) -> None:
-        """Take the GPUs again, with the weights of before."""
+        """Use the GPUs again, with the same weights."""
         if not self._awake.is_set():
             await self._call_all(lambda server: server.wake("weights", "kv_cache"))
             self._awake.set()
@@ -230,7 +226,7 @@ class ServerGroup:
         """
         sums = {f"serving/prefix_cache_{name}": 0.0 for name in _CACHE_COUNTERS}
         for server, totals in (await self._call_all(lambda server: server.read_metrics())).items():
-            # A server that was started again counts from zero.
+            # A restarted server counts from zero.
             counted = self._counted.setdefault((server.base_url, server.starts), {})
             for name, counter in _CACHE_COUNTERS.items():
                 total, before = totals.get(counter, 0.0), counted.get(name, 0.0)
@@ -243,14 +239,14 @@ class ServerGroup:
     async def check_alive(self) -> bool:
         """Whether ``endpoints`` have changed since the last call.
 
-        Raises ServingDied when no server is left and none is started again.
+        Raises ServingDied when no server is left and none restarts.
         """
         self._raise_if_all_dead()
         before, self._reported = self._reported, self.endpoints
         return self._reported != before
 
     async def stop(self) -> None:
-        """End the started servers; attached ones are left running. May be called again."""
+        """Stop the started servers; attached ones are left running. May be called again."""
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
@@ -267,9 +263,9 @@ class ServerGroup:
     async def _call_all(
         self, call: Callable[[VllmServer], Awaitable[_Result]], errors_kill: bool = False
     ) -> dict[VllmServer, _Result]:
-        """Call every server in service at once; returns the answers.
+        """Call every server in service concurrently; returns the results.
 
-        A dead server is taken out; an error of one that is alive is raised, or with ``errors_kill`` is its death.
+        A dead server leaves service; an error of a live one is raised, or with ``errors_kill`` it counts as dead.
         """
         servers = [(server, server.starts) for server in self.servers]
         outcomes = await asyncio.gather(*(call(server) for server, _ in servers), return_exceptions=True)
@@ -282,7 +278,7 @@ class ServerGroup:
                 raise outcome
             is_dead = await _is_dead(server)
             if server.starts != starts:
-                continue  # it has been started again meanwhile
+                continue  # restarted meanwhile
             if is_dead:
                 self._mark_dead(server, server.as_death(outcome))
             elif errors_kill:
@@ -292,7 +288,7 @@ class ServerGroup:
         return answers
 
     def _mark_dead(self, server: VllmServer, error: ServingError) -> None:
-        """Take a dead server out of service, unless another call has; ``_supervise`` brings it back."""
+        """Take a dead server out of service, unless another call has; ``_supervise`` restores it."""
         if server.in_service:
             self._record_death(server, error)
 
@@ -303,16 +299,16 @@ class ServerGroup:
         server.restarting = server.launch is not None and self._restarts < most
         if server.restarting:
             self._restarts += 1
-            logger.error("starting vLLM on %s again (restart %d of %d): %s", url, self._restarts, most, error)
+            logger.error("restarting vLLM on %s (restart %d of %d): %s", url, self._restarts, most, error)
         elif server.launch is not None:
-            logger.error("vLLM on %s is not started again (serving.max_restarts is %d): %s", url, most, error)
+            logger.error("vLLM on %s is not restarted (serving.max_restarts is %d): %s", url, most, error)
         elif was_in_service:
-            logger.error("%s is taken out of service until it answers again: %s", url, error)
+            logger.error("%s is out of service until it responds again: %s", url, error)
         server.out.set()
         self._changed.set()
 
     async def _supervise(self, server: VllmServer) -> None:
-        """Watch a server and bring it back whenever it has died; ends when it is not to be started again."""
+        """Watch a server and restore it whenever it dies; returns when it has no restarts left."""
         while True:
             await self._watch(server)
             try:
@@ -341,7 +337,7 @@ class ServerGroup:
                     if self._update_server is not None:
                         await self._update_server(server)
                 except WeightsSuperseded:
-                    logger.info("vLLM on %s waits for the weights that are being made", server.base_url)
+                    logger.info("vLLM on %s waits for the next push of weights", server.base_url)
                 else:
                     server.in_service, server.restarting = True, False
                     server.out.clear()
@@ -350,20 +346,20 @@ class ServerGroup:
 
     def _on_watcher_end(self, watcher: asyncio.Task[None]) -> None:
         if not watcher.cancelled() and (error := watcher.exception()):
-            logger.error("a vLLM server is no longer watched", exc_info=error)
+            logger.error("the supervisor of a vLLM server failed", exc_info=error)
         self._changed.set()
 
     async def _watch(self, server: VllmServer) -> None:
-        """Return when a server is out of service: a call has found it dead, or it does not answer for long."""
+        """Return when a server is out of service: after a failed call, or after a timeout of its health check."""
         silent_since: float | None = None
-        unanswered = 0  # as well, since this process may have been busy for long
+        unanswered = 0  # also counted, since this process may have been blocked
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await server.out.wait()
             if not server.in_service:
                 return
-            if self._loading.locked():  # its answer may take long, and the push will tell
+            if self._loading.locked():  # its response may take long, and the push detects its death
                 continue
             try:
                 await server.check_health()
@@ -377,7 +373,7 @@ class ServerGroup:
                 silent_since, unanswered = None, 0
 
     async def _wait_for_server(self) -> None:
-        """Return once a server is in service. Raises ServingDied when none will be."""
+        """Return once a server is in service. Raises ServingDied when none is left."""
         while not self.servers:
             self._raise_if_all_dead()
             await self._wait_for_change()
@@ -389,14 +385,14 @@ class ServerGroup:
     def _raise_if_all_dead(self) -> None:
         for watcher in self._watchers:
             if watcher.done():
-                watcher.result()  # an error that no restart mends
+                watcher.result()  # raises an unexpected error
         if not any(server.in_service or server.restarting for server in self._all):
             assert self._last_death is not None
             raise self._last_death
 
 
 def sum_metrics(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The sums of ``ServerGroup.metrics`` of several sets, with the share of hits in all queries."""
+    """The sums of ``ServerGroup.metrics`` of several groups, with the share of hits in all queries."""
     sums = {name: sum(metrics[name] for metrics in found) for name in found[0] if not name.endswith("_share")}
     if queries := sums["serving/prefix_cache_queries"]:
         sums["serving/prefix_cache_hit_share"] = sums["serving/prefix_cache_hits"] / queries
@@ -404,7 +400,7 @@ def sum_metrics(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 async def gather_or_cancel(calls: Iterable[Awaitable[Any]]) -> None:
-    """Await all; when one fails, the others are cancelled and awaited before its error is raised."""
+    """Await all; if one fails, cancel and await the others before raising its error."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         await asyncio.gather(*tasks)

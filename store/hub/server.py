@@ -184,7 +184,7 @@ def require_auth(settings: HubSettings) -> None:
     """Raises CannotServe for a hub that is reachable by other machines without a token, unless ``no_auth``."""
     if settings.token is None and not settings.no_auth and not is_loopback(settings.host):
         raise CannotServe(
-            f"{settings.host} is reachable by other machines without a token: give the hub one with --token-file or "
+            f"{settings.host} is reachable by other machines without a token: set one with --token-file or "
             f"AGL_TOKEN, or allow access to everyone with --no-auth"
         )
 
@@ -225,8 +225,8 @@ async def open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     """A listening socket. Raises CannotServe when the port is in use or the address is not this machine's.
 
-    asyncio disables Nagle's algorithm only for sockets with TCP's protocol number, which ``create_server`` does not set;
-    with it, every small response waits some 40 ms for an acknowledgement of its first half.
+    asyncio disables Nagle's algorithm only for sockets with TCP's protocol number, which ``create_server`` does not
+    set; with it, every small response waits some 40 ms for an acknowledgement of its first half.
 
     shared: the kernel distributes connections over all processes of the user that share the port.
     """

@@ -105,7 +105,7 @@ async def test_a_file_is_one_file_for_its_owner_only(tmp_path):
     [
         (lambda path: path.write_text("my diary" * 200), "not a database"),
         (lambda path: path.mkdir(), "unable to open"),
-        (lambda path: sqlite_file(path, "CREATE TABLE mine (x)"), "something else"),
+        (lambda path: sqlite_file(path, "CREATE TABLE mine (x)"), "not a hub"),
         (
             lambda path: sqlite_file(path, f"PRAGMA application_id={APPLICATION_ID}", "PRAGMA user_version=99"),
             "version 99.*export",

@@ -329,9 +329,9 @@ async def test_workers_do_not_outlive_the_one_that_watches_them(tmp_path, postgr
         (lambda url: f"{url}?nonsense=1", "nonsense"),
         (lambda url: url.replace("127.0.0.1:", "127.0.0.1:99"), "not the address"),
         (lambda _: "postgresql://u:wrong@127.0.0.1:1/games", "u@127.0.0.1:1/games: no PostgreSQL responds there"),
-        (lambda _: "postgresql://u:wrong", "escaped"),
-        (lambda _: "postgresql://u:wr@wrong@h/d", "escaped"),
-        (lambda _: "mysql://u:wrong@h", "escaped"),
+        (lambda _: "postgresql://u:wrong", "escape special characters"),
+        (lambda _: "postgresql://u:wr@wrong@h/d", "escape special characters"),
+        (lambda _: "mysql://u:wrong@h", "escape special characters"),
     ],
 )
 def test_a_database_that_cannot_be_used_is_one_line_without_the_password(postgres_url, change, reason):

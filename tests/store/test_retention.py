@@ -149,7 +149,7 @@ async def test_what_cannot_be_exported_is_one_line(file_store, tmp_path, capsys)
     for name, output, said in (
         ("hub.sqlite3", "no/out", "No such file or directory"),
         ("hub.sqlite3", "folder", "Is a directory"),
-        ("hub.sqlite3", "pipe", "which a file would replace"),
+        ("hub.sqlite3", "pipe", "is a device or a pipe"),
         ("none.sqlite3", "out", "does not exist"),
     ):
         assert await asyncio.to_thread(main, ["export", "--db", str(tmp_path / name), str(tmp_path / output)]) == 1

@@ -59,11 +59,11 @@ async def test_attach_ignores_proxies_in_the_environment(fake, monkeypatch):
     ("change", "message"),
     [
         ({"models": [{"id": "qwen"}]}, r"serves \['qwen'\], not 'policy'.*served-model-name policy"),
-        ({"models": [{"id": "policy", "max_model_len": 100}]}, "takes 100 tokens.*max-model-len"),
+        ({"models": [{"id": "policy", "max_model_len": 100}]}, "accepts 100 tokens.*max-model-len"),
         ({"dev_mode": False}, "VLLM_SERVER_DEV_MODE=1"),
         ({"masked_logprob": -3.0}, "--logprobs-mode processed_logprobs"),
         ({"token_ids": None}, "does not return token ids"),
-        ({"health": 503}, "GET .*/health answered 503"),
+        ({"health": 503}, "GET .*/health returned 503"),
     ],
 )
 async def test_attach_refuses_an_unusable_server(fake, change, message):
@@ -102,8 +102,8 @@ async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long
 @pytest.mark.parametrize(
     ("answer", "status", "message"),
     [
-        ({"error": {"message": "no such tensor"}}, 500, "answered 500: .*no such tensor"),
-        ({"results": []}, 200, r"answered {'results': \[\]}"),
+        ({"error": {"message": "no such tensor"}}, 500, "returned 500: .*no such tensor"),
+        ({"results": []}, 200, r"returned {'results': \[\]}"),
         ({"results": [None, "worker 1 failed"]}, 200, "worker 1 failed"),
     ],
 )
@@ -126,7 +126,7 @@ async def test_weights_of_another_model_are_refused_before_anything_is_touched(f
     folder = tmp_path / "weights"
     async with await ServerGroup.open(fake.config) as serving:
         fake.calls.clear()
-        with pytest.raises(ValueError, match="holds no"):
+        with pytest.raises(ValueError, match="has no"):
             await serving.push_weights(folder, 7)
         folder.mkdir()
         changed(lambda weights: weights.pop("model.norm.weight"))
