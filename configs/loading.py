@@ -1,4 +1,4 @@
-"""A YAML file and ``section.key=value`` overrides -> ``Config``, or an error that names what is wrong."""
+"""A YAML file and ``section.key=value`` overrides -> ``Config``, or an error that names the key at fault."""
 
 import math
 from collections.abc import Iterable
@@ -18,11 +18,11 @@ DEFAULT_CONFIG = CONFIG_DIR / "tiny_cpu.yaml"
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 _NEVER_SHOWN = ("api_key_env", "endpoint")
-"""Settings into which a secret may have been written by mistake."""
+"""Settings that may hold a secret by mistake; errors do not show their values."""
 
 
 def find_config(path: Path | str) -> Path:
-    """The file of that path; or the configuration that is shipped as ``demo``, ``demo.yaml``, ``configs/demo.yaml``."""
+    """The file at ``path``, else the shipped configuration named ``demo``, ``demo.yaml`` or ``configs/demo.yaml``."""
     path = Path(path)
     if path.is_file() or path.is_absolute() or path.suffix not in ("", ".yaml"):
         return path
@@ -35,10 +35,10 @@ def load_config(
 ) -> AnyConfig:
     """Read a configuration file (the tiny CPU one by default) and apply ``section.key=value`` overrides.
 
-    path: as ``find_config`` takes it. schema: the settings of the workload.
+    path: see ``find_config``. schema: the settings of the workload.
 
-    Values of overrides are read as YAML, so ``run.steps=5`` is a number and ``judge=null`` takes a whole section away.
-    Input files that the file names are relative to it or to the package, those of overrides to the working folder.
+    Values of overrides are read as YAML, so ``run.steps=5`` is a number and ``judge=null`` removes a section.
+    Input files in the file are relative to it or to the package; in overrides, to the working folder.
     Raises ConfigError for a file that cannot be read, an unknown key or a value that does not fit.
     """
     path = find_config(path or DEFAULT_CONFIG)
@@ -46,7 +46,7 @@ def load_config(
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError for a file that cannot be read or holds none."""
+    """The mapping in a YAML file. Raises ConfigError for a file that cannot be read or is not a mapping."""
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), _NoDuplicates)
     except (OSError, UnicodeDecodeError) as error:
@@ -66,9 +66,9 @@ def read_document(path: Path) -> dict[str, Any]:
 def config_of(
     document: dict[str, Any], folder: Path, overrides: Iterable[str], schema: type[AnyConfig], where: str
 ) -> AnyConfig:
-    """A configuration from a mapping of sections, which is changed. folder, overrides, schema: as in ``load_config``.
+    """A configuration from a mapping of sections, which is modified in place. Raises ConfigError.
 
-    where: names it in errors. Raises ConfigError.
+    folder: of input files. overrides, schema: as in ``load_config``. where: the configuration's name in errors.
     """
     _find_input_files(document, folder, schema)
     for override in overrides:
@@ -81,7 +81,7 @@ def config_of(
 
 
 def merged(*documents: dict[str, Any]) -> dict[str, Any]:
-    """Mappings merged key by key, the later over the earlier; whatever is no mapping is replaced."""
+    """Mappings merged recursively; later values replace earlier ones."""
     found: dict[str, Any] = {}
     for document in documents:
         for key, value in document.items():
@@ -91,12 +91,12 @@ def merged(*documents: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_yaml(config: Config) -> str:
-    """The configuration as it would be written in a file."""
+    """The configuration as the text of a YAML file."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def _find_input_files(document: dict[str, Any], folder: Path, schema: type[Config]) -> None:
-    """Make the paths of input files absolute, in place, where there is such a file in the folder or in the package."""
+    """Make paths of input files absolute, in place, if the file exists in the folder or in the package."""
 
     def found(path: Any) -> Any:
         places = [folder / path, CONFIG_DIR.parent / path] if isinstance(path, str) else []
@@ -122,16 +122,16 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
         raise ConfigError(f"override {override!r} is not of the form section.key=value, e.g. run.steps=5")
     target = document
     for section in sections:
-        if target.get(section) is None:  # absent, or written with nothing in it
+        if target.get(section) is None:  # absent or empty
             target[section] = {}
         target = target[section]
         if not isinstance(target, dict):
-            raise ConfigError(f"override {override!r}: {section!r} is no section, it is set to {target!r}")
+            raise ConfigError(f"override {override!r}: {section!r} is not a section but {target!r}")
     target[name] = parsed
 
 
 class _NoDuplicates(yaml.SafeLoader):
-    """YAML without the leniency of taking the last of two equal keys."""
+    """Rejects duplicate keys, of which YAML takes the last."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -149,13 +149,13 @@ def _explain(problem: Any, schema: type[Config]) -> str:
     shown = problem["input"]
     if isinstance(shown, float) and math.isnan(shown):
         shown = "NaN"
-    # A whole section says less than the message, and more than it should.
+    # A section's value is long, and may hold secrets.
     got = "" if name in _NEVER_SHOWN or isinstance(shown, dict | BaseModel) else f" (got {shown!r})"
     return f"{location or 'configuration'}: {problem['msg']}{got}"
 
 
 def _keys_in(path: Iterable[str | int], schema: type[Config]) -> list[str]:
-    """The keys that the section at ``path`` may have; the path goes through mappings and lists of sections too."""
+    """The valid keys of the section at ``path``, which may lead through mappings and lists of sections."""
     annotation: Any = schema
     for part in path:
         if get_origin(annotation) in (dict, tuple):  # ``part`` is a key or an index
@@ -166,5 +166,5 @@ def _keys_in(path: Iterable[str | int], schema: type[Config]) -> list[str]:
 
 
 def _section_in(annotation: Any) -> type[BaseModel]:
-    """A section, also where it may be None."""
+    """The section class of an annotation that may allow None."""
     return next(inner for inner in (annotation, *get_args(annotation)) if isinstance(inner, type))

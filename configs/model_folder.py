@@ -1,4 +1,4 @@
-"""Whether the folders that a configuration names hold models, told from the files' beginnings, without the weights."""
+"""Checks that a configuration's model folders hold complete models, by file headers, without loading weights."""
 
 import json
 import struct
@@ -13,7 +13,7 @@ _AGAIN = "copy or download the model's folder again"
 
 
 def check_model_folders(config: Config) -> None:
-    """Raise ConfigError, naming the setting, unless every model that training reads lies where it is said to be."""
+    """Raise ConfigError, naming the setting, unless every model folder that training reads is complete."""
     check_model_folder(config.model.path)
     for name, path in (("reference.path", config.reference.path), ("critic.path", config.critic.path)):
         if path is not None:
@@ -21,7 +21,7 @@ def check_model_folders(config: Config) -> None:
 
 
 def check_model_folder(path: Path, setting: str = "model.path") -> None:
-    """Raise ConfigError, naming the path and the remedy, if it is no Hugging Face model folder."""
+    """Raise ConfigError, naming the path and the remedy, if it is not a Hugging Face model folder."""
     needed: dict[str, Sequence[str]] = {
         "config.json": ("config.json",),
         "weights (*.safetensors)": ("*.safetensors",),
@@ -46,21 +46,21 @@ def check_model_folder(path: Path, setting: str = "model.path") -> None:
 
 
 def read_architecture(folder: Path) -> Mapping[str, Any]:
-    """What a model folder's ``config.json`` says. Raises ValueError, naming the file and the remedy, if it is none."""
+    """The content of a model folder's ``config.json``. Raises ValueError, naming the file and the remedy."""
     file = folder / "config.json"
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is damaged, it is no JSON ({error}): {_AGAIN}") from error
+        raise ValueError(f"{file} is not valid JSON ({error}): {_AGAIN}") from error
     if not isinstance(found, dict):
-        raise ValueError(f"{file} describes no model, it holds no JSON object: {_AGAIN}")
+        raise ValueError(f"{file} must hold a JSON object: {_AGAIN}")
     return found
 
 
 def read_header(file: Path) -> dict[str, Any]:
-    """The entries of a safetensors file by the names of its tensors: shape, type, place.
+    """The header of a safetensors file: tensor name -> shape, type, offsets.
 
-    Raises ValueError, naming the file and the remedy, for one that is not whole.
+    Raises ValueError, naming the file and the remedy, for a truncated file.
     """
     has = file.stat().st_size
     with file.open("rb") as opened:
@@ -72,7 +72,7 @@ def read_header(file: Path) -> dict[str, Any]:
             header.pop("__metadata__", None)
             wanted = 8 + size + max((entry["data_offsets"][1] for entry in header.values()), default=0)
         except (struct.error, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            raise ValueError(f"{file} is not a whole safetensors file ({error}): {_AGAIN}") from error
+            raise ValueError(f"{file} is not a valid safetensors file ({error}): {_AGAIN}") from error
     if has != wanted:
-        raise ValueError(f"{file} is not a whole safetensors file, it has {has} of {wanted} bytes: {_AGAIN}")
+        raise ValueError(f"{file} is truncated: it has {has} of {wanted} bytes: {_AGAIN}")
     return header

@@ -1,6 +1,6 @@
-"""The cards: which roles there are, for whom each wins, and which of them every preset deals.
+"""Roles, their sides, and the deck of each preset.
 
-The floor of the house: the configuration checks what it is told against them, and the rules of the game deal them.
+The lowest layer: the configuration validates against it, and the rules deal from it.
 Standard library only.
 """
 
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Literal
 
 SideName = Literal["wolf", "good"]
-"""The sides as settings have them."""
+"""The sides as values of settings."""
 
 
 class Side(StrEnum):
@@ -72,4 +72,4 @@ DECKS: Mapping[str, tuple[Role, ...]] = MappingProxyType(
         }.items()
     }
 )
-"""Preset -> the role of each card; their order means nothing to the players, and everything to a seed."""
+"""Preset -> the role of each card. Seeded deals depend on the order; players do not see it."""

@@ -1,7 +1,7 @@
-"""The configuration of a training run of any workload: what may be set, its default, and what each setting means.
+"""The settings that every workload has, with defaults and descriptions.
 
-``sections/`` has a file for each larger section. What the game adds is in ``werewolf.py``, what agents add in
-``agents.py``. ``loading.py`` reads a YAML file and ``section.key=value`` overrides.
+``sections/`` has a file for each larger section; ``werewolf.py`` and ``agents.py`` add the settings of a workload.
+``loading.py`` reads a YAML file and ``section.key=value`` overrides.
 """
 
 from collections.abc import Mapping
@@ -36,44 +36,46 @@ class RunConfig(Section):
 
     name: str = Field("werewolf", pattern=RUN_NAME, description="names the run's folder and resources")
     dir: Path = Field(Path("runs"), description="parent of the run's folder")
-    steps: int = Field(3, ge=1, description="steps to make: games, then an update, if there is anything to learn from")
-    seed: int = Field(1, ge=0, description="deals, sampling and mini-batch order all follow from it")
+    steps: int = Field(
+        3, ge=1, description="number of steps: rollouts, then an update, unless no rollout can be learned from"
+    )
+    seed: int = Field(1, ge=0, description="seeds deals, sampling and mini-batch order")
 
 
 class StoreConfig(Section):
     """The hub."""
 
     url: str = Field("http://127.0.0.1:4747", pattern=r"^https?://", description="address of `agl store`")
-    retry_seconds: float = Field(120, gt=0, description="how long requests to an unreachable hub are retried")
+    retry_seconds: float = Field(120, gt=0, description="how long to retry an unreachable hub")
 
 
 class EvaluationConfig(Section):
-    """When the policy is evaluated, on tasks that are never trained on. What is played says the workload."""
+    """When the policy is evaluated. The workload adds the tasks, which are never trained on."""
 
     every_steps: int | None = Field(None, ge=1, description="steps between evaluations; null: only first and last")
-    at_start: bool = Field(True, description="also before the first update")
-    at_end: bool = Field(True, description="also after the last")
-    seed: int = Field(1, ge=0, description="what is played follows from it; never what training plays")
+    at_start: bool = Field(True, description="evaluate before the first update")
+    at_end: bool = Field(True, description="evaluate after the last update")
+    seed: int = Field(1, ge=0, description="seeds the held-out tasks or deals; never those of training")
     temperature: float | None = Field(None, gt=0, description="sampling temperature; null: rollout.temperature")
 
     @property
-    def wanted(self) -> bool:
-        """Whether there is anything to evaluate."""
+    def enabled(self) -> bool:
+        """Whether the run evaluates at all."""
         raise NotImplementedError
 
 
 class CheckpointConfig(Section):
-    """What is kept on disk."""
+    """Checkpoints on disk."""
 
     every_steps: int = Field(
-        10, ge=1, description="steps between checkpoints, written beside the next step; the last step always has one"
+        10, ge=1, description="steps between checkpoints, written during the next step; the last step always has one"
     )
     keep: int = Field(2, ge=1, description="newest checkpoints kept")
-    keep_best: int = Field(0, ge=0, description="besides, the checkpoints with the highest win rate in evaluation")
+    keep_best: int = Field(0, ge=0, description="in addition, checkpoints with the highest win rate in evaluation")
 
 
 class LogConfig(Section):
-    """What a person can look at afterwards."""
+    """Logs, transcripts and batches for people."""
 
     backends: tuple[str, ...] = Field(
         ("file", "tensorboard"),
@@ -81,27 +83,27 @@ class LogConfig(Section):
         "name, swanlab (SWANLAB_MODE=offline keeps it in the run's folder, SWANLAB_API_KEY sends it), trackio, mlflow "
         "(MLFLOW_TRACKING_URI names a server) and wandb (WANDB_MODE=offline)",
     )
-    transcripts_per_step: int = Field(2, ge=0, description="games per step written out as readable text")
+    transcripts_per_step: int = Field(2, ge=0, description="rollouts per step written as readable text")
     save_batches: bool = Field(
         False, description="also write each step's training batch, token by token, as JSON Lines"
     )
 
 
 class Config(Section):
-    """Everything that a run of any workload can be told; a workload adds sections of its own.
+    """The settings of any workload; a workload adds sections of its own.
 
-    project: under which trackers file the run.
-    fixed: settings that may not change within a run, by dotted name, and why.
-    input_files: settings that name files, or map to them: relative to the configuration's file, or to the package.
+    project: the project name in trackers.
+    fixed: dotted name of a setting that may not change when a run resumes -> the reason.
+    input_files: settings whose value is a path or a mapping to paths, relative to the configuration or the package.
     """
 
     project: ClassVar[str] = "werewolf"
     fixed: ClassVar[Mapping[str, str]] = {
-        "run.seed": "what is played follows from it",
-        "rollout": "what is in flight was enqueued with it",
+        "run.seed": "deals and sampling depend on it",
+        "rollout": "rollouts in flight were enqueued with it",
         "model": "the checkpoint holds the weights of that model",
-        "training.ranks": "each rank has a file of its own",
-        "training.optimizer": "the checkpoint holds what that optimizer has gathered",
+        "training.ranks": "a checkpoint has a file for each rank",
+        "training.optimizer": "the checkpoint holds that optimizer's state",
     }
 
     input_files: ClassVar[tuple[str, ...]] = ()
@@ -124,8 +126,8 @@ class Config(Section):
     log: LogConfig = LogConfig()
     watch: dict[str, BoundConfig] = Field(
         {"turns/valid_share": BoundConfig(below=0.5)},
-        description="numbers of the log, by name, and the bounds beyond which a run says so or ends; what is set "
-        "replaces these",
+        description="metric -> bounds; a run that leaves them logs a warning or stops. Replaces the defaults as a "
+        "whole",
     )
 
     @field_validator("frozen")
@@ -135,8 +137,8 @@ class Config(Section):
         return frozen
 
     @model_validator(mode="after")
-    def _endpoints_answer_or_fail_in_time(self) -> "Config":
-        # Else a rollout would be taken from its runner as unresponsive, and its failure would lose its reason.
+    def _endpoints_time_out_in_time(self) -> "Config":
+        # Else the hub takes the rollout from its runner as unresponsive, and the reason of the failure is lost.
         for where, endpoint in self.endpoints().items():
             if endpoint.total_timeout_seconds >= self.rollout.unresponsive_seconds:
                 raise ValueError(
@@ -147,16 +149,16 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
-    def _what_is_played_can_be_used(self) -> "Config":
+    def _rollouts_can_be_trained_on(self) -> "Config":
         if self.rollout.context_tokens > self.training.max_sequence_tokens:
             raise ValueError(
-                f"training.max_sequence_tokens ({self.training.max_sequence_tokens}) must not be below "
-                f"rollout.context_tokens ({self.rollout.context_tokens}): long rollouts would be left out"
+                f"training.max_sequence_tokens ({self.training.max_sequence_tokens}) must be at least "
+                f"rollout.context_tokens ({self.rollout.context_tokens}): long rollouts would be skipped"
             )
-        if self.checkpoint.keep_best and not self.evaluation.wanted:
+        if self.checkpoint.keep_best and not self.evaluation.enabled:
             raise ValueError(
-                "checkpoint.keep_best needs evaluations: set evaluation.deals (of agents evaluation.tasks), and "
-                "evaluation.every_steps for a choice"
+                "checkpoint.keep_best needs evaluations: set evaluation.deals (agents: evaluation.tasks) and "
+                "evaluation.every_steps"
             )
         return self
 
@@ -165,7 +167,7 @@ class Config(Section):
         if self.serving.share_gpus and self.rollout.max_policy_lag:
             raise ValueError(
                 "serving.share_gpus stops rollouts while the policy is updated: set rollout.max_policy_lag to 0, or "
-                "give serving GPUs of its own"
+                "give serving its own GPUs"
             )
         if self.training.device == "cpu":
             for name, value, only in (
@@ -181,29 +183,31 @@ class Config(Section):
                     raise ValueError(f"{name}={value} needs GPUs; with training.device=cpu it must be {only}")
         self._check_weight_transfer()
         if self.model.lora_rank > LORA_RANKS[-1]:
-            raise ValueError(f"model.lora_rank={self.model.lora_rank}: vLLM serves adapters of rank {LORA_RANKS[-1]}")
+            raise ValueError(
+                f"model.lora_rank={self.model.lora_rank}: vLLM serves adapters up to rank {LORA_RANKS[-1]}"
+            )
         return self
 
     def _check_weight_transfer(self) -> None:
         way, serving = self.serving.weight_transfer, self.serving
         if way != "folder" and self.model.lora_rank:
-            raise ValueError(f"serving.weight_transfer={way} carries whole weights; adapters travel by folder")
+            raise ValueError(f"serving.weight_transfer={way} sends whole weights; use folder for adapters")
         if way == "nccl" and serving.share_gpus:
             raise ValueError(
-                "serving.weight_transfer=nccl does not go with serving.share_gpus: NCCL does not connect two processes "
-                "on one GPU; use ipc or folder"
+                "serving.weight_transfer=nccl excludes serving.share_gpus: NCCL does not connect two processes on one "
+                "GPU; use ipc or folder"
             )
         if way == "ipc":
             if not serving.share_gpus:
-                raise ValueError("serving.weight_transfer=ipc needs serving.share_gpus: IPC does not leave a GPU")
+                raise ValueError("serving.weight_transfer=ipc needs serving.share_gpus: CUDA IPC works within one GPU")
             if self.training.nodes > 1 or not all(map(leads_to_loopback, serving.urls)):
                 raise ValueError(
-                    "serving.weight_transfer=ipc stays on one machine: set training.nodes to 1 and serving.urls to "
+                    "serving.weight_transfer=ipc works within one machine: set training.nodes to 1 and serving.urls to "
                     "loopback addresses, or use folder"
                 )
 
     def endpoints(self) -> dict[str, ChatEndpoint]:
-        """The models behind an API, by where they are configured, of a workload whose runners call such models."""
+        """Dotted setting -> model behind an API, for a workload whose runners call such models."""
         return {}
 
     @property
@@ -213,27 +217,26 @@ class Config(Section):
 
     @property
     def team(self) -> Mapping[str, LearnerConfig]:
-        """The policies that learn side by side, by name, the first of them that matches a seat before the others, of a
-        workload that has several; empty where one policy learns."""
+        """The policies that learn together, by name; the first that matches a seat plays it. Empty for one policy."""
         return {}
 
     @property
     def learners(self) -> Mapping[str, LearnerConfig]:
-        """The policies that learn, by name: those of ``policies``, or the only one."""
+        """The policies that learn, by name: those of ``policies``, else one."""
         return self.team or {SOLE_LEARNER: LearnerConfig()}
 
     def folder_of(self, learner: str, folder: Path) -> Path:
-        """Where in a folder a policy that learns has its files: directly in it, if it has no name in ``policies``."""
+        """The subfolder of a learner's files; the folder itself for a learner without a name in ``policies``."""
         return folder if learner == SOLE_LEARNER else folder / learner
 
     def metrics_of(self, learner: str, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Numbers of a policy that learns for the log: under its name, if it has one in ``policies``."""
+        """A learner's metrics, with its name as prefix if it has one in ``policies``."""
         prefix = "" if learner == SOLE_LEARNER else f"{learner}/"
         return {f"{prefix}{name}": value for name, value in metrics.items()}
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:
-        """Files whose content may not change within a run, by dotted setting: prompts, tasks."""
+        """Dotted setting -> file whose content may not change within a run: prompts, tasks."""
         return {}
 
     @property

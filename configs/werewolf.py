@@ -1,4 +1,4 @@
-"""The configuration of a run that plays Werewolf: what it adds to that of any workload."""
+"""The configuration of a run that plays Werewolf: the settings added to ``configs.schema``."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -24,35 +24,34 @@ from store.players import PAST_SELVES, ChatEndpoint
 
 
 class GameEvaluationConfig(EvaluationConfig):
-    """Games on deals that are never trained on, against opponents that never learn, each deal with sides swapped."""
+    """Evaluation on held-out deals against fixed opponents; each deal is played on both sides."""
 
-    deals: int = Field(0, ge=0, description="deals for each opponent; two games of each, one a side; 0: no evaluation")
+    deals: int = Field(0, ge=0, description="deals for each opponent, two games each, one per side; 0: no evaluation")
     opponents: tuple[str, ...] = Field(
         ("scripted", "random"),
         min_length=1,
         description="expert, patient, scripted, timid, random, initial (the weights that the run started from), or "
-        "names of the sections players and frozen",
+        "names from the sections players and frozen",
     )
 
     @property
-    def wanted(self) -> bool:
+    def enabled(self) -> bool:
         return self.deals > 0
 
     @field_validator("opponents")
     @classmethod
     def _are_different_players(cls, opponents: tuple[str, ...]) -> tuple[str, ...]:
         if "policy" in opponents:
-            raise ValueError("the policy cannot be its own opponent; initial is the policy as the run started")
+            raise ValueError("the policy cannot be its own opponent; use initial, the policy before training")
         if len(set(opponents)) < len(opponents):
-            raise ValueError("an opponent is named twice")
+            raise ValueError("duplicate opponents")
         return opponents
 
 
 class ProbeConfig(Section):
-    """Learning to listen: questions outside the game about other seats' roles, trained towards the true roles.
+    """Auxiliary listening loss: questions outside the game about other seats' roles, trained towards the true roles.
 
-    Off by default. The questions change no turn of the game. The loss is lowest where an answer is as certain as the
-    speeches allow.
+    Off by default. The questions do not change the game. The loss is minimal for calibrated answers.
     """
 
     listening: float = Field(
@@ -61,30 +60,30 @@ class ProbeConfig(Section):
         description="weight of the listening loss, added to the policy's; 0: none",
     )
     moments: tuple[Literal["speech", "vote"], ...] = Field(
-        ("vote",), min_length=1, description="when: before each public speech, before each vote to exile"
+        ("vote",), min_length=1, description="when to ask: before each public speech, before each exile vote"
     )
     questions: int | None = Field(
-        1, ge=1, description="questions at each moment, about seats drawn by the deal's seed; null: about all others"
+        1, ge=1, description="questions at each moment, about seats drawn with the deal's seed; null: about all others"
     )
     share_of_deals: float = Field(
-        1.0, gt=0, le=1, description="share of the deals with questions, drawn by the deal's seed"
+        1.0, gt=0, le=1, description="share of deals with questions, drawn with the deal's seed"
     )
 
 
 class WerewolfConfig(Config):
-    """Everything that a run of the game can be told."""
+    """All settings of a run that plays Werewolf."""
 
-    fixed: ClassVar[Mapping[str, str]] = Config.fixed | {"game": "the games in flight were enqueued with it"}
+    fixed: ClassVar[Mapping[str, str]] = Config.fixed | {"game": "games in flight were enqueued with it"}
     input_files: ClassVar[tuple[str, ...]] = ("game.prompts",)
 
     game: GameConfig = GameConfig()
     policies: dict[str, LearnerConfig] = Field(
         {},
-        description="several policies that learn at one table, by name: together they are the player policy, and a "
-        "seat of it is played by the first of them that its side and role match; empty: one policy learns",
+        description="several policies that learn together, by name: they share the seats of the player policy; the "
+        "first that matches a seat's side and role plays it. Empty: one policy learns",
     )
-    players: dict[str, ChatEndpoint] = Field({}, description="models behind an API that may sit at the table, by name")
-    judge: ChatEndpoint | None = Field(None, description="the model that judges what trained seats say")
+    players: dict[str, ChatEndpoint] = Field({}, description="models behind an API that can be seated, by name")
+    judge: ChatEndpoint | None = Field(None, description="the model that scores speeches of trained seats")
     reward: RewardConfig = RewardConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     probes: ProbeConfig = ProbeConfig()
@@ -108,7 +107,7 @@ class WerewolfConfig(Config):
 
     @property
     def team(self) -> Mapping[str, LearnerConfig]:
-        """The policies that learn side by side, by name; empty where one policy learns."""
+        """The policies that learn together, by name; empty for one policy."""
         return self.policies
 
     @property
@@ -120,7 +119,9 @@ class WerewolfConfig(Config):
         for where, name in self._named_players():
             if name == PAST_SELVES and where.startswith("game."):
                 if self.pool is None:
-                    raise ValueError(f"{where}: {name!r} is drawn from a pool: set league.every_steps, e.g. to 10")
+                    raise ValueError(
+                        f"{where}: {name!r} needs a pool of past selves: set league.every_steps, e.g. to 10"
+                    )
             elif problem := unknown_player(name, [*self.players, *self.frozen]):
                 raise ValueError(f"{where}: {problem}")
         return self
@@ -133,19 +134,19 @@ class WerewolfConfig(Config):
         yield from (("evaluation.opponents", name) for name in self.evaluation.opponents if name != INITIAL_POLICY)
 
     @model_validator(mode="after")
-    def _pool_can_be_met(self) -> "WerewolfConfig":
+    def _pool_is_used(self) -> "WerewolfConfig":
         if self.pool is None:
             return self
         if PAST_SELVES not in {name for where, name in self._named_players() if where.startswith("game.")}:
             raise ValueError(
-                f"league.every_steps={self.pool.every_steps} would keep a pool that nobody meets: name {PAST_SELVES!r} "
+                f"league.every_steps={self.pool.every_steps} keeps a pool that no game uses: name {PAST_SELVES!r} "
                 f"in game.opponent or game.seating, or set it to null"
             )
         if self.rollout.max_policy_lag and not self.model.lora_rank:
             raise ValueError(
                 f"rollout.max_policy_lag={self.rollout.max_policy_lag}: a server of the pool changes its member "
-                f"between two steps, and games would be in flight then. Set it to 0, or train adapters "
-                f"(model.lora_rank), of which the policy's servers hold all members"
+                f"between steps, when no game may be in flight. Set it to 0, or train adapters (model.lora_rank): "
+                f"the policy's servers hold all members then"
             )
         return self
 
@@ -158,7 +159,7 @@ class WerewolfConfig(Config):
     @model_validator(mode="after")
     def _players_and_frozen_differ(self) -> "WerewolfConfig":
         if both := sorted(self.players.keys() & self.frozen.keys()):
-            raise ValueError(f"players and frozen both have {both[0]!r}")
+            raise ValueError(f"players and frozen both define {both[0]!r}; rename one")
         return self
 
     @model_validator(mode="after")
@@ -167,48 +168,50 @@ class WerewolfConfig(Config):
             return self
         for name in self.policies:
             if name in self.players or name in self.frozen or name == f"{SOLE_LEARNER}-base":
-                raise ValueError(f"policies has {name!r}, which names something in players, frozen or serving already")
+                raise ValueError(
+                    f"policies has {name!r}, a name that players, frozen or serving already uses; rename it"
+                )
         deck = DECKS[self.game.preset]
-        seated = deck if self.evaluation.wanted else filter(self.game.policy_may_play, deck)
+        seated = deck if self.evaluation.enabled else filter(self.game.policy_may_play, deck)
         if problem := problem_with_team(self.policies, deck, seated):
             raise ValueError(problem)
         if self.model.lora_rank == 0:
-            self._check_whole_weights_of_several()
+            self._check_servers_of_team()
         return self
 
-    def _check_whole_weights_of_several(self) -> None:
-        """Each policy of the team has vLLM servers of its own then."""
+    def _check_servers_of_team(self) -> None:
+        """Without adapters each policy of the team has its own vLLM servers."""
         serving = self.serving
         remedy = "train adapters (model.lora_rank), which one vLLM serves side by side"
         if self.pool is not None:
             raise ValueError(
-                f"league.every_steps={self.pool.every_steps}: a past self of several policies would need servers for "
-                f"each of them; set it to null, or {remedy}"
+                f"league.every_steps={self.pool.every_steps}: past selves of several policies would need servers for "
+                f"each; set it to null, or {remedy}"
             )
         if serving.mode == "attach" or serving.public_urls:
             raise ValueError(
-                f"policies with whole weights are served by vLLMs that the run starts, each by its own: leave out "
-                f"serving.urls and serving.public_urls, or {remedy}"
+                f"policies with whole weights need vLLM servers that the run starts: remove serving.urls and "
+                f"serving.public_urls, or {remedy}"
             )
         if serving.weight_transfer != "folder":
             raise ValueError(
-                f"serving.weight_transfer={serving.weight_transfer} carries the weights of one policy: set it to "
+                f"serving.weight_transfer={serving.weight_transfer} sends the weights of one policy only: set it to "
                 f"folder, or {remedy}"
             )
         if serving.port + serving.servers * len(self.policies) > 65536:
-            raise ValueError("serving.port is too high for the servers of that many policies")
+            raise ValueError("serving.port is too high for the servers of all policies; lower it")
 
     @model_validator(mode="after")
-    def _nothing_is_set_in_vain(self) -> "WerewolfConfig":
+    def _reject_unused_settings(self) -> "WerewolfConfig":
         for where, selection in (("selection", self.selection), ("warm_start.selection", self.warm_start.selection)):
             for role in selection.roles or ():
                 if role not in DECKS[self.game.preset]:
-                    raise ValueError(f"{where}.roles has {role!r}, which preset {self.game.preset!r} does not deal")
+                    raise ValueError(
+                        f"{where}.roles has {role!r}, a role that preset {self.game.preset!r} does not deal"
+                    )
                 if Role(role).side not in self.game.train_sides:
-                    raise ValueError(f"{where}.roles has {role!r}, whose side game.train_sides leaves out")
+                    raise ValueError(f"{where}.roles has {role!r}, a role of a side that game.train_sides excludes")
         weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
         if self.judge is not None and not weighed:
-            raise ValueError(
-                "the judge would be asked in vain: set reward.judge_score, low_judgement or very_low_judgement"
-            )
+            raise ValueError("no reward uses the judge: set reward.judge_score, low_judgement or very_low_judgement")
         return self

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,7 @@ def _serve(arguments: Sequence[str]) -> None:
     keeps_all = options.keep_rollouts is None and options.keep_days is None
     in_memory = options.backend == "memory"
     for wrong, reason in (
+        (find_spec("agentlightning") is None, "a hub needs agentlightning: pip install '.[hub]'"),
         (on_postgres and options.backend, f"--backend {options.backend} cannot be combined with a --db of PostgreSQL"),
         (options.workers < 1, "--workers must be at least 1"),
         (options.workers > 1 and not on_postgres, f"--workers above 1 needs PostgreSQL, such as --db {EXAMPLE}"),

@@ -62,6 +62,6 @@ def _task(config: AgentConfig, task_id: str, *, seed: int, **fields: Any) -> Age
         limits=TokenLimits(context_tokens=config.rollout.context_tokens, reply_tokens=config.rollout.reply_tokens),
         max_calls=config.agents.max_calls,
         max_seconds=config.agents.max_seconds,
-        failure_rewards=config.reward.of_a_failure(),
+        failure_rewards=config.reward.failure_rewards(),
         **fields,
     )

@@ -131,7 +131,7 @@ class RunContext:
     def evaluation_is_due(self) -> bool:
         """Whether the policy is to be evaluated now, before the first step or after the present one."""
         settings, step, steps = self.config.evaluation, self.state.step, self.config.run.steps
-        if not settings.wanted:
+        if not settings.enabled:
             return False
         if step == 0:
             return settings.at_start

@@ -297,7 +297,7 @@ def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
         if stage.do == "build":
             command_line(stage.command, {"model": "model"}, f"command of stage {stage.name}")
         evaluation = configs[stage.name].evaluation
-        if stage.do == "train" and not (evaluation.wanted and evaluation.at_start and evaluation.at_end):
+        if stage.do == "train" and not (evaluation.enabled and evaluation.at_start and evaluation.at_end):
             raise ConfigError(
                 f"recipe {recipe.name} compares before with after: set evaluation.deals (agents: evaluation.tasks) "
                 f"above 0, and evaluation.at_start and at_end to true"

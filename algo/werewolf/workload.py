@@ -46,7 +46,7 @@ class Werewolf:
     def frozen_names(self) -> Sequence[str]:
         game, evaluation = self.config.game, self.config.evaluation
         seated = {game.opponent, *(name for rule in game.seating for name in rule.players)}
-        if evaluation.wanted:
+        if evaluation.enabled:
             seated |= {*evaluation.opponents}
         return sorted(seated & {*self.config.frozen, INITIAL_POLICY})
 

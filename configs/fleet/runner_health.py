@@ -1,12 +1,12 @@
-"""Is a runner alive? Exits with 0 if the hub has heard of it lately, and with 1 if not.
+"""Health check of a runner. Exits with 0 after a recent heartbeat at the hub, else with 1.
 
-A runner has no port to knock at, but it tells the hub every ten seconds that it lives. A hub that does not answer says
-nothing about the runner, which waits for it and ends by itself when that takes too long: that counts as alive.
+A runner has no port, but sends the hub a heartbeat every ten seconds. It counts as alive while the hub does not answer:
+it waits for the hub and exits after its own timeout.
 
-Run by path, with nothing but the standard library, because a health check runs often:
-``python runner_health.py --store URL NAME``, where NAME is the runner's ``--worker-id``. With ``--processes`` they
-go by NAME-1, NAME-2, …, and the runner is alive while any of them is; their supervisor starts again those that die. The
-hub's token comes from ``AGL_TOKEN`` or the file that ``AGL_TOKEN_FILE`` names.
+Run by path, standard library only, because a health check runs often:
+``python runner_health.py --store URL NAME``, where NAME is the runner's ``--worker-id``. With ``--processes`` the
+processes are NAME-1, NAME-2, …, and the runner is alive while any of them is; their supervisor restarts the others. The
+hub token comes from ``AGL_TOKEN`` or the file that ``AGL_TOKEN_FILE`` names.
 """
 
 import argparse
@@ -25,7 +25,7 @@ _REQUEST_SECONDS = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what was found; returns the exit status."""
+    """Print the finding; returns the exit status."""
     options = parse_arguments(arguments)
     query = urllib.parse.urlencode({"worker_id_contains": options.worker_id})
     url = f"{options.store.rstrip('/')}/v1/agl/workers?{query}"
@@ -36,26 +36,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
             workers = json.load(response)["items"]
             now = parsedate_to_datetime(response.headers["Date"]).timestamp()
     except urllib.error.HTTPError as error:
-        print(f"the hub refuses to tell of {options.worker_id}: {error.code} {error.reason}")
+        print(f"the hub rejects the query for {options.worker_id}: {error.code} {error.reason}")
         return 1 if error.code < 500 else 0
-    except OSError as error:  # also what urllib raises when nobody answers
-        print(f"no hub answers at {options.store}, so nothing is known of {options.worker_id}: {error}")
+    except OSError as error:  # includes URLError for an unreachable hub
+        print(f"no hub answers at {options.store}, so the state of {options.worker_id} is unknown: {error}")
         return 0
     own_name = re.compile(re.escape(options.worker_id) + r"(-\d+)?")
     its_processes = [worker for worker in workers if own_name.fullmatch(worker["worker_id"])]
     heard = max((worker["last_heartbeat_time"] or 0.0 for worker in its_processes), default=0.0)
     if not heard:
-        print(f"the hub has never heard of {options.worker_id}")
+        print(f"the hub has no heartbeat of {options.worker_id}")
         return 1
-    print(f"the hub heard of {options.worker_id} {max(now - heard, 0):.0f} s ago")
+    print(f"last heartbeat of {options.worker_id} {max(now - heard, 0):.0f} s ago")
     return 0 if now - heard <= options.within else 1
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; exits with a usage message when it cannot be used."""
-    parser = argparse.ArgumentParser("runner_health.py", description="Whether the hub has heard of a runner lately.")
+    parser = argparse.ArgumentParser(
+        "runner_health.py", description="Whether the hub has a recent heartbeat of a runner."
+    )
     parser.add_argument("--store", default="http://127.0.0.1:4747", metavar="URL", help="address of the hub")
-    parser.add_argument("--within", type=float, default=60.0, metavar="SECONDS", help="longest silence (%(default)g)")
+    parser.add_argument(
+        "--within", type=float, default=60.0, metavar="SECONDS", help="largest age of the last heartbeat (%(default)g)"
+    )
     parser.add_argument("worker_id", metavar="NAME", help="the runner's --worker-id")
     return parser.parse_args(arguments)
 

@@ -15,23 +15,23 @@ _NAME = re.compile(r"\{\{[^\W\d]\w*\}\}|\{([^\W\d]\w*)\}")
 
 
 def placeholders(text: str) -> frozenset[str]:
-    """The names that a prompt of the game has filled in; ``{{name}}`` and other braces stay what they are."""
+    """The placeholders ``{name}`` of a prompt; ``{{name}}`` and other braces are literal."""
     return frozenset(match[1] for match in _NAME.finditer(text) if match[1])
 
 
 class RulesConfig(Section):
-    """Rules to play otherwise than the preset has them; null keeps the preset's own.
+    """Overrides of the preset's rules; null keeps the preset's value.
 
-    The fields are those of ``runners/werewolf/game/presets.py``, which says what each means.
+    ``runners/werewolf/game/presets.py`` documents each field.
     """
 
     win_rule: Literal["wipe_a_kind", "parity"] | None = Field(
-        None, description="the wolves win when a kind is wiped out (屠边), or when they are as many as the others"
+        None, description="the wolves win when all gods or all villagers are dead (屠边), or at equal numbers"
     )
     round_limit: int | None = Field(None, ge=1, description="days until a game is a draw")
-    speech_chars: int | None = Field(None, ge=1, description="longest speech that is heard, in characters")
+    speech_chars: int | None = Field(None, ge=1, description="length at which a speech is truncated, in characters")
     sheriff: bool | None = Field(None, description="a sheriff is elected")
-    wolf_talk_rounds: int | None = Field(None, ge=0, description="how often each wolf speaks in a night, at most")
+    wolf_talk_rounds: int | None = Field(None, ge=0, description="maximal speeches of each wolf in a night")
     wolves_may_pass: bool | None = Field(None, description="空刀")
     wolves_may_hit_wolves: bool | None = Field(None, description="自刀")
     wolves_may_explode: bool | None = Field(None, description="自爆")
@@ -40,7 +40,7 @@ class RulesConfig(Section):
     may_abstain: bool | None = Field(None, description="弃票")
 
     def chosen(self) -> dict[str, bool | int | str]:
-        """The rules that are set, by name."""
+        """The overrides that are set, by name."""
         return self.model_dump(exclude_none=True)
 
 
@@ -48,24 +48,24 @@ class GameConfig(Section):
     """What is played, and by whom."""
 
     preset: str = Field("5p_tiny", description=f"rule preset: {', '.join(DECKS)}")
-    rules: RulesConfig = Field(RulesConfig(), description="rules to play otherwise, e.g. {win_rule: parity}")
+    rules: RulesConfig = Field(RulesConfig(), description="overrides of the preset's rules, e.g. {win_rule: parity}")
     prompts: dict[Literal["system"] | Role, FilePath] = Field(
         {},
-        description="text files that replace the frame of the system prompt (system) or a role's guidance (wolf, …)",
+        description="text files that replace the system prompt (system) or a role's guidance (wolf, …)",
     )
     train_sides: tuple[SideName, ...] = Field(
-        ("wolf", "good"), min_length=1, description="sides whose turns are trained on, where the policy plays them"
+        ("wolf", "good"), min_length=1, description="sides to train; only turns of the policy are trained on"
     )
     opponent: str = Field(
         "policy",
         description="who plays against the trained side: policy, expert, patient, scripted, timid, random, past "
-        "(section league), or a name of the sections players and frozen. Where both sides are trained and it is not "
-        "the policy, they take turns: from one deal the wolves learn, from the next the good side",
+        "(section league), or a name from the sections players and frozen. If both sides are trained and this is not "
+        "the policy, deals alternate between training the wolves and training the good side",
     )
     seating: tuple[SeatingRuleConfig, ...] = Field(
         (),
-        description="who plays which seats; the first rule that matches a seat decides, and where none does, the "
-        "policy plays trained sides and game.opponent the others, or all but the side whose turn it is to learn",
+        description="who plays which seats; the first rule that matches a seat decides. Without a match the policy "
+        "plays the sides trained in this game, and game.opponent the others",
     )
 
     @field_validator("preset")
@@ -85,8 +85,8 @@ class GameConfig(Section):
                 raise ValueError(f"prompts.{FRAME}: cannot read {frame}: {error}") from error
             if "guidance" not in read:
                 raise ValueError(
-                    f"prompts: {', '.join(guidance)} would reach nobody, since the frame {frame} has no {{guidance}}; "
-                    f"add {{guidance}} there, or leave one of the two out"
+                    f"prompts: {', '.join(guidance)} would not be used, since the system prompt {frame} lacks "
+                    f"{{guidance}}; add {{guidance}} there, or remove one of the two"
                 )
         return self
 
@@ -108,11 +108,11 @@ class GameConfig(Section):
         return self
 
     def policy_may_play(self, role: Role) -> bool:
-        """Whether ``policy`` may be seated as this role in training, whether it learns from that or not."""
+        """Whether training may seat ``policy`` as this role, trained or not."""
         for rule in self.seating:
             if rule.side in (None, role.side) and rule.role in (None, role):
                 if "policy" in rule.players:
                     return True
-                if rule.seat is None:  # it has all seats of the role
+                if rule.seat is None:  # it takes all seats of the role
                     return False
         return role.side in self.train_sides or self.opponent == "policy"

@@ -1,4 +1,4 @@
-"""Settings of a pool of the policy's past selves, which it meets in training beside itself and fixed anchors."""
+"""Settings of the pool of past selves that the policy plays against in training."""
 
 from typing import Literal
 
@@ -8,28 +8,27 @@ from configs.section import Section
 
 
 class LeagueConfig(Section):
-    """The pool that the player ``past`` is drawn from. The choice is among the members as they stand at each update."""
+    """The pool that the player ``past`` is drawn from, among the members at each update."""
 
     every_steps: int | None = Field(
         None,
         ge=1,
-        description="after every so many steps the policy joins the pool, in which it is from the start as version 0; "
-        "null: no pool",
+        description="steps between additions of the policy to the pool, which starts with version 0; null: no pool",
     )
     size: int = Field(
         8,
         ge=2,
-        description="most members; the initial and the newest stay, of the others the one leaves that is most alike "
-        "another one",
+        description="maximal members; the initial and the newest stay, of the others the one most similar to another "
+        "leaves",
     )
     choice: Literal["pfsp", "uniform", "newest"] = Field(
-        "pfsp", description="who is met: pfsp (the more often, the less often the policy beats it), uniform, newest"
+        "pfsp", description="how a member is drawn: pfsp (prefers members that the policy loses to), uniform, newest"
     )
     servers: int = Field(
         1,
         ge=1,
-        description="with model.lora_rank 0: vLLM servers for members, each of one member from update to update. With "
-        "adapters the policy's own servers serve all members",
+        description="vLLM servers for members if model.lora_rank is 0; each serves one member between updates. With "
+        "adapters the policy's servers serve all members",
     )
     kv_cache_gb: float = Field(0.5, gt=0, description="memory of such a server's KV cache on CPU, in GiB")
     gpu_memory_utilization: float = Field(0.2, gt=0, le=1, description="share of a GPU's memory that it may take")
@@ -38,7 +37,7 @@ class LeagueConfig(Section):
     @model_validator(mode="after")
     def _servers_can_be_filled(self) -> "LeagueConfig":
         if self.servers > self.size:
-            raise ValueError(f"servers ({self.servers}) must not be more than members, at most {self.size} (size)")
+            raise ValueError(f"servers ({self.servers}) must not exceed size ({self.size})")
         if self.devices is not None and len(self.devices) != self.servers:
             raise ValueError(f"devices has {len(self.devices)} GPUs for {self.servers} servers: name one for each")
         return self

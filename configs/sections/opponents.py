@@ -1,4 +1,4 @@
-"""Settings of who sits at the table beside the trained policy."""
+"""Settings of players other than the trained policy."""
 
 import re
 from collections.abc import Collection
@@ -8,13 +8,13 @@ from configs.section import nearest_name
 from store.players import PAST_SELVES, PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, SeatingRule
 
 BUILT_IN_PLAYERS = (TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL)
-"""Players that need no section of their own."""
+"""Players without settings."""
 
 _PLAYER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 class SeatingRuleConfig(SeatingRule):
-    """A rule of a configuration, whose role must exist."""
+    """A seating rule in a configuration."""
 
     def problem_with(self, preset: str) -> str | None:
         """Why no seat of ``preset`` can match; None when one can."""
@@ -28,7 +28,7 @@ class SeatingRuleConfig(SeatingRule):
         return None
 
     def covers(self, side: SideName) -> bool:
-        """Whether every seat of ``side`` matches, so that later rules say nothing of them."""
+        """Whether every seat of ``side`` matches, so that later rules do not apply to them."""
         return self.role is None and self.seat is None and self.side in (None, side)
 
     def may_concern(self, side: SideName) -> bool:
@@ -38,23 +38,23 @@ class SeatingRuleConfig(SeatingRule):
 
 
 INITIAL_POLICY = "initial"
-"""In ``evaluation.opponents``: the weights that the run started from."""
+"""Name in ``evaluation.opponents`` of the weights that the run started from."""
 
 
 def check_player_names(names: Collection[str]) -> None:
-    """Raise ValueError unless all of them may name players of the sections players and frozen."""
+    """Raise ValueError unless all names are valid in the sections players and frozen."""
     taken = (*BUILT_IN_PLAYERS, INITIAL_POLICY, PAST_SELVES)
     for name in names:
         if name in taken or name.startswith(f"{PAST_SELVES}-") or not _PLAYER_NAME.fullmatch(name):
             raise ValueError(
-                f"{name!r} cannot name a player: use letters, digits, _ and -, and not {', '.join(taken)}, or what "
-                f"begins with {PAST_SELVES}-"
+                f"{name!r} cannot name a player: use letters, digits, _ and -, but not {', '.join(taken)} or a name "
+                f"that begins with {PAST_SELVES}-"
             )
 
 
 def unknown_player(name: str, configured: Collection[str]) -> str | None:
-    """What is wrong with a player's name in a seating rule; None when it is known."""
+    """The error for an unknown player in a seating rule; None if the name is known."""
     known = (*BUILT_IN_PLAYERS, *configured)
     if name in known:
         return None
-    return f"unknown player {name!r}: {nearest_name(name, known)}; models stand in the sections players and frozen"
+    return f"unknown player {name!r}: {nearest_name(name, known)}; define models in the sections players and frozen"

@@ -1,4 +1,4 @@
-"""Settings of vLLM, which plays the trained policy, and of models with frozen weights beside it."""
+"""Settings of the vLLM servers of the trained policy and of frozen policies."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,50 +8,51 @@ from pydantic import Field, field_validator, model_validator
 from configs.section import Section
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Largest ranks of adapters that a vLLM can be started for."""
+"""Values of vLLM's ``--max-lora-rank``."""
 
 
 def _check_base_url(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise ValueError("must begin with http:// or https://")
     if url.rstrip("/").endswith("/v1"):
-        raise ValueError("leave out /v1, which is added")
+        raise ValueError("remove /v1: it is added")
     return url
 
 
 class ServingConfig(Section):
-    """vLLM, which plays the trained policy."""
+    """The vLLM servers of the trained policy."""
 
-    mode: Literal["start", "attach"] = Field("start", description="start vLLM here, or use what runs already")
+    mode: Literal["start", "attach"] = Field("start", description="start vLLM here, or attach to running servers")
     servers: int = Field(1, ge=1, description="vLLM servers to start; each seat of a game stays with one of them")
     tensor_parallel: int = Field(1, ge=1, description="GPUs of each started server")
     devices: tuple[int, ...] | None = Field(
         None,
-        description="GPUs of the started servers, tensor_parallel for each in turn; null: from GPU 0 on",
+        description="GPUs of the started servers, tensor_parallel for each in order; null: from GPU 0 on",
     )
     share_gpus: bool = Field(
         False,
-        description="serving and training use the same GPUs: vLLM sleeps while the policy is updated; needs "
-        "rollout.max_policy_lag 0",
+        description="serve and train on the same GPUs: vLLM sleeps during updates; needs rollout.max_policy_lag 0",
     )
     weight_transfer: Literal["folder", "nccl", "ipc"] = Field(
         "folder",
         description="how new weights reach vLLM: through a folder that it reads. Experimental, not run on GPUs yet: "
-        "nccl, between GPUs, and ipc (CUDA IPC), where both share them",
+        "nccl (between GPUs) and ipc (CUDA IPC, with share_gpus)",
     )
-    port: int = Field(8000, ge=1, le=65535, description="loopback port of the first started vLLM; the others follow it")
+    port: int = Field(
+        8000, ge=1, le=65535, description="loopback port of the first started vLLM; the others use the next ones"
+    )
     urls: tuple[str, ...] = Field((), description="base URLs, without /v1, of the vLLM servers to attach to")
     public_urls: tuple[str, ...] = Field(
         (),
-        description="base URLs, without /v1, that runners are told, one for each server; for runners on other machines "
-        "name a reverse proxy that forwards only /v1/, /tokenize, /detokenize and /tokenizer_info",
+        description="base URLs, without /v1, that runners use, one for each server; for runners on other machines a "
+        "reverse proxy that forwards only /v1/, /tokenize, /detokenize and /tokenizer_info",
     )
     tool_parser: str | None = Field(
         None,
-        description="vLLM's --tool-call-parser, which reads the tool calls of agents' models; of Qwen3: hermes",
+        description="vLLM's --tool-call-parser, for agents that call tools; Qwen3: hermes",
     )
     reasoning_parser: str | None = Field(
-        None, description="vLLM's --reasoning-parser, which takes thoughts out of agents' replies; of Qwen3: qwen3"
+        None, description="vLLM's --reasoning-parser, which removes thoughts from agents' replies; Qwen3: qwen3"
     )
     kv_cache_gb: float = Field(1.0, gt=0, description="memory of the KV cache on CPU, in GiB")
     gpu_memory_utilization: float = Field(
@@ -59,24 +60,24 @@ class ServingConfig(Section):
         gt=0,
         le=1,
         description="share of each GPU's memory that vLLM may take; with share_gpus it sleeps while the trainer works, "
-        "and what is left beside it holds the trainer's CUDA context and the checkpoints that it writes meanwhile",
+        "and the rest holds the trainer's CUDA context and checkpoint buffers",
     )
     kv_offload_gb: float = Field(
         0,
         ge=0,
-        description="memory of the machine, in GiB for each started server, for what falls out of a GPU's KV cache "
-        "(vLLM's --kv-offloading-size); 12 seats of many games need more than a GPU has",
+        description="CPU memory for blocks evicted from the GPU's KV cache, in GiB for each started server (vLLM's "
+        "--kv-offloading-size); 12 seats of many games need more than a GPU has",
     )
     max_concurrent_sequences: int = Field(64, ge=1, description="sequences that a server decodes at once")
     start_timeout_seconds: float = Field(600, gt=0, description="how long vLLM may take to become healthy")
-    max_restarts: int = Field(3, ge=0, description="how often a started vLLM that has died is started again, in all")
+    max_restarts: int = Field(3, ge=0, description="maximal restarts of started vLLM servers, in total")
     logprob_tolerance: float | None = Field(
         None,
         gt=0,
-        description="largest mean difference, in nats per token, between vLLM's log-probs and the trainer's, of what "
-        "was played and of a probe sequence after a push; beyond it, ten times it at the 99 % quantile or twice its "
-        "square as KL, the run stops, since it would not train what was sampled. By default 0.0001 in float32 and 0.05 "
-        "in bfloat16",
+        description="largest mean difference between vLLM's and the trainer's log-probs, in nats per token, for "
+        "sampled turns and for a probe sequence after each push. The run stops beyond it, beyond ten times it at the "
+        "99 % quantile, or beyond twice its square as KL: it would not train what was sampled. Default: 0.0001 in "
+        "float32, 0.05 in bfloat16",
     )
 
     @field_validator("urls", "public_urls")
@@ -91,7 +92,7 @@ class ServingConfig(Section):
                 "serving.mode is 'attach': set serving.urls to the running vLLM, e.g. [http://127.0.0.1:8000]"
             )
         if self.mode == "start" and self.urls:
-            raise ValueError("serving.urls is used with serving.mode=attach only; a vLLM started here has serving.port")
+            raise ValueError("serving.urls needs serving.mode=attach; a vLLM started here uses serving.port")
         if self.public_urls and len(self.public_urls) != self.server_count:
             raise ValueError(f"serving.public_urls has {len(self.public_urls)} entries for {self.server_count} servers")
         if self.devices is not None and len(self.devices) != self.servers * self.tensor_parallel:
@@ -99,7 +100,7 @@ class ServingConfig(Section):
                 f"serving.devices has {len(self.devices)} GPUs; {self.servers} servers need {self.tensor_parallel} each"
             )
         if self.port + self.servers > 65536:
-            raise ValueError("serving.port is too high for that many servers")
+            raise ValueError("serving.port is too high for that many servers; lower it")
         return self
 
     @property
@@ -108,11 +109,11 @@ class ServingConfig(Section):
 
 
 class FrozenPolicyConfig(Section):
-    """A policy that is not trained, played token by token like the trained one: an earlier checkpoint, a base model."""
+    """A frozen policy, sampled in token ids like the trained one: an earlier checkpoint, a base model."""
 
     path: Path | None = Field(None, description="Hugging Face model folder, served by a vLLM that the run starts")
-    url: str | None = Field(None, description="base URL, without /v1, of a vLLM that serves it already")
-    model: str = Field("policy", description="its name there")
+    url: str | None = Field(None, description="base URL, without /v1, of a running vLLM that serves it")
+    model: str = Field("policy", description="its model name there")
     kv_cache_gb: float = Field(0.5, gt=0, description="memory of the KV cache on CPU, in GiB")
     gpu_memory_utilization: float = Field(0.2, gt=0, le=1, description="share of a GPU's memory that vLLM may take")
     devices: tuple[int, ...] | None = Field(None, description="GPUs of that vLLM; null: GPU 0")
@@ -125,5 +126,5 @@ class FrozenPolicyConfig(Section):
     @model_validator(mode="after")
     def _is_served_once(self) -> "FrozenPolicyConfig":
         if (self.path is None) == (self.url is None):
-            raise ValueError("set either path, for a vLLM to be started, or url, for one that runs already")
+            raise ValueError("set either path, to start a vLLM, or url, to use a running one")
         return self

@@ -1,4 +1,4 @@
-"""Settings of the model and of its update, by verl's own names where verl has one."""
+"""Settings of the model and its update, under verl's names where verl has one."""
 
 from pathlib import Path
 from typing import Literal
@@ -9,10 +9,10 @@ from configs.section import Section
 
 
 class SelectionConfig(Section):
-    """Which seats reach the update. What is left out still counts in the baselines, and is counted by reason."""
+    """Which seats are trained on. Seats left out still count in the baselines; the log counts them by reason."""
 
     roles: tuple[str, ...] | None = Field(
-        None, min_length=1, description="roles that are trained on; null: all of game.train_sides"
+        None, min_length=1, description="roles to train; null: all of game.train_sides"
     )
     winners: float = Field(1.0, ge=0, le=1, description="share of the winning seats, a seeded sample of whole seats")
     losers: float = Field(1.0, ge=0, le=1, description="share of the losing seats; 0 trains on winners only")
@@ -21,7 +21,7 @@ class SelectionConfig(Section):
     @model_validator(mode="after")
     def _somebody_is_trained(self) -> "SelectionConfig":
         if not (self.winners or self.losers):
-            raise ValueError("winners and losers are both 0: next to nothing would be trained on")
+            raise ValueError("winners and losers are both 0, so nearly nothing is trained on; raise one")
         return self
 
 
@@ -30,33 +30,31 @@ class AdvantageConfig(Section):
 
     estimator: str = Field(
         "grpo",
-        description="one of verl's advantage estimators (grpo, reinforce_plus_plus, gae …), or role_baseline (the "
-        "reward less a running mean of the role's rewards)",
+        description="one of verl's advantage estimators (grpo, reinforce_plus_plus, gae …), or role_baseline (reward "
+        "minus a running mean of the role's rewards)",
     )
     normalize_by_std: bool = Field(
-        True, description="divide by the standard deviation of the group (GRPO) or role, or not (Dr. GRPO)"
+        True, description="divide by the standard deviation of the group or role (GRPO); false: do not (Dr. GRPO)"
     )
-    role_baseline_decay: float = Field(
-        0.9, ge=0, lt=1, description="of role_baseline: the weight of the past in the running mean, at each step"
-    )
+    role_baseline_decay: float = Field(0.9, ge=0, lt=1, description="decay of role_baseline's running mean per step")
     credit: Literal["game", "turn"] = Field(
         "game",
-        description="whether what a turn adds to the reward counts for the seat's whole game, or for that turn alone",
+        description="credit a turn's reward to the seat's whole game, or to that turn alone",
     )
-    gamma: float = Field(1.0, gt=0, le=1, description="discount per token, of estimators that discount (gae …)")
+    gamma: float = Field(1.0, gt=0, le=1, description="discount per token, for estimators that discount (gae …)")
     lam: float = Field(1.0, ge=0, le=1, description="lambda of gae")
     weigh: Literal["sequence", "turn"] = Field(
         "sequence",
-        description="what weighs the same in the loss: every sequence, or every turn (by scaling advantages, so not "
-        "in entropy and KL losses)",
+        description="unit of equal weight in the loss: the sequence, or the turn (by scaling advantages; entropy and "
+        "KL losses are not scaled)",
     )
 
 
 class ReferenceConfig(Section):
-    """How far the policy may drift from a reference model, which is served by no one and never trained."""
+    """KL regularization towards a reference model, which is neither served nor trained."""
 
     kl: Literal["none", "loss", "reward"] = Field(
-        "none", description="no reference; its KL as a term of the loss; or taken from the reward, token by token"
+        "none", description="none; KL as a term of the loss; KL subtracted from the reward, token by token"
     )
     coef: float = Field(0.001, ge=0, description="weight of the KL")
     penalty: Literal["k1", "k2", "k3", "abs", "k1+", "k3+", "kl", "mse", "low_var_kl"] = Field(
@@ -70,14 +68,14 @@ class ReferenceConfig(Section):
     def _reward_has_no_gradient(self) -> "ReferenceConfig":
         if self.kl == "reward" and self.penalty.endswith("+"):
             raise ValueError(
-                f"penalty {self.penalty} differs from {self.penalty[:-1]} in its gradient only, and a reward has none: "
+                f"penalty {self.penalty} differs from {self.penalty[:-1]} only in its gradient, which a reward lacks: "
                 f"set penalty to {self.penalty[:-1]}, or kl to loss"
             )
         return self
 
 
 class CriticConfig(Section):
-    """The value model, where the advantage estimator needs one (gae)."""
+    """The value model, for advantage estimators that need one (gae)."""
 
     path: Path | None = Field(None, description="model folder to start from; null: model.path, with a new value head")
     learning_rate: float = Field(1e-5, gt=0)
@@ -87,37 +85,35 @@ class ModelConfig(Section):
     """The model to train."""
 
     path: Path = Field(Path("runs/tiny_model"), description="Hugging Face model folder: weights, config, tokenizer")
-    attn_implementation: str = Field("sdpa", description="sdpa everywhere; flash_attention_2 on GPUs with flash-attn")
+    attn_implementation: str = Field("sdpa", description="sdpa; flash_attention_2 on GPUs with flash-attn")
     dtype: Literal["float32", "bfloat16"] = Field("float32", description="precision of serving and of the forward pass")
-    lora_rank: int = Field(
-        0, ge=0, description="rank of LoRA adapters of all linear layers, trained instead of the weights; 0: none"
-    )
+    lora_rank: int = Field(0, ge=0, description="rank of LoRA adapters of all linear layers; 0: train all weights")
     lora_alpha: int = Field(32, ge=1, description="LoRA's scale is lora_alpha / lora_rank")
 
 
 class RolloutCorrectionConfig(Section):
-    """verl's rollout correction: what was sampled by older weights, or in another precision, weighs accordingly."""
+    """verl's rollout correction: importance weights for samples of older weights or another precision."""
 
     rollout_is: Literal["token", "sequence"] | None = Field(
         None, description="importance weights, by token or by sequence; null: none"
     )
     rollout_is_threshold: float | str = Field(
         2.0,
-        description="largest importance weight; as 'lower_upper' ('0.5_5.0', IcePop) tokens (sequences) whose weight "
-        "lies outside count as 0 instead",
+        description="largest importance weight; 'lower_upper' ('0.5_5.0', IcePop): tokens (sequences) outside the "
+        "range have weight 0",
     )
     rollout_rs: str | None = Field(
         None,
-        description="rejection of what is too unlikely now, by verl's names (token_k1, seq_mean_k3, …)",
+        description="rejection sampling, by verl's names (token_k1, seq_mean_k3, …); null: none",
     )
     rollout_rs_threshold: str | float | None = Field(
-        None, description="its threshold, as verl reads it: '0.5_2.0' for k1, an upper bound for k2 and k3"
+        None, description="threshold of rollout_rs in verl's form: '0.5_2.0' for k1, an upper bound for k2 and k3"
     )
 
     @model_validator(mode="after")
     def _rejection_has_a_threshold(self) -> "RolloutCorrectionConfig":
         if (self.rollout_rs is None) != (self.rollout_rs_threshold is None):
-            raise ValueError("rollout_rs and rollout_rs_threshold are set together, or neither")
+            raise ValueError("set both rollout_rs and rollout_rs_threshold, or neither")
         return self
 
 
@@ -125,28 +121,30 @@ class TrainingConfig(Section):
     """The update, by verl's TrainingWorkers on Ray."""
 
     device: Literal["cpu", "cuda"] = Field("cpu", description="where the update runs")
-    ranks: int = Field(1, ge=1, description="training workers in all, one for each GPU")
-    nodes: int = Field(1, ge=1, description="machines that the ranks are spread over evenly, joined by `ray start`")
+    ranks: int = Field(1, ge=1, description="training workers in total, one per GPU")
+    nodes: int = Field(1, ge=1, description="machines, joined by `ray start`; ranks are spread evenly")
     sequence_parallel: int = Field(
         1, ge=1, description="ranks that share each sequence (Ulysses), for long ones; divides ranks; needs flash-attn"
     )
     learning_rate: float = Field(1e-3, gt=0)
     optimizer: Literal["adamw", "muon"] = Field(
         "adamw",
-        description="of the policy; muon: hidden matrices by Muon, the rest by AdamW, for training from random weights",
+        description="adamw; muon: hidden matrices by Muon, the rest by AdamW, for training from random weights",
     )
-    matrix_rate: float = Field(10.0, gt=0, description="with muon: the rate of hidden matrices, in learning rates")
+    matrix_rate: float = Field(
+        10.0, gt=0, description="muon: learning rate of hidden matrices, as a multiple of learning_rate"
+    )
     weight_decay: float = Field(0.01, ge=0)
     adam_betas: tuple[float, float] = Field(
         (0.9, 0.999),
-        description="how slowly AdamW forgets gradients and their squares; [0.9, 0.95] for short runs at high rates",
+        description="AdamW's betas; [0.9, 0.95] for short runs at high learning rates",
     )
     lr_schedule: Literal["constant", "cosine"] = Field("constant", description="after the warm-up")
     lr_warmup_steps: int = Field(
         0,
         ge=0,
-        description="steps of the run over which the learning rate rises from zero; one update is one step of the "
-        "schedule, as in verl",
+        description="updates over which the learning rate rises from zero; the schedule steps once per update, as in "
+        "verl",
     )
     grad_clip: float = Field(1.0, gt=0)
     mini_batch_size: int = Field(32, ge=1, description="sequences per optimizer step, over all ranks")
@@ -154,8 +152,8 @@ class TrainingConfig(Section):
     max_tokens_per_micro_batch: int | None = Field(
         None,
         ge=1,
-        description="fill forward passes up to this many tokens on each rank; without flash attention a sequence "
-        "counts as long as the longest of its mini-batch. null: micro_batch_size sequences",
+        description="tokens per forward pass on each rank; without flash attention every sequence counts as the "
+        "longest of its mini-batch. null: micro_batch_size sequences",
     )
     epochs: int = Field(1, ge=1, description="passes over a step's batch")
     policy_loss: str = Field("vanilla", description="name of a policy loss that verl registers")
@@ -164,15 +162,15 @@ class TrainingConfig(Section):
     entropy_coeff: float = Field(0.0, ge=0)
     loss_agg_mode: str = Field(
         "seq-mean-token-mean",
-        description="verl's aggregation; the default weighs every sequence alike, however much its seat talks",
+        description="verl's aggregation; the default gives every sequence the same weight, whatever its length",
     )
     rollout_correction: RolloutCorrectionConfig = RolloutCorrectionConfig()
-    max_sequence_tokens: int = Field(8192, gt=0, description="longer sequences are left out of the update, and counted")
+    max_sequence_tokens: int = Field(8192, gt=0, description="longer sequences are skipped and counted in the log")
     gradient_checkpointing: bool | None = Field(
-        None, description="compute activations anew in the backward pass, to save memory; null: on GPUs only"
+        None, description="recompute activations in the backward pass to save memory; null: on GPUs only"
     )
-    param_offload: bool = Field(False, description="keep weights in CPU memory while they are not used")
-    optimizer_offload: bool = Field(False, description="keep the optimizer's state in CPU memory while it is not used")
+    param_offload: bool = Field(False, description="keep idle weights in CPU memory")
+    optimizer_offload: bool = Field(False, description="keep the idle optimizer state in CPU memory")
 
     @model_validator(mode="after")
     def _ranks_divide(self) -> "TrainingConfig":
@@ -187,7 +185,7 @@ class TrainingConfig(Section):
         if room < self.max_sequence_tokens:
             raise ValueError(
                 f"max_tokens_per_micro_batch ({self.max_tokens_per_micro_batch}) times sequence_parallel "
-                f"({self.sequence_parallel}) must not be below max_sequence_tokens ({self.max_sequence_tokens}): the "
-                f"longest sequence is computed in one piece"
+                f"({self.sequence_parallel}) must be at least max_sequence_tokens ({self.max_sequence_tokens}): a "
+                f"sequence is not split over forward passes"
             )
         return self

@@ -9,50 +9,48 @@ from configs.sections.training import SelectionConfig
 
 
 class WarmStartConfig(Section):
-    """Which games are imitated and how. Preset, rules, prompts and token limits are those of the section game; batch
-    sizes and all else about the update are those of the section training."""
+    """Which games are imitated and how. The game itself is set in the section game, the update in the section
+    training."""
 
     demonstrator: str = Field(
         "scripted",
-        description="who plays all seats: expert, patient, scripted, timid, random, or a name of the sections players "
-        "and frozen; what it does is imitated on game.train_sides",
+        description="the player of all seats: expert, patient, scripted, timid, random, or a name from the sections "
+        "players and frozen; its turns on game.train_sides are imitated",
     )
-    games: int = Field(
-        64, ge=1, description="games to learn from; of a run that was played already, at most so many of the newest"
-    )
-    held_out_games: int = Field(8, ge=1, description="further games, on other deals, whose loss is only measured")
+    games: int = Field(64, ge=1, description="games to imitate; with --from-run the newest ones, at most this many")
+    held_out_games: int = Field(8, ge=1, description="games on other deals for the validation loss")
     selection: SelectionConfig = Field(
         SelectionConfig(losers=0.0, draws=0.0),
-        description="which seats are imitated: by default the winners; replies that could not be used never are",
+        description="which seats are imitated, by default winners; invalid replies never are",
     )
     weigh: Literal["reply", "token"] = Field(
         "reply",
-        description="what weighs the same in the loss: every reply (a vote as much as a speech) or every token",
+        description="unit of equal weight in the loss: the reply (a vote as much as a speech) or the token",
     )
     question_weights: dict[str, Annotated[float, Field(ge=0)]] = Field(
         {},
-        description="weights of replies to these questions, 1 for all others, e.g. {exile_vote: 4, pk_vote: 4}",
+        description="question -> weight of its replies, e.g. {exile_vote: 4, pk_vote: 4}; 1 for all others",
     )
     given_weight: float = Field(
         0.0,
         ge=0,
-        description="weight of tokens outside the imitated replies: questions, announcements, other speeches. Above "
-        "zero the policy also learns to predict these, from which small models learn to look things up",
+        description="loss weight of prompt tokens: questions, announcements, other speeches. Small models learn from "
+        "them to look things up",
     )
     epochs: int = Field(3, ge=1, description="passes over the selected sequences")
     learning_rate: float = Field(
-        1e-5, gt=0, description="of the imitation; training.lr_schedule and lr_warmup_steps count its optimizer steps"
+        1e-5, gt=0, description="learning rate; training.lr_schedule and lr_warmup_steps count optimizer steps here"
     )
 
     dtype: Literal["float32", "bfloat16"] | None = Field(
         None,
-        description="precision of the imitation's forward pass, null for model.dtype; bfloat16 is two to three times "
-        "as fast on a CPU with its instructions. Weights are written in model.dtype",
+        description="precision of the forward pass, null for model.dtype; bfloat16 is two to three times as fast on "
+        "CPUs that support it. Weights are written in model.dtype",
     )
 
     @field_validator("demonstrator")
     @classmethod
     def _policy_is_no_demonstrator(cls, demonstrator: str) -> str:
         if demonstrator == "policy":
-            raise ValueError("the policy demonstrates nothing to itself; games of its own are taken by --from-run")
+            raise ValueError("the policy cannot demonstrate to itself; use --from-run to imitate its own games")
         return demonstrator

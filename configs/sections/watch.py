@@ -1,4 +1,4 @@
-"""Settings of what is watched while a run learns, so that a policy that collapses is seen before the run has ended."""
+"""Bounds of metrics, by which a collapsing policy is noticed during the run."""
 
 from pydantic import Field, model_validator
 
@@ -6,14 +6,12 @@ from configs.section import Section
 
 
 class BoundConfig(Section):
-    """Where a number of the log stops being sound."""
+    """Bounds of one metric."""
 
-    below: float | None = Field(None, description="unsound below this")
-    above: float | None = Field(None, description="unsound above this")
-    steps: int = Field(3, ge=1, description="steps in a row that make it more than chance")
-    stop: bool = Field(
-        False, description="end the run, with its checkpoints as they were before; false: say so in the log"
-    )
+    below: float | None = Field(None, description="lower bound")
+    above: float | None = Field(None, description="upper bound")
+    steps: int = Field(3, ge=1, description="consecutive steps outside the bounds before the run reacts")
+    stop: bool = Field(False, description="stop the run without writing another checkpoint; false: log a warning")
 
     @model_validator(mode="after")
     def _bounds_something(self) -> "BoundConfig":

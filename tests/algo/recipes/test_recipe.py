@@ -65,7 +65,7 @@ def test_every_shipped_recipe_can_be_run(path):
     for stage in found.stages:
         config = stage_config(found, below, stage, overrides)
         if stage.do == "train":
-            assert config.evaluation.wanted and config.evaluation.at_start and config.evaluation.at_end
+            assert config.evaluation.enabled and config.evaluation.at_start and config.evaluation.at_end
     assert found.stages[0].do == "build" and found.stages[-1].do == "train"
 
 
