@@ -47,7 +47,7 @@ class Agents:
         return ()
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
-        """Raises NothingUsable where all failed (``check_attempts``)."""
+        """Raises AllRolloutsFailed where all failed (``check_attempts``)."""
         check_attempts([rollout.outcome for rollout in played.finished])
         return agent_metrics(played)
 

@@ -17,9 +17,9 @@ from typing import Any
 from algo.machine.progress import game_progress
 from algo.prompt_search.prompts import Candidate
 from algo.prompt_search.tasks import Stage, Workload, resources_of
-from algo.rollouts.played import NothingUsable
+from algo.rollouts.played import AllRolloutsFailed
 from algo.rollouts.queue import RolloutQueue
-from algo.run.summary import failed_of
+from algo.run.summary import failure_summary
 from configs.section import ConfigError
 from store.schema import Task
 
@@ -83,8 +83,7 @@ class Arena:
     ) -> list[list[TaskResult]]:
         """Play each task of a stage with each candidate; returns the results by candidate and task.
 
-        Raises the errors of ``RolloutQueue.collect``, NothingUsable where every attempt failed, and ConfigError for a
-        reward out of bounds.
+        Raises what ``RolloutQueue.collect`` does, AllRolloutsFailed, and ConfigError for a reward out of bounds.
         """
         wanted = {one: [self.workload.tasks(stage, number, one) for number in numbers] for one in candidates}
         queued: list[Task] = []
@@ -120,9 +119,9 @@ class Arena:
         for reason, count in played.failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
         if (failures := played.own_failures).total() == len(played.finished):
-            raise NothingUsable(
-                f"no usable rollout: {failed_of(failures, len(played.finished))}. See the runners' logs. "
-                f"Once the agent is fixed, a resumed search (--resume auto) retries these rollouts"
+            raise AllRolloutsFailed(
+                f"no rollout has a result: {failure_summary(failures, len(played.finished))}. See the runners' logs. "
+                f"Fix the agent; a resumed search (--resume auto) plays these rollouts again"
             )
         finished = {one.outcome.task: one for one in played.finished}
         low, high = self.workload.bounds
@@ -135,5 +134,5 @@ class Arena:
                         f"task {task.task_id}: reward {reward:g} is not from {low:g} to {high:g}; set the bounds with "
                         f"--reward-range LOW HIGH"
                     )
-                answer = {"reward": reward, "summary": one.outcome.told, "transcript": one.outcome.transcript}
+                answer = {"reward": reward, "summary": one.outcome.summary, "transcript": one.outcome.transcript}
             self._journal.add(task.task_id, answer)
