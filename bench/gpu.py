@@ -21,7 +21,7 @@ import aiohttp
 import torch
 from transformers import AutoConfig, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from algo.loop.agreement import measured
+from algo.loop.agreement import measure_differences
 from algo.plan import H100_GIB
 from algo.real_model import NotInstalled, build_real_model
 from algo.run.memory_plan import GIB, Shape, make_plan
@@ -139,7 +139,7 @@ def parity(bench: Bench, part: str, engine: Engine, rows: list[Trajectory]) -> N
         (mine - torch.tensor(row.logprobs))[torch.tensor(row.loss_mask) > 0]
         for mine, row in zip(ours, rows, strict=True)
     ]
-    found = measured(torch.cat(apart))
+    found = measure_differences(torch.cat(apart))
     text = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
     bench.add(part, "log-probs, vLLM's against the trainer's", f"{text} nats")
 
