@@ -46,7 +46,7 @@ class StoreConfig(Section):
     """The hub."""
 
     url: str = Field("http://127.0.0.1:4747", pattern=r"^https?://", description="address of `agl store`")
-    patience_seconds: float = Field(120, gt=0, description="how long to retry an unreachable hub")
+    timeout_seconds: float = Field(120, gt=0, description="how long to retry an unreachable hub")
 
 
 class EvaluationConfig(Section):

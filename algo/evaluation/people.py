@@ -89,7 +89,7 @@ async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tu
 
     Raises StoreUnreachable, and NothingToImitate where the hub holds none.
     """
-    client = connect(config.store.url, config.store.patience_seconds)
+    client = connect(config.store.url, config.store.timeout_seconds)
     try:
         await client.wait_until_reachable()
         found = await stored_games(client, StoredGames(run_id, EVALUATION), _ALL)

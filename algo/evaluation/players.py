@@ -41,7 +41,7 @@ async def serve_players(
     published = game_resources(config)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
-        client = connect(config.store.url, config.store.patience_seconds)
+        client = connect(config.store.url, config.store.timeout_seconds)
         stack.push_async_callback(client.close)
         await client.wait_until_reachable()
         games = RolloutQueue(client, GAME, config.rollout, opened.resumption)

@@ -160,7 +160,7 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     """
     config = opened.config
     published = workload.published()
-    client = connect(config.store.url, config.store.patience_seconds)
+    client = connect(config.store.url, config.store.timeout_seconds)
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     names = workload.frozen_names()

@@ -111,7 +111,7 @@ async def _agent(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterato
     limits = TokenLimits(context_tokens=config.rollout.context_tokens, reply_tokens=config.rollout.reply_tokens)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
-        client = connect(config.store.url, config.store.patience_seconds)
+        client = connect(config.store.url, config.store.timeout_seconds)
         stack.push_async_callback(client.close)
         await client.wait_until_reachable()
         queue = RolloutQueue(client, AGENTS, config.rollout, opened.resumption)

@@ -40,7 +40,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "under `reward`",
     )
     parser.add_argument(
-        "--service-patience",
+        "--service-timeout",
         type=seconds,
         default=60.0,
         metavar="SECONDS",
@@ -56,7 +56,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def open_play(options: argparse.Namespace, client):
     """What plays the tasks. ValueError names an agent, a function or an address that cannot be used."""
     from runners.addresses import Addresses
-    from runners.agents.play import AgentPlay, load
+    from runners.agents.agent_play import AgentPlay, load
     from runners.agents.service import ServicePlayer
 
     if options.agent:
@@ -65,11 +65,11 @@ def open_play(options: argparse.Namespace, client):
         player = LitPlayer(load_agent(options.agent))
     else:
         reward = load(options.reward) if options.reward else None
-        player = ServicePlayer(options.service, reward, options.service_patience)
+        player = ServicePlayer(options.service, reward, options.service_timeout)
     return AgentPlay(
         client,
         player,
-        policy_patience_seconds=options.policy_patience,
+        policy_timeout_seconds=options.policy_timeout,
         addresses=Addresses(options.store, options.allow_address),
     )
 

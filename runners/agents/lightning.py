@@ -11,10 +11,10 @@ from typing import Any
 
 from agentlightning import ExecutionEvent, LightningStoreClient, LitAgent, Runner
 
+from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
-from runners.agents.play import AgentPlay
 from runners.command_line import unique_worker_name
-from runners.policy.server import POLICY_PATIENCE_SECONDS
+from runners.policy.client import POLICY_TIMEOUT_SECONDS
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
 
@@ -27,12 +27,12 @@ _STOP_SECONDS = 5.0
 class GatewayRunner(Runner[Any]):
     """Plays up to ``n`` of the agent's tasks at once, in each of the trainer's runner processes.
 
-    policy_patience_seconds: how long a policy's server that is away is waited for.
+    policy_timeout_seconds: how long a policy's server that is away is waited for.
     """
 
-    def __init__(self, n: int = 8, policy_patience_seconds: float = POLICY_PATIENCE_SECONDS):
+    def __init__(self, n: int = 8, policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS):
         self._n = n
-        self._policy_patience = policy_patience_seconds
+        self._policy_timeout = policy_timeout_seconds
 
     def init(self, agent: LitAgent[Any], **kwargs: Any) -> None:
         """Take the agent. Raises ValueError for hooks, which nothing here calls."""
@@ -47,8 +47,8 @@ class GatewayRunner(Runner[Any]):
     async def iter(self, *, event: ExecutionEvent | None = None) -> None:
         """Play until the event is set; tasks under way are handed back then."""
         client = connect(self._url)
-        play = AgentPlay(client, LitPlayer(self._agent), policy_patience_seconds=self._policy_patience)
-        worker = Worker(client, play, worker_id=unique_worker_name(), games_at_once=self._n)
+        play = AgentPlay(client, LitPlayer(self._agent), policy_timeout_seconds=self._policy_timeout)
+        worker = Worker(client, play, worker_id=unique_worker_name(), max_concurrent=self._n)
         running = asyncio.create_task(worker.run())
         try:
             while not running.done() and not (event is not None and event.is_set()):

@@ -28,7 +28,7 @@ from agentlightning import (
 from agentlightning.emitter import get_rewards_from_span
 from pydantic import TypeAdapter
 
-from runners.agents.play import AgentFailed, AgentUnavailable, Session, in_thread, load
+from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in_thread, load
 from runners.agents.rewards import dimensions_of
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ def _of_span(span: Span | SpanCoreFields) -> dict[str, float]:
 
 
 class LitPlayer:
-    """A ``runners.agents.play.Player`` for one agent."""
+    """A ``runners.agents.agent_play.Player`` for one agent."""
 
     def __init__(self, agent: LitAgent[Any]):
         self._agent = agent

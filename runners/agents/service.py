@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from runners.agents.play import AgentFailed, AgentUnavailable, Session, in_thread
+from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in_thread
 from runners.agents.rewards import dimensions_of
 from runners.errors import CannotPlay
 
@@ -25,18 +25,18 @@ class ServiceRefuses(CannotPlay):
 
 
 class ServicePlayer:
-    """A ``runners.agents.play.Player`` for the service at ``url``.
+    """A ``runners.agents.agent_play.Player`` for the service at ``url``.
 
     A task is a POST of JSON: the task's input, with ``base_url``, ``model``, ``trace_id``, ``temperature`` and
     ``max_tokens`` beside it; an input that is no object becomes ``input``.
     reward: judges the answer, decoded where it is JSON; None takes the answer's own ``reward``.
-    patience_seconds: how long a service is waited for that refuses connections.
+    retry_seconds: how long a service is waited for that refuses connections.
     """
 
-    def __init__(self, url: str, reward: Reward | None = None, patience_seconds: float = 60.0):
+    def __init__(self, url: str, reward: Reward | None = None, retry_seconds: float = 60.0):
         self._url = check_url(url)
         self._reward = reward
-        self._patience = patience_seconds
+        self._retry_seconds = retry_seconds
         self._http: aiohttp.ClientSession | None = None
 
     async def __call__(self, session: Session) -> Mapping[str, float]:
@@ -75,7 +75,7 @@ class ServicePlayer:
             )
         refused = retry_if_exception_type(aiohttp.ClientConnectorError)  # nothing was sent, so it can be sent again
         retrying = AsyncRetrying(
-            retry=refused, stop=stop_after_delay(self._patience), wait=wait_fixed(_POLL_SECONDS), reraise=True
+            retry=refused, stop=stop_after_delay(self._retry_seconds), wait=wait_fixed(_POLL_SECONDS), reraise=True
         )
 
         async def post() -> tuple[aiohttp.ClientResponse, str]:

@@ -95,12 +95,12 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
 def open_play(options: argparse.Namespace, client):
     """What plays the games."""
     from runners.addresses import Addresses  # these take seconds, which --help should not have to wait for
-    from runners.werewolf.play import WerewolfPlay
+    from runners.werewolf.werewolf_play import WerewolfPlay
 
     return WerewolfPlay(
         client,
         options.tokenizer,
-        policy_patience_seconds=options.policy_patience,
+        policy_timeout_seconds=options.policy_timeout,
         keys=options.keys,
         addresses=Addresses(options.store, options.allow_address),
     )

@@ -11,9 +11,9 @@ from runners.addresses import Addresses
 from runners.errors import UnknownPlayer, UnusableTask
 from runners.keys import ApiKeys
 from runners.play import TurnSink
+from runners.policy.client import POLICY_TIMEOUT_SECONDS, seed_of
+from runners.policy.connections import Policies
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import POLICY_PATIENCE_SECONDS, seed_of
-from runners.policy.servers import Policies
 from runners.werewolf.api.judge import Judge
 from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.brains import BRAINS
@@ -21,7 +21,7 @@ from runners.werewolf.demonstrations import DemonstratingPlayer
 from runners.werewolf.game import Role, get_preset, new_game
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
-from runners.werewolf.seating import who_plays
+from runners.werewolf.seating import players_by_seat
 from runners.werewolf.table import play_game
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.werewolf import GameTask, ResultSpan
@@ -35,7 +35,7 @@ class WerewolfGames:
 
     tokenizer: folder of the policy's tokenizer; None takes the folder that the policy's server names, if it is on
         this machine, and else the server's own tokenizer.
-    policy_patience_seconds: how long a policy's server that is away is waited for, in mid-game too.
+    policy_timeout_seconds: how long a policy's server that is away is waited for, in mid-game too.
     keys: of other models' endpoints; None: only endpoints that need none are called.
     addresses: that models without a key may be called at.
     """
@@ -44,10 +44,10 @@ class WerewolfGames:
         self,
         addresses: Addresses,
         tokenizer: Path | None = None,
-        policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
         keys: ApiKeys | None = None,
     ):
-        self.policies = Policies(addresses, tokenizer, policy_patience_seconds)
+        self.policies = Policies(addresses, tokenizer, policy_timeout_seconds)
         self._keys, self._addresses = keys, addresses
 
     async def play(
@@ -69,7 +69,7 @@ class WerewolfGames:
             raise UnusableTask(f"the prompts of {resources.resources_id} cannot be used: {error}") from error
         deal = new_game(preset, task.seed)
         past_selves = resources.past_selves
-        names = who_plays(task, {seat: deal.role_of(seat) for seat in preset.seats}, past_selves)
+        names = players_by_seat(task, {seat: deal.role_of(seat) for seat in preset.seats}, past_selves)
         policies = _policies_of(
             resources,
             {

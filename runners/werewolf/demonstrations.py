@@ -10,8 +10,8 @@ from dataclasses import replace
 from agentscope.message import Msg
 
 from runners.policy.chat_tokens import ChatTokens
+from runners.policy.client import Completion
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import Completion
 from runners.werewolf.game import Observation
 from runners.werewolf.language.replies import render_reply
 from runners.werewolf.players import BeliefQuestion, Believed, Decided, Player, PolicyPlayer

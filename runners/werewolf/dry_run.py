@@ -68,7 +68,7 @@ def _served_at(options: argparse.Namespace) -> PolicyResources:
 
 
 async def _newest_resources(options: argparse.Namespace) -> PolicyResources:
-    client = connect(options.store, options.patience)
+    client = connect(options.store, options.hub_timeout)
     try:
         await client.wait_until_reachable()
         update = await client.get_latest_resources()

@@ -44,7 +44,7 @@ from runners.attempt_spans import AttemptSpans
 from runners.errors import MissingResources
 from runners.keys import ApiKeys
 from runners.werewolf.agent import WerewolfGames
-from runners.werewolf.play import read_task
+from runners.werewolf.werewolf_play import read_task
 from store import protocol
 from store.schema import VERSION_SEPARATOR, PolicyResources
 

@@ -19,7 +19,7 @@ from agentscope.model import ChatResponse
 
 from runners.errors import CannotPlay
 from runners.policy.chat_tokens import ChatMessage
-from runners.policy.model import AskedPrompt, ContextFull, SampledTurn, TokenExactChatModel
+from runners.policy.model import ContextFull, ProbePrompt, SampledTurn, TokenExactChatModel
 from runners.werewolf.brains import Brain
 from runners.werewolf.brains.expert import ExpertBrain
 from runners.werewolf.brains.odds import role_odds
@@ -202,7 +202,7 @@ class PolicyPlayer(Player):
         """What ``believe`` would ask; nobody is asked. Empty where it does not fit."""
         roles = sorted(set(question.deck))
         try:
-            asked = await self._model.prompts_beside(self._asking(question, roles))
+            asked = await self._model.probe_prompts(self._asking(question, roles))
         except ContextFull:
             return ()
         return _in_tokens(question, roles, await self._names_of(roles), asked)
@@ -230,11 +230,11 @@ class PolicyPlayer(Player):
         try:
             response = await self._model(conversation)
         except ContextFull:
-            conversation, response = await self._start_afresh(question)
+            conversation, response = await self._restart_from_recap(question)
         self._conversation = [*conversation, {"role": "assistant", "content": response.content[0]["text"]}]
         return response
 
-    async def _start_afresh(self, question: str) -> tuple[list[ChatMessage], ChatResponse]:
+    async def _restart_from_recap(self, question: str) -> tuple[list[ChatMessage], ChatResponse]:
         """A new conversation that begins with a recap, which leaves part of the context to the turns that follow.
 
         For that it leaves out players' words: those of earlier days, then all. That something was said, and all else
@@ -261,7 +261,7 @@ class PolicyPlayer(Player):
 
 
 def _in_tokens(
-    question: BeliefQuestion, roles: Sequence[Role], words: Sequence[tuple[int, ...]], asked: Sequence[AskedPrompt]
+    question: BeliefQuestion, roles: Sequence[Role], words: Sequence[tuple[int, ...]], asked: Sequence[ProbePrompt]
 ) -> tuple[AskedTokens, ...]:
     """As it is noted."""
     return tuple(

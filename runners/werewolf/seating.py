@@ -9,7 +9,7 @@ from store.players import PAST_SELVES
 from store.werewolf import GameTask, SeatingRule
 
 
-def who_plays(
+def players_by_seat(
     task: GameTask, roles: Mapping[int, Role], past_selves: Mapping[str, float] | None = None
 ) -> dict[int, str]:
     """seat -> name of its player, by the first rule that matches the seat.

@@ -40,7 +40,7 @@ from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event
 from runners.werewolf.prompts_zh.system import NO_OVERRIDES, system_prompt
-from runners.werewolf.seating import who_plays
+from runners.werewolf.seating import players_by_seat
 from runners.werewolf.study.beliefs import BeliefProbes
 from runners.werewolf.study.notes import study_of
 from runners.werewolf.transcript import asked_in, event_data, game_text
@@ -70,14 +70,14 @@ async def play_game(
         of these turns carries the events that followed, and at the end with what the task wants noted.
     judge: judges what trained seats say in public; the game's end waits for it, within its patience.
     prompt_templates: what the players' system prompts were made with, so that a speech that prints one is recognised.
-    past_selves: see ``who_plays``.
+    past_selves: see ``players_by_seat``.
     learners: seat -> who of the trained policy's team plays it, where it is one.
     Raises ValueError for an unknown preset, and whatever a player raises when it cannot go on (an
     unreachable model); bad replies never raise.
     """
     state = new_game(get_preset(task.preset, task.rules), task.seed)
     roles = {seat: state.role_of(seat) for seat in state.preset.seats}
-    names = who_plays(task, roles, past_selves)
+    names = players_by_seat(task, roles, past_selves)
     players = {seat: seat_player(seat, role, names[seat]) for seat, role in roles.items()}
     wolves = frozenset(seat for seat, role in roles.items() if role.side is Side.WOLF)
     seats = {

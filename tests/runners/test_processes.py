@@ -209,7 +209,7 @@ def test_a_worker_name_that_would_break_addresses_is_refused(name, capsys):
     assert "letters, digits" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--patience", "--policy-patience", "--idle-exit"])
+@pytest.mark.parametrize("option", ["--hub-timeout", "--policy-timeout", "--idle-exit"])
 @pytest.mark.parametrize("text", ["inf", "nan", "-1", "soon"])
 def test_a_time_without_end_or_sense_is_refused(option, text, capsys):
     with pytest.raises(SystemExit):

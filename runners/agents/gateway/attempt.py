@@ -22,9 +22,9 @@ from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
 from runners.errors import CannotPlay
 from runners.play import TurnSink
-from runners.policy.codecs import UnfitTemplate
-from runners.policy.server import Completion, seed_of
-from runners.policy.servers import Connections
+from runners.policy.client import Completion, seed_of
+from runners.policy.codecs import UnusableTemplate
+from runners.policy.connections import Connections
 from store.agents import AGENT, ActorResult, AgentCallSpan, AgentOutcome, AgentTask
 from store.protocol import AttemptedRollout
 from store.schema import TRAINED_POLICY, PolicyResources
@@ -52,9 +52,9 @@ class _Actor:
 
 
 class Attempt:
-    """The calls of one attempt. ``trouble`` is what ended it from outside the agent: a server that is away, say.
+    """The calls of one attempt. ``fatal_error`` is what ended it from outside the agent: a server that is away, say.
 
-    on_turn: takes the span of every answered call. troubled: is set together with ``trouble``.
+    on_turn: takes the span of every answered call. failed_event: is set together with ``fatal_error``.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class Attempt:
         self.key = (rollout.rollout_id, rollout.attempt.attempt_id)
         self.task = task
         self.resources = resources
-        self.trouble: Exception | None = None
-        self.troubled = asyncio.Event()
+        self.fatal_error: Exception | None = None
+        self.failed_event = asyncio.Event()
         self._servers = servers
         self._on_turn = on_turn
         self._actors: dict[str, _Actor] = {}
@@ -77,7 +77,7 @@ class Attempt:
         self.refused = 0
         """Calls that were answered with an error of the caller's."""
         self._dropped: Counter[str] = Counter()
-        self._under_way: set[asyncio.Timeout] = set()
+        self._open_calls: set[asyncio.Timeout] = set()
         self.responses: dict[str, list[Message]] = {}
         """Conversations without instructions by the id of the response that ended them, for the Responses API."""
         self._transcript = Transcript()
@@ -94,10 +94,10 @@ class Attempt:
         """What calls are sampled with, whatever they ask for."""
         return {"temperature": self.resources.sampling.temperature}
 
-    async def call(self, request: ModelRequest, hand_on: PartSink | None = None) -> ModelReply:
+    async def call(self, request: ModelRequest, on_part: PartSink | None = None) -> ModelReply:
         """Answer a call. Raises RequestRefused, also when the attempt has ended meanwhile.
 
-        hand_on: takes the reply as it is sampled, where the policy's server can parse it so; else nothing.
+        on_part: takes the reply as it is sampled, where the policy's server can parse it so; else nothing.
         """
         if self._ended:
             raise AttemptEnded
@@ -107,30 +107,30 @@ class Attempt:
         scope = asyncio.timeout(None)
         try:
             async with scope:
-                self._under_way.add(scope)
+                self._open_calls.add(scope)
                 try:
-                    return await self._answer(request, hand_on)
+                    return await self._answer(request, on_part)
                 finally:
-                    self._under_way.discard(scope)
+                    self._open_calls.discard(scope)
         except RequestRefused:
             raise
         except Exception as error:
             if scope.expired():  # by ``end``
                 raise AttemptEnded from None
             # Not the agent's doing: the attempt is given up, and played again.
-            if self.trouble is None:
-                self.trouble = error
+            if self.fatal_error is None:
+                self.fatal_error = error
                 if not isinstance(error, CannotPlay):
                     logger.exception("rollout %s: a call could not be answered", self.key[0])
             self.end()
-            self.troubled.set()
+            self.failed_event.set()
             raise RequestRefused(f"the policy cannot be asked: {error}", status=503) from error
 
     def end(self) -> None:
         """Answer nothing any more; calls under way are broken off."""
         self._ended = True
-        while self._under_way:
-            self._under_way.pop().reschedule(0.0)
+        while self._open_calls:
+            self._open_calls.pop().reschedule(0.0)
 
     def outcome(self, dimensions: Mapping[str, float], failure: str = "", traceback: str = "") -> AgentOutcome:
         actors = tuple(
@@ -160,7 +160,7 @@ class Attempt:
             transcript=self._transcript.text(traceback or failure),
         )
 
-    async def _answer(self, request: ModelRequest, hand_on: PartSink | None) -> ModelReply:
+    async def _answer(self, request: ModelRequest, on_part: PartSink | None) -> ModelReply:
         name, policy = self._who(request)
         if self._asked >= self.task.max_calls:
             raise RequestRefused(
@@ -177,7 +177,7 @@ class Attempt:
             prompt = [*known, *new_ids]
             reply_tokens = self._room(request, len(prompt))
             started = time.time()
-            sampled, message = await server.reply(request, prompt, len(new_ids), reply_tokens, seed, hand_on)
+            sampled, message = await server.reply(request, prompt, len(new_ids), reply_tokens, seed, on_part)
             ended = time.time()
             stop_text = _cut_at(message, request.stop)
             timeline, known, new_ids = actor.timelines.extend(place, known, new_ids, sampled.token_ids, message)
@@ -241,7 +241,7 @@ class Attempt:
         if place.known:
             try:
                 return place.known, await server.next_prompt(request, place.messages, place.known[-1])
-            except UnfitTemplate as error:
+            except UnusableTemplate as error:
                 logger.info("rollout %s: a conversation is rendered anew: %s", self.key[0], error)
         return (), await server.first_prompt(request)
 

@@ -12,7 +12,7 @@ _ROLES = {"system", "developer", "user", "assistant", "tool"}
 class ChatCompletions(Api):
     """``POST /v1/chat/completions``."""
 
-    heeded = frozenset({"messages", "parallel_tool_calls"})
+    supported = frozenset({"messages", "parallel_tool_calls"})
     most = ("max_completion_tokens", "max_tokens")
     last_line = "data: [DONE]\n\n"
     calls = 0

@@ -1,7 +1,7 @@
 """One vLLM as the gateway uses it: renders messages to token ids, samples, and parses what it sampled.
 
 Messages are rendered here where that gives what the server makes of them (``runners.policy.codecs.AgreedCodec``).
-Everything below ``/v1/``, but for the tokenizer's routes that runners use anyway, and through ``PolicyServer``, so that
+Everything below ``/v1/``, but for the tokenizer's routes that runners use anyway, and through ``PolicyClient``, so that
 versions, patience and restarts are those of every other call of a policy.
 """
 
@@ -26,15 +26,15 @@ from runners.agents.gateway.requests import (
 )
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.chat_template import ChatTemplate
+from runners.policy.client import Completion, PolicyClient
 from runners.policy.codecs import (
     DETOKENIZE_ROUTE,
     AgreedCodec,
     LocalCodec,
     ServedCodec,
-    UnfitTemplate,
+    UnusableTemplate,
     template_variables,
 )
-from runners.policy.server import Completion, PolicyServer
 from store.schema import Sampling
 
 logger = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ PARSE_ROUTE = "/v1/chat/completions/derender"
 class ChatServer:
     """A policy's server, with what was learnt of its chat template. Made by ``of``."""
 
-    def __init__(self, server: PolicyServer, codec: ServedCodec, template: ChatTemplate, thinking: bool):
+    def __init__(self, server: PolicyClient, codec: ServedCodec, template: ChatTemplate, thinking: bool):
         self.server = server
         self._codec = codec
         self._template = template
@@ -53,7 +53,7 @@ class ChatServer:
         self._parses_parts = True
 
     @classmethod
-    async def of(cls, server: PolicyServer, run_name: str, policy: str, sampling: Sampling) -> "ChatServer":
+    async def of(cls, server: PolicyClient, run_name: str, policy: str, sampling: Sampling) -> "ChatServer":
         """Learn what ends a reply, before the first one is sampled. Raises PolicyUnavailable."""
         folder, codec = Path(await server.model_folder()), ServedCodec(server, sampling.thinking)
         if folder.is_dir():
@@ -64,7 +64,7 @@ class ChatServer:
         try:
             with _refusals(server):
                 template = await ChatTemplate.of(codec)
-        except (UnfitTemplate, RequestRefused) as error:
+        except (UnusableTemplate, RequestRefused) as error:
             raise PolicyUnavailable(f"no agent can be played with {server.endpoint}: {error}") from error
         server.stop_token_ids = (template.end_of_turn,)
         return cls(server, codec, template, sampling.thinking)
@@ -78,7 +78,7 @@ class ChatServer:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
 
         held: messages of the request up to the reply. last_id: the reply's last token; the end of turn is not repeated.
-        Raises UnfitTemplate where they cannot be told apart from what came before, or are not taken alone.
+        Raises UnusableTemplate where they cannot be told apart from what came before, or are not taken alone.
         """
         new = request.messages[held:]
         calls = request.messages[held - 1].get("tool_calls") or () if new and new[0]["role"] == "tool" else ()
@@ -86,7 +86,7 @@ class ChatServer:
             with _refusals(self.server):
                 return await self._template.after_reply(last_id, new, calls)
         except RequestRefused as error:
-            raise UnfitTemplate(str(error)) from error
+            raise UnusableTemplate(str(error)) from error
 
     async def reply(
         self,
@@ -95,20 +95,20 @@ class ChatServer:
         new: int,
         reply_tokens: int,
         seed: int,
-        hand_on: PartSink | None = None,
+        on_part: PartSink | None = None,
     ) -> tuple[Completion, Message]:
         """Sample a reply, and read it as an assistant's message. Raises PolicyUnavailable.
 
-        new: how many of the prompt's ids are new in this call. hand_on: see ``Attempt.call``.
+        new: how many of the prompt's ids are new in this call. on_part: see ``Attempt.call``.
         """
-        in_parts = hand_on is not None and self._parses_parts and not request.stop  # found in a whole reply only
+        in_parts = on_part is not None and self._parses_parts and not request.stop  # found in a whole reply only
         tokens: asyncio.Queue[Sequence[int]] = asyncio.Queue()
         on_tokens = tokens.put_nowait if in_parts else None
         sampling = asyncio.create_task(self.server.complete(prompt, reply_tokens, seed, request.stop, on_tokens))
         try:
             message = None
-            if hand_on is not None and in_parts:
-                message = await self._parse_parts(request, prompt[-new:], sampling, tokens, hand_on)
+            if on_part is not None and in_parts:
+                message = await self._parse_parts(request, prompt[-new:], sampling, tokens, on_part)
             sampled = await sampling
             return sampled, message or await self._parse(request, sampled)
         finally:
@@ -120,7 +120,7 @@ class ChatServer:
         new_ids: Sequence[int],
         sampling: asyncio.Task[Completion],
         tokens: asyncio.Queue[Sequence[int]],
-        hand_on: PartSink,
+        on_part: PartSink,
     ) -> Message | None:
         """A reply's message, handed on while it is sampled; None where the server cannot parse a part of a reply.
 
@@ -153,7 +153,7 @@ class ChatServer:
             state = answer["stream_state"]
             for block, text in _added(blocks, answer["chunk"]["choices"][0]["delta"], request.parallel):
                 block.text += text
-                await hand_on(block, text)
+                await on_part(block, text)
         return message_of(blocks)
 
     def _chat_request(self, request: ModelRequest) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def _added(blocks: list[Block], delta: dict[str, Any], parallel: bool) -> Iterat
 
 
 @contextmanager
-def _refusals(server: PolicyServer) -> Iterator[None]:
+def _refusals(server: PolicyClient) -> Iterator[None]:
     """What the server refuses: RequestRefused for what the agent asked, PolicyUnavailable for all else."""
     try:
         yield

@@ -29,7 +29,7 @@ class Messages(Api):
     """``POST /v1/messages``."""
 
     # Thoughts are shown where ``thinking`` asks for them; whether the policy thinks is the run's.
-    heeded = frozenset({"messages", "system", "thinking", "cache_control"})
+    supported = frozenset({"messages", "system", "thinking", "cache_control"})
     stop = "stop_sequences"
     index = -1
     """Of the block that a stream is at."""

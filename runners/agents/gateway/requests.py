@@ -1,4 +1,4 @@
-"""One form for what agents ask and what they get, whichever interface they speak, and what of a request is heeded.
+"""One form for what agents ask and what they get, whichever interface they speak, and what of a request is supported.
 
 Whatever would change the distribution that a reply is sampled from is left out and counted: sampling is the trainer's
 business, and log-probs under a grammar's mask, a forced tool call or a penalty are not the policy's own.
@@ -63,7 +63,7 @@ class ModelRequest:
     parallel: whether the reply may hold several tool calls.
     reply_tokens: the most that the agent wants to have sampled; None where it does not say.
     stop: texts that end a reply.
-    dropped: names of the parameters that are not heeded.
+    dropped: names of the parameters that are not supported.
     """
 
     model: str
@@ -134,7 +134,7 @@ class Api:
     name, which an answer adds to.
     """
 
-    heeded: frozenset[str]
+    supported: frozenset[str]
     """Parameters that are, besides those that all interfaces have."""
     most, stop = ("max_tokens",), "stop"
     """Names of the parameters that bound and end a reply."""
@@ -150,7 +150,7 @@ class Api:
         """The request. Raises RequestRefused. actor: as a header names it. sampling: what is used whatever is asked."""
         body, stop = self.body, self.body.get(self.stop) or ()
         tools, tools_dropped = _read_tools(self.tools())
-        heeded = self.heeded | {"model", "tools", "tool_choice", "stream", self.stop, *self.most}
+        supported = self.supported | {"model", "tools", "tool_choice", "stream", self.stop, *self.most}
         return ModelRequest(
             model=str(body.get("model")),
             messages=tuple(self.messages()),
@@ -158,7 +158,7 @@ class Api:
             **tools,
             reply_tokens=_whole_number(body, self.most),
             stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop)),
-            dropped=(*_dropped_names(body, heeded, sampling), *tools_dropped),
+            dropped=(*_dropped_names(body, supported, sampling), *tools_dropped),
         )
 
     def messages(self) -> list[Message]:
@@ -215,15 +215,15 @@ def text_of(content: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def _dropped_names(body: Mapping[str, Any], heeded: Set[str], sampling: Mapping[str, Any]) -> tuple[str, ...]:
-    """Parameters of a request that ask for something and are not heeded.
+def _dropped_names(body: Mapping[str, Any], supported: Set[str], sampling: Mapping[str, Any]) -> tuple[str, ...]:
+    """Parameters of a request that ask for something and are not supported.
 
-    heeded: those that are. sampling: what is used whatever is asked for; asking for the same is no matter.
+    supported: those that are. sampling: what is used whatever is asked for; asking for the same is no matter.
     """
     return tuple(
         name
         for name, value in body.items()
-        if name not in heeded
+        if name not in supported
         and name not in _NOT_COUNTED
         and value not in (None, [], {})
         and (name not in _DEFAULTS or value != _DEFAULTS[name])
@@ -239,7 +239,7 @@ def warn_once(kind: str, message: str, *arguments: Any) -> None:
 
 
 def _read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """What a request says of tools: fields of ``ModelRequest``, and the names of what is not heeded of it.
+    """What a request says of tools: fields of ``ModelRequest``, and the names of what is not supported of it.
 
     Takes the form of chat completions and the flat one of the Responses API. Raises RequestRefused.
     """

@@ -13,7 +13,7 @@ from runners.agents.gateway.requests import Api, Block, Message, ModelReply, Req
 class Responses(Api):
     """``POST /v1/responses``."""
 
-    heeded = frozenset({"input", "instructions", "parallel_tool_calls", "previous_response_id", "include"})
+    supported = frozenset({"input", "instructions", "parallel_tool_calls", "previous_response_id", "include"})
     most = ("max_output_tokens",)
     events = items = 0
     """That a stream has told of."""

@@ -10,7 +10,7 @@ from typing import Any
 from openai import DefaultAsyncHttpxClient
 
 from runners.addresses import Addresses
-from runners.policy.server import MOST_BYTES
+from runners.policy.client import MOST_BYTES
 from store.printable import printable
 
 _httpx: Any = importlib.import_module(DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from runners.werewolf.game import Role, Side, get_preset, new_game
-from runners.werewolf.seating import who_plays
+from runners.werewolf.seating import players_by_seat
 from runners.werewolf.transcript import asked_in, event_data
 from runners.werewolf.web.folders import NotThere
 from runners.werewolf.web.views import ShownGame, UnreadableGame, number_in, read_game
@@ -210,7 +210,7 @@ class _Watched:
         row = _row(self._rollout)
         about = {name: row[name] for name in ("run", "version", "game", "mode", "status")} | {"group": task.group_id}
         if result is None:
-            players = who_plays(task, {seat: state.role_of(seat) for seat in state.preset.seats})
+            players = players_by_seat(task, {seat: state.role_of(seat) for seat in state.preset.seats})
         else:
             players = {seat.seat: seat.policy for seat in result.seats}
             about["outcomes"] = {str(seat.seat): seat.outcome for seat in result.seats}

@@ -12,8 +12,8 @@ import pytest
 from agentlightning import rollout
 
 from algo import find_best_prompt
+from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
-from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from tests.support.hub.hub_process import fork, preload, say_to
 from tests.support.waiting import until
@@ -51,7 +51,7 @@ class SearchProcess:
         self._log = folder / "log"
         self._arguments = [
             *("--prompts", str(folder / "prompts.txt"), "--tasks", str(folder / "tasks.jsonl"), "--budget", "200"),
-            *("--set", f"store.url={hub.url}", "--set", f"run.dir={folder}", "--set", "store.patience_seconds=5"),
+            *("--set", f"store.url={hub.url}", "--set", f"run.dir={folder}", "--set", "store.timeout_seconds=5"),
         ]
 
     def start(self, *more):
@@ -81,7 +81,7 @@ class SearchProcess:
 @contextlib.asynccontextmanager
 async def working(client, agent=scripted_agent):
     play = AgentPlay(client, LitPlayer(agent))
-    worker = Worker(client, play, "w", games_at_once=8)
+    worker = Worker(client, play, "w", max_concurrent=8)
     running = asyncio.create_task(worker.run())
     try:
         yield

@@ -51,7 +51,7 @@ def test_the_configuration_can_be_printed_and_read_again(monkeypatch, capsys, tm
 @pytest.mark.parametrize("program", [werewolf_verl, werewolf_sft])
 def test_a_hub_that_is_not_there_ends_a_program_by_its_name(program, monkeypatch, caplog, tiny_model, tmp_path):
     address = f"http://127.0.0.1:{free_port()}"
-    settings = [f"model.path={tiny_model}", f"run.dir={tmp_path}", f"store.url={address}", "store.patience_seconds=0.1"]
+    settings = [f"model.path={tiny_model}", f"run.dir={tmp_path}", f"store.url={address}", "store.timeout_seconds=0.1"]
     monkeypatch.setattr("sys.argv", ["program", *(part for each in settings for part in ("--set", each))])
     monkeypatch.setattr("algo.run.command_line.log_to", lambda level, file: None)
     assert program.main() == 1 and f"no hub answers at {address}" in caplog.text

@@ -10,7 +10,7 @@ from openai import APIError, APIStatusError, BadRequestError, NotFoundError
 
 from runners.agents.gateway import address, requests
 from runners.errors import PolicyUnavailable
-from runners.uploads import GameForgotten
+from runners.uploads import SpansRejected
 from store.token_spans import context_digest
 from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, resources_of
 from tests.support.agents.tool_model import TOOL
@@ -296,21 +296,21 @@ async def test_a_vllm_without_a_tool_parser_is_named_with_the_remedy(world):
         world.vllm.refuse_render = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser'
         with pytest.raises(APIStatusError):
             await ask(client, tools=[TOOL])
-    assert "serving.tool_parser" in str(attempt.trouble)
+    assert "serving.tool_parser" in str(attempt.fatal_error)
 
 
 async def test_a_hub_that_forgot_the_attempt_ends_it(world):
     attempt = world.attempt()
 
     def forget(*_):
-        raise GameForgotten("gone")
+        raise SpansRejected("gone")
 
     attempt._on_turn = forget
     async with world.gateway.serving(attempt) as address, client_of(address) as client:
         with pytest.raises(APIStatusError) as refused:
             await ask(client)
     assert refused.value.status_code == 503
-    assert isinstance(attempt.trouble, GameForgotten) and attempt.troubled.is_set()
+    assert isinstance(attempt.fatal_error, SpansRejected) and attempt.failed_event.is_set()
 
 
 async def test_the_transcript_tells_a_conversation_once(world):
@@ -420,7 +420,7 @@ async def test_a_stream_that_breaks_off_is_an_error_and_ends_the_attempt(world):
         with pytest.raises(APIError, match="cannot be asked"):
             async for _ in await ask(client, stream=True):
                 pass
-    assert isinstance(attempt.trouble, PolicyUnavailable) and not world.spans
+    assert isinstance(attempt.fatal_error, PolicyUnavailable) and not world.spans
 
 
 async def test_a_server_that_parses_whole_replies_only_is_streamed_from_all_the_same(world):

@@ -4,8 +4,8 @@ import pytest
 from agentscope.message import Msg
 
 from runners.errors import CannotPlay
+from runners.policy.client import Completion
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import Completion
 from runners.werewolf.game import Action, Event, EventKind, Observation, Role
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.questions import render_question
@@ -32,7 +32,7 @@ WORDLESS = render_recap(EVENTS, 2, speech_chars=0)
 
 
 class FakeServer:
-    """A fake of ``PolicyServer``: votes for seat 4, and keeps every prompt."""
+    """A fake of ``PolicyClient``: votes for seat 4, and keeps every prompt."""
 
     model = "fake"
 

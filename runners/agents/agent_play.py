@@ -16,9 +16,9 @@ from runners.agents.gateway.attempt import Attempt
 from runners.agents.gateway.chat_server import ChatServer
 from runners.errors import CannotPlay, PolicyUnavailable, UnusableTask
 from runners.play import TurnSink
+from runners.policy.client import POLICY_TIMEOUT_SECONDS
+from runners.policy.connections import Connections
 from runners.policy.resources import PublishedResources
-from runners.policy.server import POLICY_PATIENCE_SECONDS
-from runners.policy.servers import Connections
 from store.agents import AGENT, AgentOutcome, AgentTask
 from store.client import PatientStoreClient
 from store.protocol import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
@@ -101,8 +101,8 @@ class Player(Protocol):
 class AgentPlay:
     """A ``runners.play.Play`` for agents. One instance serves a whole runner process.
 
-    policy_patience_seconds: how long a policy's server that is away is waited for.
-    resources_patience_seconds: how long missing resources are waited for.
+    policy_timeout_seconds: how long a policy's server that is away is waited for.
+    resources_timeout_seconds: how long missing resources are waited for.
     addresses: that models may be called at; None: the defaults for the client's hub.
     """
 
@@ -110,14 +110,14 @@ class AgentPlay:
         self,
         client: PatientStoreClient,
         player: Player,
-        policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
-        resources_patience_seconds: float = 60.0,
+        policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
+        resources_timeout_seconds: float = 60.0,
         addresses: Addresses | None = None,
     ):
         self._player = player
         addresses = addresses or Addresses(client.server_address_root)
-        self._resources = PublishedResources(client, resources_patience_seconds, addresses)
-        self._servers = Connections(ChatServer.of, addresses, policy_patience_seconds)
+        self._resources = PublishedResources(client, resources_timeout_seconds, addresses)
+        self._servers = Connections(ChatServer.of, addresses, policy_timeout_seconds)
         self._gateway = Gateway()
         self._starting: asyncio.Task[None] | None = None
 
@@ -139,11 +139,11 @@ class AgentPlay:
                 failure, traceback = str(error), error.traceback
             except TimeoutError:
                 failure = f"it had not ended after {task.max_seconds:g} s"
-        if attempt.trouble is not None:
-            if isinstance(attempt.trouble, PolicyUnavailable):
+        if attempt.fatal_error is not None:
+            if isinstance(attempt.fatal_error, PolicyUnavailable):
                 # The algorithm may have started again, and published the same version with another server.
                 self._resources.forget(resources.resources_id)
-            raise attempt.trouble
+            raise attempt.fatal_error
         return attempt.outcome(dimensions, failure, traceback)
 
     async def close(self) -> None:
@@ -155,13 +155,13 @@ class AgentPlay:
         await self._servers.close()
 
     async def _act(self, session: Session, attempt: Attempt) -> Mapping[str, float] | None:
-        """The agent's rewards; None where trouble came first. Raises TimeoutError, and what the player raises."""
+        """The agent's rewards; None where fatal_error came first. Raises TimeoutError, and what the player raises."""
         acting = asyncio.ensure_future(self._player(session))
-        watching = asyncio.create_task(attempt.troubled.wait())
+        watching = asyncio.create_task(attempt.failed_event.wait())
         try:
             either = asyncio.wait({acting, watching}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait_for(either, session.task.max_seconds)
-            return None if attempt.troubled.is_set() else acting.result()
+            return None if attempt.failed_event.is_set() else acting.result()
         finally:
             watching.cancel()
             if acting.cancel():  # it gets a moment to close what it has opened

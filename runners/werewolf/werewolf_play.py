@@ -8,8 +8,8 @@ from runners.addresses import Addresses
 from runners.errors import PolicyUnavailable, RouteRefused, UnusableTask
 from runners.keys import ApiKeys
 from runners.play import TurnSink
+from runners.policy.client import POLICY_TIMEOUT_SECONDS
 from runners.policy.resources import PublishedResources
-from runners.policy.server import POLICY_PATIENCE_SECONDS
 from runners.werewolf.game import get_preset
 from store.client import PatientStoreClient
 from store.printable import printable
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class WerewolfPlay:
     """A ``runners.play.Play`` for Werewolf. One instance serves a whole runner process.
 
-    tokenizer, policy_patience_seconds, keys: see ``WerewolfGames``.
-    resources_patience_seconds: how long missing resources are waited for.
+    tokenizer, policy_timeout_seconds, keys: see ``WerewolfGames``.
+    resources_timeout_seconds: how long missing resources are waited for.
     addresses: that models may be called at; None: the defaults for the client's hub.
     """
 
@@ -32,14 +32,14 @@ class WerewolfPlay:
         self,
         client: PatientStoreClient,
         tokenizer: Path | None = None,
-        resources_patience_seconds: float = 60.0,
-        policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        resources_timeout_seconds: float = 60.0,
+        policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
         keys: ApiKeys | None = None,
         addresses: Addresses | None = None,
     ):
         addresses = addresses or Addresses(client.server_address_root)
-        self._resources = PublishedResources(client, resources_patience_seconds, addresses)
-        self._settings = (addresses, tokenizer, policy_patience_seconds, keys)
+        self._resources = PublishedResources(client, resources_timeout_seconds, addresses)
+        self._settings = (addresses, tokenizer, policy_timeout_seconds, keys)
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
         """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""
