@@ -10,7 +10,7 @@ from typing import Any
 from openai import DefaultAsyncHttpxClient
 
 from runners.addresses import Addresses
-from runners.policy.client import MOST_BYTES
+from runners.policy.client import MAX_ANSWER_BYTES
 from store.printable import printable
 
 _httpx: Any = importlib.import_module(DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
@@ -61,8 +61,8 @@ class _BoundedStream(_httpx.AsyncByteStream):
         read = 0
         async for part in self._stream:
             read += len(part)
-            if read > MOST_BYTES:
-                raise UnreadableAnswer(f"it is longer than {MOST_BYTES // 2**20} MiB")
+            if read > MAX_ANSWER_BYTES:
+                raise UnreadableAnswer(f"it is longer than {MAX_ANSWER_BYTES // 2**20} MiB")
             yield part
 
     async def aclose(self) -> None:

@@ -205,7 +205,7 @@ async def test_an_agent_that_takes_too_long_is_stopped_with_an_outcome(client, v
 
     loop = asyncio.get_running_loop()
     ((_, read, _),) = await played(client, vllm, LitPlayer(endless), task_of(max_seconds=0.2))
-    assert "had not ended after 0.2 s" in read.outcome.failure
+    assert "timeout after 0.2 s" in read.outcome.failure
     async with asyncio.timeout(5):
         await stopped.wait()
 
@@ -332,7 +332,7 @@ async def test_a_services_own_error_is_the_agents_failure_and_its_refusal_is_not
         "the service answers 500: no",
     )
     assert refused.status == "failed"
-    assert "does not take the task (422)" in refused.attempt.metadata["reason"]
+    assert "rejects the task (422)" in refused.attempt.metadata["reason"]
 
 
 async def test_a_service_that_breaks_off_is_tried_again_in_another_attempt(client, vllm, service):

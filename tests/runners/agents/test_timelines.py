@@ -269,5 +269,5 @@ async def test_a_name_stands_for_one_policy_alone():
     agent = Agent(7)
     messages = [{"role": "user", "content": "a"}]
     await agent.attempt.call(request_of(messages, model="policy", actor="one"))
-    with pytest.raises(RequestRefused, match="a name of its own"):
+    with pytest.raises(RequestRefused, match="one actor name for each policy"):
         await agent.attempt.call(request_of(messages, model="past", actor="one"))
