@@ -8,7 +8,7 @@ from aiohttp import web
 from tenacity import wait_none
 
 from runners.errors import PolicyUnavailable, RouteRefused
-from runners.policy import server as policy_server
+from runners.policy import client as policy_server
 from runners.policy.client import PolicyClient
 from tests.support.fakes import FakeVllm
 from tests.support.tasks import HERE
