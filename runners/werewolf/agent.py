@@ -1,4 +1,4 @@
-"""Plays games whose resources are at hand: seats the players, plays."""
+"""Plays games with given resources: creates the players of all seats and runs the table."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 class WerewolfGames:
-    """Plays games whose resources are at hand. One instance serves all games of an event loop.
+    """Plays games with given resources. One instance serves all games of an event loop.
 
-    tokenizer: folder of the policy's tokenizer; None takes the folder that the policy's server names, if it is on
-        this machine, and else the server's own tokenizer.
-    policy_timeout_seconds: how long a policy's server that is away is waited for, in mid-game too.
-    keys: of other models' endpoints; None: only endpoints that need none are called.
-    addresses: that models without a key may be called at.
+    tokenizer: folder of the policy's tokenizer; None: the server's model folder if it exists on this machine, else the
+        server's tokenizer routes.
+    policy_timeout_seconds: how long to retry an unreachable policy server, also during a game.
+    keys: of other models' endpoints; None: only endpoints without keys.
+    addresses: the allowed addresses of models without a key.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class WerewolfGames:
         on_turn: TurnSink,
         guests: Mapping[str, Callable[[int], Player]] = MappingProxyType({}),
     ) -> ResultSpan:
-        """Play one game, whose task ``read_task`` has checked.
+        """Play one game; ``read_task`` has validated the task.
 
-        guests: name -> makes the player of a seat, for players that are this process's own, such as people.
+        guests: name -> factory of a seat's player, for players of this process, such as people.
         Raises CannotPlay, naming the prompts, player or server at fault.
         """
         preset = get_preset(task.preset, task.rules)
@@ -115,9 +115,9 @@ class WerewolfGames:
         )
 
     async def context_tokens(self, resources: PolicyResources, player: str, demonstrated: bool) -> int | None:
-        """The longest call that a player's server takes; None for a player that is no policy. Raises CannotPlay.
+        """The context limit of a player's server; None for a player that is not a policy. Raises CannotPlay.
 
-        demonstrated: whether games are to be written down in the policy's tokens, which must then be there.
+        demonstrated: whether games are recorded in the policy's tokens, which requires its tokenizer.
         """
         if demonstrated:
             await self.policies.tokens(resources)
@@ -128,7 +128,7 @@ class WerewolfGames:
 
     @cached_property
     def _api_models(self) -> "ApiModels":
-        from runners.werewolf.api.models import ApiModels  # openai: 25 MB, for games with such players alone
+        from runners.werewolf.api.models import ApiModels  # imports openai (25 MB), which other games do not need
 
         return ApiModels(self._keys, self._addresses)
 
@@ -140,9 +140,9 @@ class WerewolfGames:
 
 
 def _policies_of(resources: PolicyResources, seats: Mapping[int, tuple[str, Role]]) -> dict[int, str | None]:
-    """Which policy plays each of these seats (``PolicyResources.policy_of``). Raises UnknownPlayer.
+    """seat -> the policy that plays it (``PolicyResources.policy_of``). Raises UnknownPlayer.
 
-    seats: player and role of each.
+    seats: seat -> (player, role).
     """
     try:
         return {
