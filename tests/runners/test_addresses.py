@@ -159,5 +159,5 @@ async def test_where_a_key_goes_has_a_rule_of_its_own():
 
 
 def test_what_is_no_address_cannot_be_allowed():
-    with pytest.raises(ValueError, match="'gpu-machine:8000' is no address"):
+    with pytest.raises(ValueError, match="'gpu-machine:8000' is not a URL"):
         Addresses(HERE, ["gpu-machine:8000"])

@@ -137,7 +137,7 @@ async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm, con
         (lambda choice, headers: choice["prompt_token_ids"].append(1), "changed the prompt"),
         (lambda choice, headers: choice["token_ids"].append(1), "log-probs"),
         (lambda choice, headers: choice.update(finish_reason="abort"), "aborted a reply"),
-        (lambda choice, headers: headers.update({"x-policy-version": "seven"}), "'seven', which is no number"),
+        (lambda choice, headers: headers.update({"x-policy-version": "seven"}), "'seven', which is not a number"),
     ],
 )
 async def test_an_answer_that_is_not_token_exact_is_refused(stranger, connect, spoil, message):

@@ -128,7 +128,7 @@ async def test_a_hub_without_a_policy_of_ours_is_told_in_one_line(hub, client, c
 
 
 @pytest.mark.parametrize(("arguments", "reason"), [
-    (("--tokenizer", "/nowhere"), "/nowhere, named with --tokenizer"),
+    (("--tokenizer", "/nowhere"), "/nowhere of --tokenizer"),
     (("--context-tokens", 300, "--reply-tokens", 40), "exceeds the context by"),
     (("--context-tokens", 40, "--reply-tokens", 40), "must be smaller than context_tokens"),
     (("--players", "wolf=policy,good=gpt-9"), "gpt-9"),

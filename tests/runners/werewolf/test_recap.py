@@ -74,7 +74,7 @@ async def test_words_of_earlier_days_go_first_and_never_a_fact(tiny_tokenizer, r
         2, Role.VILLAGER, Role.VILLAGER.side, 3, VOTE.phase, (2, *VOTE.targets), None, EVENTS, VOTE, TWELVE.deck
     )
     if recap is None:
-        with pytest.raises(CannotPlay, match=r"2号.*1 tokens too many.*rollout\.context_tokens"):
+        with pytest.raises(CannotPlay, match=r"2号.*exceeds the context by 1 tokens.*rollout\.context_tokens"):
             await player.decide(seen)
         assert server.prompts == []
         return

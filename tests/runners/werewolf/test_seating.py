@@ -97,7 +97,7 @@ def test_shares_hold_over_many_deals(together):
 
 def test_a_seat_that_no_rule_matches_is_an_error():
     task = make_task({"wolf": "policy", "good": "scripted"}).model_copy(update={"seating": ()})
-    with pytest.raises(ValueError, match="game-1: no seating rule says who plays seat 1"):
+    with pytest.raises(ValueError, match="game-1: no seating rule matches seat 1"):
         players_by_seat(task, deal(3))
 
 
