@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import aiohttp
 
-from store.client import AttemptKey, PatientStoreClient, described
+from store.client import AttemptKey, StoreClient, describe_error
 from store.protocol import Span
 
 logger = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ class SpanUploader:
     """Buffers spans and sends them every ``interval_seconds``; ``finish`` waits until those of an attempt are
     stored."""
 
-    def __init__(self, client: PatientStoreClient, interval_seconds: float = 1.0):
+    def __init__(self, client: StoreClient, interval_seconds: float = 1.0):
         self._client = client
         self._interval = interval_seconds
         self._buffer: dict[AttemptKey, list[Span]] = defaultdict(list)
@@ -41,7 +41,7 @@ class SpanUploader:
             try:
                 await self._flush()
             except (aiohttp.ClientError, TimeoutError) as error:  # the spans are in the buffer again
-                logger.warning("spans could not be sent (%s); retrying", described(error))
+                logger.warning("spans could not be sent (%s); retrying", describe_error(error))
 
     async def finish(self, key: AttemptKey) -> None:
         """Wait until every span of the attempt is stored. Raises SpansRejected or StoreUnreachable."""

@@ -19,7 +19,7 @@ from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
 from runners.play import Play
 from runners.uploads import SpansRejected, SpanUploader
-from store.client import AttemptKey, NotAHub, PatientStoreClient, StoreUnreachable, described
+from store.client import AttemptKey, NotAHub, StoreClient, StoreUnreachable, describe_error
 from store.protocol import AttemptedRollout, AttemptStatus
 from store.token_spans import OutcomeSpan
 
@@ -55,7 +55,7 @@ class Worker:
 
     def __init__(
         self,
-        client: PatientStoreClient,
+        client: StoreClient,
         play: Play,
         worker_id: str,
         max_concurrent: int = 8,
@@ -145,7 +145,9 @@ class Worker:
                 except (TimeoutError, aiohttp.ClientError, NotAHub) as error:  # the heartbeat raises if this lasts
                     answered = False
                     if answered_before:
-                        logger.warning("dequeue got no response (%s); rollouts in it must time out", described(error))
+                        logger.warning(
+                            "dequeue got no response (%s); rollouts in it must time out", describe_error(error)
+                        )
                 if not answered_before:
                     idle_since = time.monotonic()  # the queue may have had rollouts in the meantime
             for rollout in rollouts:
@@ -217,22 +219,22 @@ class Worker:
             await self._uploader.finish(active.key)
             return await self._report_end(active.key, "succeeded")
 
-        async def ride_out(state: RetryCallState) -> None:
+        async def wait_for_hub(state: RetryCallState) -> None:
             error = state.outcome.exception()  # type: ignore[union-attr]
-            logger.warning("%s: its end could not be reported (%s); retrying", result.task, described(error))
+            logger.warning("%s: its end could not be reported (%s); retrying", result.task, describe_error(error))
             await self._client.wait_until_reachable()  # an outage has its own timeout
 
         retrying = AsyncRetrying(
             retry=retry_if_exception_type((aiohttp.ClientError, TimeoutError)),
             wait=wait_exponential(_MIN_POLL_SECONDS, max=_MAX_POLL_SECONDS),
-            stop=lambda state: state.idle_for > self._client.patience_seconds,
-            before_sleep=ride_out,
+            stop=lambda state: state.idle_for > self._client.retry_seconds,
+            before_sleep=wait_for_hub,
         )
         try:
             reported = await retrying(report)
         except RetryError as error:
             self.stats.failed += 1
-            reason = described(error.last_attempt.exception())
+            reason = describe_error(error.last_attempt.exception())
             logger.error("%s is finished, but the hub rejects its end: %s", result.task, reason)
         except SpansRejected as error:
             self.stats.failed += 1
@@ -247,7 +249,7 @@ class Worker:
                 return
             self.stats.finished += 1
             self.stats.turns += result.turns
-            logger.info("%s: %s, %d turns", result.task, result.told, result.turns)
+            logger.info("%s: %s, %d turns", result.task, result.summary, result.turns)
 
     async def _give_up(self, active: "_ActiveRollout", reason: str) -> None:
         active.ending = True
@@ -258,7 +260,7 @@ class Worker:
             logger.warning(
                 "rollout %s: its end could not be reported, so it must time out: %s",
                 active.key[0],
-                described(error),
+                describe_error(error),
             )
 
     async def _report_end(self, key: AttemptKey, status: AttemptStatus, reason: str | None = None) -> bool:
@@ -279,7 +281,7 @@ class Worker:
                 return False
             return True
 
-        return await self._client.ride_out(look_and_set)
+        return await self._client.with_retries(look_and_set)
 
     async def _closed(self, keys: Iterable[AttemptKey]) -> dict[AttemptKey, "_Closed"]:
         """Those of the attempts that the hub has closed, replaced or forgotten."""

@@ -20,7 +20,7 @@ from runners.policy.client import POLICY_TIMEOUT_SECONDS
 from runners.policy.connections import Connections
 from runners.policy.resources import PublishedResources
 from store.agents import AGENT, AgentOutcome, AgentTask
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
 from store.schema import TRAINED_POLICY, PolicyResources, check_kind
 
@@ -108,7 +108,7 @@ class AgentPlay:
 
     def __init__(
         self,
-        client: PatientStoreClient,
+        client: StoreClient,
         player: Player,
         policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
         resources_timeout_seconds: float = 60.0,
