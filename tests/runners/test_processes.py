@@ -128,7 +128,7 @@ def test_a_process_that_dies_while_the_games_are_finished_is_not_started_again(s
     supervisor.process.terminate()
     supervisor.wait_for(r"1 drains|2 drains")
     os.kill(pids[1], signal.SIGKILL)
-    supervisor.wait_for(r"process 1 has ended \(killed by SIGKILL\)")
+    supervisor.wait_for(r"process 1 exited \(killed by SIGKILL\)")
     supervisor.process.terminate()
     status, said = supervisor.end()
     assert status == 128 + signal.SIGKILL and sum("runs" in line for line in said) == 2
