@@ -144,7 +144,7 @@ def _gain_sentences(run: RecipeRun) -> Iterator[str]:
 def _agent_change(before: Evaluation, after: Evaluation) -> Change:
     earlier, later = agent_figures(before), agent_figures(after)
     flaws = {
-        "calls of tools that cannot be used": (earlier["invalid_calls"], later["invalid_calls"]),
+        "invalid tool calls": (earlier["invalid_calls"], later["invalid_calls"]),
         "attempts that failed": (earlier["failed"], later["failed"]),
     }
     return Change("mean reward", earlier["reward"], later["reward"], gain(before, after), flaws)

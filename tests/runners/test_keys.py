@@ -59,9 +59,9 @@ def test_a_providers_own_endpoint_needs_a_named_address_too():
     [
         ("BIG_KEY", "is not NAME=https://host"),
         ("sk-1=https://h", "is not NAME=https://host"),
-        ("BIG_KEY=http://api.example", "https alone"),
-        ("BIG_KEY=ftp://h", "https alone"),
-        ("BIG_KEY=api.example", "https alone"),
+        ("BIG_KEY=http://api.example", "only be sent over https"),
+        ("BIG_KEY=ftp://h", "only be sent over https"),
+        ("BIG_KEY=api.example", "only be sent over https"),
     ],
 )
 def test_invalid_key_options_are_named(text, problem):

@@ -12,8 +12,8 @@ import pytest
 from agentlightning import rollout
 
 from algo import find_best_prompt
+from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
-from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from tests.support.hub.hub_process import fork, preload, say_to
 from tests.support.waiting import until
@@ -81,7 +81,7 @@ class SearchProcess:
 @contextlib.asynccontextmanager
 async def working(client, agent=scripted_agent):
     play = AgentPlay(client, LitPlayer(agent))
-    worker = Worker(client, play, "w", games_at_once=8)
+    worker = Worker(client, play, "w", max_concurrent=8)
     running = asyncio.create_task(worker.run())
     try:
         yield
@@ -175,9 +175,9 @@ async def test_a_proposer_edits_the_prompt_and_what_cannot_be_used_is_refused(hu
     ("prompts", "problem"),
     [
         ("{question}\n{qestion}", "prompt 2: it uses unknown {qestion} and it lacks {question}; valid: {question}"),
-        ("{question}\n{question", "prompt 2: its braces cannot be filled in (expected '}'"),
-        ("{question}\n{question.__class__}", "{question.__class__} has more than a plain name in it"),
-        ("{question}\n{question:{question.__class__}}", "{question} has more than a plain name in it"),
+        ("{question}\n{question", "prompt 2: its braces are invalid (expected '}'"),
+        ("{question}\n{question.__class__}", "{question.__class__} is more than a plain name"),
+        ("{question}\n{question:{question.__class__}}", "{question} is more than a plain name"),
         ("only {question}", "there is one prompt and no proposer"),
     ],
 )
