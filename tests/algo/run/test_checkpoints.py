@@ -156,5 +156,5 @@ def test_who_learns_is_fixed_within_a_run_and_how_fast_is_not(tmp_path):
     other_rule = load_config(None, ["policies={wolves: {roles: [wolf]}, villagers: {side: good}}"])
     # Also a run of before there were teams, and one that lost its section.
     for before, now in ((team, swapped), (team, other_rule), (one, team), (team, one)):
-        with pytest.raises(ConfigError, match="cannot be resumed with other policies: the"):
+        with pytest.raises(ConfigError, match="cannot be resumed with other policies: restore"):
             check_same_run(fixed_settings(before), now, tmp_path)
