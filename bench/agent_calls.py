@@ -25,7 +25,7 @@ from bench.tables import table_of
 from runners.addresses import Addresses
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.chat_server import ChatServer
-from runners.policy.servers import Connections
+from runners.policy.connections import Connections
 from tests.support.agents.fakes_agents import attempt_of, resources_of
 from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
 

@@ -18,7 +18,7 @@ from bench.recorded import play_served, task_of
 from bench.tables import table_of
 from runners.addresses import Addresses
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.server import PolicyServer
+from runners.policy.client import PolicyClient
 from runners.werewolf.game import Side
 from store.werewolf import TurnSpan
 from tests.support.real_vllm import of_length, real_vllm
@@ -34,7 +34,7 @@ def _counter(metrics: str, name: str) -> float:
 
 
 async def _measure(url: str, model_folder: Path) -> tuple[list[TurnSpan], float, float]:
-    server = PolicyServer(f"{url}/v1", "policy", 1.0, Addresses(url))
+    server = PolicyClient(f"{url}/v1", "policy", 1.0, Addresses(url))
     servers = dict.fromkeys(Side, server)
     task = task_of(PRESET, SEED, LIMITS, round_limit=3)
     turns = await play_served(task, await ChatTokens.load(model_folder), servers)

@@ -8,9 +8,9 @@ from typing import Any
 
 from runners.play import TurnSink
 from runners.policy.chat_tokens import ChatTokens
+from runners.policy.client import Completion, PolicyClient
 from runners.policy.codecs import LocalCodec
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import Completion, PolicyServer
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import Role, Side, get_preset
 from runners.werewolf.language.replies import render_reply
@@ -44,7 +44,7 @@ class ScriptedPolicyPlayer(PolicyPlayer):
         return await super().decide(observation)
 
     async def complete(self, prompt_ids: object, max_tokens: int, seed: int) -> Completion:
-        """As ``PolicyServer``: the reply in token ids, with made-up log-probs."""
+        """As ``PolicyClient``: the reply in token ids, with made-up log-probs."""
         await self._wait()
         ids = tuple(await self._tokens.encode_reply(self._reply))
         return Completion(ids, (-1.0,) * len(ids), "stop")
@@ -86,7 +86,7 @@ async def record_game(
     return await play_scripted(task_of(preset, seed), model_folder, lambda turn, *at: turns.append(turn), wait), turns
 
 
-async def play_served(task: GameTask, tokens: ChatTokens, servers: Mapping[Side, PolicyServer]) -> list[TurnSpan]:
+async def play_served(task: GameTask, tokens: ChatTokens, servers: Mapping[Side, PolicyClient]) -> list[TurnSpan]:
     """The turns of a game that real servers play, one for each side."""
     preset, turns = get_preset(task.preset), list[TurnSpan]()
 

@@ -18,7 +18,7 @@ import psutil
 from bench.recorded import play_scripted, record_game
 from runners.attempt_spans import AttemptSpans
 from runners.play import Play, TurnSink
-from runners.werewolf.play import read_task
+from runners.werewolf.werewolf_play import read_task
 from runners.worker import Worker
 from store.client import connect
 from store.protocol import AttemptedRollout
@@ -75,7 +75,7 @@ async def run(kind: str, url: str, model_folder: Path, count: int) -> None:
     sys.stdin.readline()
     if kind.startswith("ours"):
         client, at_once = connect(url), count if held else AT_ONCE
-        running = asyncio.create_task(Worker(client, play, kind, games_at_once=at_once, max_games=count).run())
+        running = asyncio.create_task(Worker(client, play, kind, max_concurrent=at_once, max_rollouts=count).run())
     else:
         client, runner = _stock_runner(url, play, count)
         running = asyncio.create_task(runner.iter())

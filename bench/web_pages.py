@@ -54,7 +54,7 @@ async def _play(client: StoreClient, preset: str, result: ResultSpan, turns=(), 
     task = task_of(preset, 0).encode()
     request = EnqueueRolloutRequest(input=task, mode="train", resources_id=RESOURCES.resources_id)
     await client.enqueue_many_rollouts([request])
-    await Worker(client, play, "plays", games_at_once=1, max_games=1).run()
+    await Worker(client, play, "plays", max_concurrent=1, max_rollouts=1).run()
 
 
 async def _fill(client: StoreClient, hub: HubProcess, result: ResultSpan) -> None:

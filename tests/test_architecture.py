@@ -133,7 +133,7 @@ def test_agents_are_played_without_agentscope():
     """Not even by way of others: a runner of agents does not have it installed."""
     files = files_by_module("runners", "store")
     reached = reached_from([name for name in files if name.startswith("runners.agents")], files, _named_by)
-    assert {"runners.agents.__main__", "runners.worker", "runners.policy.server"} <= reached
+    assert {"runners.agents.__main__", "runners.worker", "runners.policy.client"} <= reached
     wrong = [name for name in sorted(reached) if any(is_within(m, {"agentscope"}) for m in imports_of(files[name]))]
     assert wrong == []
 

@@ -113,7 +113,7 @@ def judged(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
 def _agent_change(before: Evaluation, after: Evaluation) -> Change:
     earlier, later = agent_figures(before), agent_figures(after)
     flaws = {
-        "calls of tools that cannot be used": (earlier["invalid_calls"], later["invalid_calls"]),
+        "invalid tool calls": (earlier["invalid_calls"], later["invalid_calls"]),
         "attempts that failed": (earlier["failed"], later["failed"]),
     }
     return Change("mean reward", earlier["reward"], later["reward"], gain(before, after), flaws)

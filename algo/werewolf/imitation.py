@@ -202,7 +202,7 @@ def imitation_batch(
     weights = []
     for trajectory in demonstrations.trajectories:
         of_replies = trajectory.turn_shares() if settings.weigh == "reply" else trajectory.loss_mask
-        row = [settings.given_weight] * len(trajectory.token_ids)
+        row = [settings.prompt_weight] * len(trajectory.token_ids)
         row[0] = 0.0
         for (start, end), question in zip(trajectory.turn_spans(), trajectory.turn_questions, strict=True):
             for place in compress(range(start, end), trajectory.loss_mask[start:end]):

@@ -22,7 +22,7 @@ from algo.werewolf.matches import held_out_deals
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
 from configs.werewolf import WerewolfConfig
-from runners.werewolf.play import WerewolfPlay
+from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources

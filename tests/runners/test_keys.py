@@ -59,9 +59,9 @@ def test_an_endpoint_of_the_providers_own_needs_its_address_told_too():
     [
         ("BIG_KEY", "is not NAME=https://host"),
         ("sk-1=https://h", "is not NAME=https://host"),
-        ("BIG_KEY=http://api.example", "https alone"),
-        ("BIG_KEY=ftp://h", "https alone"),
-        ("BIG_KEY=api.example", "https alone"),
+        ("BIG_KEY=http://api.example", "only be sent over https"),
+        ("BIG_KEY=ftp://h", "only be sent over https"),
+        ("BIG_KEY=api.example", "only be sent over https"),
     ],
 )
 def test_what_cannot_be_told_is_named(text, problem):

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 from jinja2 import TemplateError
 
-from runners.policy.server import PolicyServer
+from runners.policy.client import PolicyClient
 from store.token_spans import context_digest
 from store.werewolf import ResultSpan, SeatResult, TurnSpan
 
@@ -99,7 +99,7 @@ class FakeVllm:
         self.retry_after_ms: int | None = None
         self.healthy, self.signs_of_life = True, 0
         self.adapters: dict[str, str] = {}
-        self.callers: list[PolicyServer] = []
+        self.callers: list[PolicyClient] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()

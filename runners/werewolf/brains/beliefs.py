@@ -1,4 +1,4 @@
-"""What a good seat makes of the table: whose claim to be the seer it believes, and whom it suspects how much."""
+"""Beliefs of a good seat: which claim to be the seer it trusts, and its suspicion of each seat."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -43,7 +43,7 @@ TRUSTED = -1.5
 
 @dataclass(frozen=True, slots=True)
 class Beliefs:
-    """What a good seat believes at one turn."""
+    """Beliefs of a good seat at one turn."""
 
     seer: int | None  # the seat whose claim it believes; None without a credible claim, and for the seer itself
     clear: bool  # whether no other claim comes close

@@ -1,7 +1,7 @@
-"""The state of a game, and the small steps that every phase is made of.
+"""The state of a game, and helpers of all phases.
 
-The functions here and in the modules of the phases change the state that they are given. ``rules.apply``
-hands them a copy, so a state that a caller holds never changes.
+Functions here and in the modules of the phases modify the state in place. ``rules.apply`` passes them a copy, so a
+caller's state never changes.
 """
 
 import random
@@ -19,7 +19,7 @@ Chosen = TypeVar("Chosen", int, int | None)
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What was decided this night."""
+    """Decisions of one night."""
 
     victim: int | None = None  # whom the wolves hit; None before they decided, and for 空刀
     agreed: bool = False  # whether the wolves settled the victim while they talked, and need not vote
@@ -46,7 +46,7 @@ class Election:
 
 @dataclass(frozen=True, slots=True)
 class PublicView:
-    """What every seat can see of the table, whatever its role."""
+    """The part of the state that is public."""
 
     day: int
     phase: Phase

@@ -1,4 +1,4 @@
-"""The vocabulary of the game: what crosses the wall between the rules and the table.
+"""Types shared by the rules and the table.
 
 Everything here is immutable and built from the standard library only. Seats are numbered from 1,
 days from 1 (night N comes before day N). Events and requests are data, which
@@ -22,7 +22,7 @@ class Result(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where the game stands: which row of ``rules.PHASES`` is in force. Phases marked * ask nobody."""
+    """The phase of the game: a row of ``rules.PHASES``. Phases marked * have no requests."""
 
     NIGHTFALL = "nightfall"  # * 天黑
     WOLF_TALK = "wolf_talk"  # 狼人商议
@@ -51,7 +51,7 @@ class Phase(StrEnum):
 
 
 class Decision(StrEnum):
-    """The kind of question that a request asks of a seat."""
+    """The kind of a request."""
 
     WOLF_TALK = "wolf_talk"  # speech, and a proposed victim
     GUARD = "guard"
@@ -79,7 +79,7 @@ class Decision(StrEnum):
 
 
 class Option(StrEnum):
-    """What may be chosen besides a seat or nobody."""
+    """A choice other than a seat or nobody."""
 
     SAVE = "save"  # 救: the antidote for tonight's victim
     RUN = "run"  # 上警
@@ -92,7 +92,7 @@ class Option(StrEnum):
 
 
 class Unsaved(StrEnum):
-    """Why a witch that is asked may not save."""
+    """Why the witch may not save."""
 
     USED = "used"  # her antidote
     NOBODY_HIT = "nobody_hit"
@@ -152,7 +152,7 @@ class Request:
 
 
 class EventKind(StrEnum):
-    """What happened. The comment says what ``seat``, ``target``, ``text`` and ``data`` hold, and who learns of it.
+    """Kinds of events. Comments describe ``seat``, ``target``, ``text`` and ``data``, and the audience.
 
     In the ``data`` of a public event ``role`` is that of the seat that shows its card, ``seat`` or else ``target``,
     ``side`` is the target's, and ``dead`` is who dies of it, where its kind alone does not say so.
@@ -211,7 +211,7 @@ SPEECHES = frozenset(
         EventKind.LAST_WORDS,
     }
 )
-"""What is said in public."""
+"""Public speeches."""
 
 
 class BadgeLost(StrEnum):
@@ -226,7 +226,7 @@ class BadgeLost(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened, and who may know it.
+    """An event and its audience.
 
     audience: the seats that learn of it; None means everybody (the public record).
     data: further facts by name, as strings; see EventKind.
@@ -264,7 +264,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one seat may know now: a function of (state, seat), never the state itself."""
+    """A seat's view: a function of (state, seat)."""
 
     seat: int
     role: Role
@@ -281,9 +281,9 @@ class Observation:
 
     @property
     def question(self) -> Request:
-        """The request. ValueError where nothing is asked."""
+        """The request. Raises ValueError without one."""
         if self.request is None:
-            raise ValueError(f"seat {self.seat} is not asked anything")
+            raise ValueError(f"seat {self.seat} has no pending request")
         return self.request
 
 

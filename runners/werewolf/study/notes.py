@@ -1,4 +1,4 @@
-"""What happened in a finished game, as evaluations count it: a pure function of the referee's record."""
+"""The record of a finished game for evaluations: a pure function of its events."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -17,8 +17,8 @@ from algo.rollouts.played import NoFinishedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import NOT_TRAINABLE, build_trajectories
 from configs.agents import AgentConfig
+from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
-from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from store.agents import AGENTS
 from store.schema import PolicyResources
@@ -81,8 +81,8 @@ async def world(client, tiny_tokenizer, tmp_path):
     chance = iter(range(10_000))
     vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "good" if next(chance) % 2 else "bad")
     endpoint = await vllm.start()
-    play = AgentPlay(client, LitPlayer(plan_and_work), policy_patience_seconds=0)
-    running = asyncio.create_task(Worker(client, play, "w", games_at_once=4).run())
+    play = AgentPlay(client, LitPlayer(plan_and_work), policy_timeout_seconds=0)
+    running = asyncio.create_task(Worker(client, play, "w", max_concurrent=4).run())
     yield Agents(config), Policy(RolloutQueue(client, AGENTS, config.rollout), endpoint), vllm
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):

@@ -12,8 +12,8 @@ import pytest
 from agentlightning import rollout
 
 from algo import find_best_prompt
+from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
-from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from tests.support.hub.hub_process import fork, preload, say_to
 from tests.support.waiting import until
@@ -81,7 +81,7 @@ class SearchProcess:
 @contextlib.asynccontextmanager
 async def working(client, agent=scripted_agent):
     play = AgentPlay(client, LitPlayer(agent))
-    worker = Worker(client, play, "w", games_at_once=8)
+    worker = Worker(client, play, "w", max_concurrent=8)
     running = asyncio.create_task(worker.run())
     try:
         yield

@@ -14,12 +14,12 @@ import psutil
 import pytest
 
 from algo.machine.ports import free_port
+from runners.agents.agent_play import AgentUnavailable, Session
 from runners.agents.examples.math_agent import tasks as math_tasks
 from runners.agents.examples.math_agent.grading import is_right
 from runners.agents.examples.service_agent import tasks as service_tasks
 from runners.agents.examples.service_agent.reward import reward as service_reward
 from runners.agents.lit import LitPlayer, load_agent
-from runners.agents.play import AgentUnavailable, Session
 from runners.agents.service import ServicePlayer
 from tests.support.agents.fakes_agents import resources_of, rollout_of
 from tests.support.waiting import until

@@ -10,7 +10,7 @@ from openai import APIError, APIStatusError, BadRequestError, NotFoundError
 
 from runners.agents.gateway import address, requests
 from runners.errors import PolicyUnavailable
-from runners.uploads import GameForgotten
+from runners.uploads import SpansRejected
 from store.token_spans import context_digest
 from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, resources_of
 from tests.support.agents.tool_model import TOOL
@@ -296,21 +296,21 @@ async def test_a_vllm_without_a_tool_parser_is_named_with_the_remedy(world):
         world.vllm.refuse_render = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser'
         with pytest.raises(APIStatusError):
             await ask(client, tools=[TOOL])
-    assert "serving.tool_parser" in str(attempt.trouble)
+    assert "serving.tool_parser" in str(attempt.fatal_error)
 
 
 async def test_a_hub_that_forgot_the_attempt_ends_it(world):
     attempt = world.attempt()
 
     def forget(*_):
-        raise GameForgotten("gone")
+        raise SpansRejected("gone")
 
     attempt._on_turn = forget
     async with world.gateway.serving(attempt) as address, client_of(address) as client:
         with pytest.raises(APIStatusError) as refused:
             await ask(client)
     assert refused.value.status_code == 503
-    assert isinstance(attempt.trouble, GameForgotten) and attempt.troubled.is_set()
+    assert isinstance(attempt.fatal_error, SpansRejected) and attempt.failed_event.is_set()
 
 
 async def test_the_transcript_tells_a_conversation_once(world):
@@ -370,7 +370,7 @@ async def test_each_kind_of_refusal_is_logged_once_whoever_is_refused(world, cap
                     await client.chat.completions.create(model="gpt-4", messages=QUESTION)
     assert [attempt.outcome({"reward": 0.0}).refused for attempt in attempts] == [3, 3]
     told = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
-    assert len(told) == 2 and "read text only" in told[0] and "'gpt-4' does not exist here" in told[1]
+    assert len(told) == 2 and "only text is supported" in told[0] and "unknown model 'gpt-4'" in told[1]
 
 
 async def test_agentscopes_model_streams_as_it_comes(world):
@@ -417,10 +417,10 @@ async def test_a_stream_that_breaks_off_is_an_error_and_ends_the_attempt(world):
     world.vllm.break_streams = True
     attempt = world.attempt()
     async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        with pytest.raises(APIError, match="cannot be asked"):
+        with pytest.raises(APIError, match="policy is unavailable"):
             async for _ in await ask(client, stream=True):
                 pass
-    assert isinstance(attempt.trouble, PolicyUnavailable) and not world.spans
+    assert isinstance(attempt.fatal_error, PolicyUnavailable) and not world.spans
 
 
 async def test_a_server_that_parses_whole_replies_only_is_streamed_from_all_the_same(world):

@@ -14,8 +14,8 @@ from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
 from runners.errors import PolicyUnavailable
-from runners.policy.server import seed_of
-from runners.policy.servers import Policies
+from runners.policy.client import seed_of
+from runners.policy.connections import Policies
 from runners.werewolf.agent import WerewolfGames
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
@@ -39,7 +39,7 @@ async def vllms(tiny_tokenizer, tiny_model):
 
 @pytest.fixture
 async def games():
-    games = WerewolfGames(HERE, policy_patience_seconds=0)
+    games = WerewolfGames(HERE, policy_timeout_seconds=0)
     yield games
     await games.close()
 

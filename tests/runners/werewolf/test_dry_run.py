@@ -68,7 +68,7 @@ async def test_every_model_call_is_shown_with_all_that_is_known_of_it(vllm):
     ):
         assert re.search(pattern, shown), pattern
     assert all("[facts] invalid " in call for call in calls)
-    assert "# 5p_tiny，种子3，上帝视角" in end and f"model calls: {len(calls)}, unusable replies: " in end
+    assert "# 5p_tiny，种子3，上帝视角" in end and f"model calls: {len(calls)}, invalid replies: " in end
     by_seat = [int(count) for count in re.findall(r"policy\): (\d+) model calls, \d+ decisions, 1 segments", end)]
     assert len(by_seat) == 5 and sum(by_seat) == len(calls)
 
@@ -128,8 +128,8 @@ async def test_a_hub_without_a_policy_of_ours_is_told_in_one_line(hub, client, c
 
 
 @pytest.mark.parametrize(("arguments", "reason"), [
-    (("--tokenizer", "/nowhere"), "/nowhere, named with --tokenizer"),
-    (("--context-tokens", 300, "--reply-tokens", 40), "tokens too many"),
+    (("--tokenizer", "/nowhere"), "/nowhere of --tokenizer"),
+    (("--context-tokens", 300, "--reply-tokens", 40), "exceeds the context by"),
     (("--context-tokens", 40, "--reply-tokens", 40), "must be smaller than context_tokens"),
     (("--players", "wolf=policy,good=gpt-9"), "gpt-9"),
     (("--model", "other"), "serves policy, not 'other'"),
@@ -149,12 +149,12 @@ async def test_ctrl_c_ends_it_without_a_traceback(vllm):
     await vllm.asked.wait()
     process.send_signal(signal.SIGINT)
     _, errors = await process.communicate()
-    assert process.returncode == 130 and "the game was left" in errors.decode() and b"Traceback" not in errors
+    assert process.returncode == 130 and "the game was interrupted" in errors.decode() and b"Traceback" not in errors
 
 
 @pytest.mark.parametrize(("arguments", "reason"), [
-    (["--dry-run", "--endpoint", "http://x"], "--endpoint and --model go together"),
-    (["--dry-run", "--players", "wolf=policy"], "name one for each side"),
+    (["--dry-run", "--endpoint", "http://x"], "--endpoint needs --model"),
+    (["--dry-run", "--players", "wolf=policy"], "one for each side"),
 ])  # fmt: skip
 def test_a_command_line_that_cannot_be_played_is_refused(capsys, arguments, reason):
     with pytest.raises(SystemExit):

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from runners.errors import PolicyUnavailable
+from runners.policy.client import PolicyClient
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import PolicyServer
 from runners.werewolf.api.judge import Judge
 from runners.werewolf.api.models import ApiModel
 from runners.werewolf.brains import ScriptedBrain
@@ -47,7 +47,7 @@ async def vllm(tiny_tokenizer):
 
 
 def policy_seats(vllm, task):
-    server, tokens = PolicyServer(vllm.endpoint, "policy", 1.0, HERE), chat_tokens(vllm.tokenizer)
+    server, tokens = PolicyClient(vllm.endpoint, "policy", 1.0, HERE), chat_tokens(vllm.tokenizer)
     vllm.callers.append(server)
 
     def seat_player(seat, role, name):
@@ -307,7 +307,7 @@ async def test_a_policy_that_does_not_answer_ends_the_game_at_once(vllm):
 
     def impatient(seat, role, name):
         player = seats(seat, role, name)
-        player._model._server.patience_seconds = 0
+        player._model._server.retry_seconds = 0
         return player
 
     with pytest.raises(PolicyUnavailable):

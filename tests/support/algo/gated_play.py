@@ -47,7 +47,7 @@ class GatedPlay:
 
 @asynccontextmanager
 async def playing(client, play):
-    worker = Worker(client, play, "w", games_at_once=32, heartbeat_seconds=0.2)
+    worker = Worker(client, play, "w", max_concurrent=32, heartbeat_seconds=0.2)
     working = asyncio.create_task(worker.run())
     yield
     for gate in play.gates.values():

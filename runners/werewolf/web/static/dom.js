@@ -1,4 +1,4 @@
-// Elements are built node by node, so no text can become markup; `tidy` keeps a text from breaking out of its place.
+// Builds elements node by node, so that text cannot become markup; `tidy` removes control characters from text.
 
 /** An element. props: attributes, `class`, `on…` listeners, `style` as an object; children: nodes, texts, lists, null. */
 export function h(tag, props = {}, ...children) {

@@ -73,7 +73,7 @@ async def test_a_judgement_that_comes_too_late_is_left_out_and_given_up(caplog):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ("我不想打分", "the answer was no score"),
+        ("我不想打分", "invalid score"),
         (EndpointUnavailable("model 'm' gave no usable answer"), "model 'm' gave no usable answer"),
         (ZeroDivisionError("a bug"), "a bug"),
     ],

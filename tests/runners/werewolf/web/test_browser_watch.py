@@ -11,8 +11,8 @@ from itertools import product
 from algo.evaluation.figures import Score
 from algo.evaluation.people import PeopleAgainst, PeopleScores
 from algo.evaluation.statistics import Estimate
-from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.transcript import game_data
+from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources

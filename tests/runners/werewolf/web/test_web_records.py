@@ -237,4 +237,4 @@ async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
         _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, record="evaluation")
         await hub.stop()
         page = await play_seat(session, seat)
-        assert page["phase"] == "over" and "kept as a file" in page["problem"] and page["replay"].startswith("table:")
+        assert page["phase"] == "over" and "stored as a file" in page["problem"] and page["replay"].startswith("table:")
