@@ -43,7 +43,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     search = parser.add_argument_group("the search")
     search.add_argument("--budget", type=int, default=400, help="total number of rollouts (default: %(default)s)")
     search.add_argument(
-        "--apart",
+        "--disjoint-intervals",
+        dest="apart",
         action="store_true",
         help="a winner counts as better only if its interval and the first prompt's are disjoint, in addition to an "
         "interval of their difference without zero",

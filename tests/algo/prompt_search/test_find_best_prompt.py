@@ -94,7 +94,7 @@ async def working(client, agent=scripted_agent):
 async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub, client, tmp_path):
     search = SearchProcess(tmp_path, hub)
     async with working(client):
-        log = await search.run("--apart")
+        log = await search.run("--disjoint-intervals")
     result, verdict = search.result, search.result["verdict"]
     assert result["winner"] == 2 and result["confirmed"] and result["spent"] <= 200
     assert verdict["challenger"]["low"] > verdict["incumbent"]["high"]
@@ -106,7 +106,7 @@ async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub,
         assert told in log
     held_out = [one["key"] for one in search.journal if one["key"].startswith("held-out")]
     assert len(held_out) == 2 * verdict["tasks"] >= 40
-    log = await search.run("--apart", "--resume", "auto", "--budget", "190", status=1)
+    log = await search.run("--disjoint-intervals", "--resume", "auto", "--budget", "190", status=1)
     assert "a search with other budget" in log
 
 
