@@ -101,8 +101,8 @@ def test_a_run_goes_on_only_with_what_it_began_with(config):
     settings = json.loads(json.dumps(fixed_settings(config)))
     check_same_run(settings, config, config.run_dir)
     for override, message in (
-        ("run.seed=2", "run.seed: what is played"),
-        ("rollout.groups_per_step=7", "rollout.groups_per_step: what is in flight"),
+        ("run.seed=2", "run.seed: deals and sampling"),
+        ("rollout.groups_per_step=7", "rollout.groups_per_step: rollouts in flight"),
         ("training.ranks=2", "training.ranks"),
         ("training.optimizer=muon", "training.optimizer"),
         ("model.dtype=bfloat16", "model.dtype"),

@@ -32,7 +32,7 @@ def run(monkeypatch, capsys, *arguments):
         ("training.policy_loss=nonsense", "nonsense"),
         ("rollout.rollouts_per_group=1", "at least 2"),
         ("training.rollout_correction={rollout_rs: nonsense, rollout_rs_threshold: 2}", "nonsense"),
-        ("advantage.estimator=remax", "greedily"),
+        ("advantage.estimator=remax", "greedy"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(monkeypatch, capsys, tiny_model, tmp_path, override, message):
