@@ -200,7 +200,7 @@ async def shared(bench: Bench, part: str, *settings: str) -> None:
             figure = f"{took:.2f} s, {tokens / took:,.0f} tokens/s, {100 * used:.1f} % of the matrix rate"
             bench.add(part, "update", figure)
             peak = metrics.get("perf/max_memory_allocated_gb", 0.0)
-            planned = plan.needed("a GPU while updating") / GIB if "a GPU while updating" in plan.memories else 0.0
+            planned = plan.needed("a GPU during updates") / GIB if "a GPU during updates" in plan.memories else 0.0
             bench.add(part, "peak of the update", f"{peak:.1f} GiB, planned {planned:.1f}")
             await push(2)
             after = await sampled(serving, bench, 2)

@@ -208,7 +208,7 @@ async def play_and_record(
         await queue.watch(waiting, lambda: finished + failures.total() == len(tasks), check_alive, on_look)
     if not finished:
         reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
-        raise NoFinishedRollouts(f"none of {len(tasks)} games finished: {reasons}. See the runners' logs")
+        raise NoFinishedRollouts(f"none of {len(tasks)} games is usable: {reasons}. See the runners' logs")
     played = next(one for one in record.read() if one.header.key == header.key)
     if missing or not played.ended:
         record.end(header, failures, retried, figures(played))

@@ -266,7 +266,7 @@ def test_a_model_that_does_not_fit_the_machine_is_refused_before_anything_loads(
     Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **layers).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")  # whole, and of no tensors
     (tmp_path / "tokenizer.json").touch()
-    with pytest.raises(ConfigError, match=r"the machine would hold \d{4}.*Adam's moments"):
+    with pytest.raises(ConfigError, match=r"the machine needs \d{4}.*Adam's moments"):
         check_warm_start(make_config(tmp_path), stored=None)
 
 
