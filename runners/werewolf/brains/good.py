@@ -1,4 +1,4 @@
-"""How the good side plays: the seer reports, the others follow the seer that they believe, potions and shots wait."""
+"""The good side's play: the seer reports, others follow the seer that they trust, potions and shots wait."""
 
 from runners.werewolf.brains.beliefs import BEYOND_CHANCE, CONFIDENT, TRUSTED, Beliefs, form_beliefs
 from runners.werewolf.brains.speech import candidates, plan_checks, reveals, speak, speak_as_candidate
@@ -19,7 +19,7 @@ is dealt, so that the seer has nobody else to protect it later."""
 
 
 def answer(turn: Turn) -> Action:
-    """What a good seat answers."""
+    """A good seat's answers."""
     role, request = turn.observation.role, turn.request
     match request.decision:
         case Decision.SEER_CHECK:

@@ -1,4 +1,4 @@
-"""What a scripted player says by day, put together in the same way whatever its side."""
+"""Composes a scripted player's speeches, in the same way for both sides."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -18,7 +18,7 @@ FOLLOWS_AGAIN_RATE = 0.5
 TRUST_RATE = 0.2
 """How likely a speech also names somebody that the speaker holds for good."""
 CLAIMS_AGAIN_RATE = 0.3
-"""How likely a speech repeats the role that an earlier one told."""
+"""Probability that a speech repeats an earlier claim of a role."""
 VAGUE_RATE = 0.5
 """How likely a speech gives no better reason against whoever has spoken than how that sounded."""
 REVEAL_RATE = 0.7

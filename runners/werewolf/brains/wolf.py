@@ -1,4 +1,4 @@
-"""How the wolves play: one may pose as the seer, all agree on a victim by night, and they hunt the seer first."""
+"""The wolves' play: one may claim to be the seer, all agree on a victim by night, preferably the seer."""
 
 from collections.abc import Collection, Iterable
 
@@ -36,7 +36,7 @@ SWALLOW_RATE = 0.3
 
 
 def answer(turn: Turn) -> Action:
-    """What a wolf answers, the wolf king included."""
+    """A wolf's answers, the wolf king's included."""
     request = turn.request
     if _explodes(turn):
         return Action(Option.EXPLODE)
@@ -213,7 +213,7 @@ def _explodes(turn: Turn) -> bool:
         return True
     # A vote for sheriff after the first day is one that was put off: another explosion swallows the badge.
     votes = turn.request.decision is Decision.SHERIFF_VOTE
-    # Asked on its own, it is not told who runs.
+    # A separate request does not contain the candidates.
     put_off = turn.request.day > 1 and (votes or turn.request.phase in (Phase.SHERIFF_VOTE, Phase.UNOPPOSED))
     seer_runs = any(seat in (turn.request.targets if votes else turn.others) for seat in _seers(turn))
     return put_off and seer_runs and turn.resolves_today("swallow", SWALLOW_RATE)
