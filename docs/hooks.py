@@ -40,6 +40,11 @@ def on_pre_build(config):
     _write_reference()
 
 
+def on_page_markdown(markdown, **_):
+    """Links out of docs/, such as to AGENTS.md, work in the repository only: the site shows their text."""
+    return re.sub(r"\[([^\]]+)\]\(\.\./[A-Z]+\.md[^)]*\)", r"\1", markdown)
+
+
 @cache
 def _write_reference() -> None:
     REFERENCE.mkdir(exist_ok=True)

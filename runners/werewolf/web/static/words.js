@@ -91,7 +91,7 @@ export const PLAYERS = {
   policy: ["策略模型", "the policy", "训练中的语言模型，水平随训练而变。", "The language model in training; its strength depends on the training so far."],
   expert: ["高手", "expert", "按每句话推算身份，会悍跳，会做局。最难赢。", "Computes role odds from every speech, claims false roles and sets traps. The strongest."],
   patient: ["耐心玩家", "patient", "拿不准时打成平票，多等一夜的查验。", "Ties the vote when unsure, to gain one more check."],
-  scripted: ["规则玩家", "scripted", "按常理发言和投票，报查验、跟证据。适合第一局。", "Speaks and votes by rules, reports checks, follows evidence. Good for a first game."],
+  scripted: ["脚本玩家", "scripted", "按常理发言和投票，报查验、跟证据。适合第一局。", "Speaks and votes by rules, reports checks, follows evidence. Good for a first game."],
   timid: ["胆小玩家", "timid", "按常理玩，但多半弃票。", "Plays like scripted, but mostly abstains."],
   random: ["随机玩家", "random", "随便选，什么都可能发生。", "Answers at random."],
   person: ["真人", "a person", "", ""],
