@@ -64,7 +64,7 @@ async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, caplog):
     assert len(answer.choices) == 1
     names = ["temperature", "top_p", "n", "logit_bias", "presence_penalty", "response_format", "strict"]
     assert attempt.outcome({"reward": 1.0}).dropped == dict.fromkeys([*names, "tool_choice", "seed"], 2)
-    told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "ignoring" in record.getMessage()]
     assert len(told) == len(names) + 2
 
 
@@ -208,8 +208,8 @@ async def test_what_vllm_refuses_to_render_is_the_agents_to_know(world):
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "without a function"),
         ({"messages": QUESTION, "max_tokens": 0}, "max_tokens must be"),
         ({"messages": QUESTION, "tools": [{"type": "web_search"}]}, "'web_search'"),
-        ({"messages": QUESTION, "model": "gpt-5"}, "'gpt-5' does not exist"),
-        ([], "no JSON object"),
+        ({"messages": QUESTION, "model": "gpt-5"}, "unknown model 'gpt-5'"),
+        ([], "must be a JSON object"),
     ],
 )
 async def test_the_error_of_a_malformed_request_names_the_problem(world, body, message):
@@ -230,7 +230,7 @@ async def test_after_its_end_an_attempt_answers_gone_and_an_unknown_one_not_foun
             await ask(client)
         assert ended.value.status_code == 410
     async with client_of(f"{world.gateway.address}/rollout/x/attempt/y/v1") as client:
-        with pytest.raises(NotFoundError, match="no attempt 'x/y'"):
+        with pytest.raises(NotFoundError, match="unknown attempt 'x/y'"):
             await ask(client)
     assert len(world.spans) == 1
 
@@ -337,9 +337,9 @@ async def test_what_is_not_there_is_refused_in_openais_form_counted_and_logged_o
                 answer = await http.post(f"{address}/{path}", json={"model": "policy"})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["type"]) == (404, "unknown_url", "invalid_request_error")
-    assert f"no POST /v1/{path} here" in error["message"] and "/v1/chat/completions" in error["message"]
+    assert f"unknown route POST /v1/{path}" in error["message"] and "/v1/chat/completions" in error["message"]
     assert attempt.outcome({"reward": 0.0}).refused == 2
-    (told,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    (told,) = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
     assert f"POST /v1/{path}" in told
 
 
@@ -369,7 +369,7 @@ async def test_each_kind_of_refusal_is_logged_once_whoever_is_refused(world, cap
                 with pytest.raises(NotFoundError):
                     await client.chat.completions.create(model="gpt-4", messages=QUESTION)
     assert [attempt.outcome({"reward": 0.0}).refused for attempt in attempts] == [3, 3]
-    told = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
     assert len(told) == 2 and "only text is supported" in told[0] and "unknown model 'gpt-4'" in told[1]
 
 
