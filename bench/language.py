@@ -32,7 +32,10 @@ def measure(model_folder: Path) -> Group:
     right = (heard & stated).total()
     speeches = [
         (what, f"{100 * right / of:.1f} %", str(of))
-        for what, of in (("what is read is stated", heard.total()), ("what is stated is read", stated.total()))
+        for what, of in (
+            ("parsed facts that are stated", heard.total()),
+            ("stated facts that are parsed", stated.total()),
+        )
     ]
     return Group(
         table_of("Replies", ("form", "n", *_VERDICTS), replies), table_of("Speeches", ("", "share", "of"), speeches)

@@ -48,7 +48,7 @@ class Header(Frozen):
     model, initial: folders of the policy, and of the weights that the run began with.
     panel: who plays whom (``algo.evaluation.panel``); empty for agents. conditions: settings that must be equal for
     two evaluations to be comparable, without the model. digest: of the conditions.
-    seed: of what is played, and of the resampling behind intervals. planned: name of the match -> its tasks.
+    seed: of the games, and of the resampling behind intervals. planned: name of the match -> its tasks.
     notes: detectable differences, computed before the games.
     """
 

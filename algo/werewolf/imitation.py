@@ -186,11 +186,14 @@ def listening_of(games: Iterable[FinishedRollout], config: WerewolfConfig) -> li
 
 
 def imitation_batch(
-    demonstrations: Demonstrations, settings: WarmStartConfig, asked: Sequence[TargetRow] = (), answer_weight: float = 0
+    demonstrations: Demonstrations,
+    settings: WarmStartConfig,
+    answers: Sequence[TargetRow] = (),
+    answer_weight: float = 0,
 ) -> TensorDict:
     """Input of ``Engine.imitate``, with token weights by ``settings``.
 
-    asked, answer_weight: probe answers, and the weight of one relative to a reply.
+    answers, answer_weight: probe answers, and the weight of one relative to a reply.
     """
     answered = {question for trajectory in demonstrations.trajectories for question in trajectory.turn_questions}
     if unasked := sorted(settings.question_weights.keys() - answered):
@@ -198,7 +201,7 @@ def imitation_batch(
             "warm_start.question_weights names %s, which no imitated reply answers; they answer: %s",
             *(", ".join(unasked), ", ".join(sorted(answered))),
         )
-    trajectories = [*demonstrations.trajectories, *map(_as_trajectory, asked)]
+    trajectories = [*demonstrations.trajectories, *map(_as_trajectory, answers)]
     weights = []
     for trajectory in demonstrations.trajectories:
         of_replies = trajectory.turn_shares() if settings.weigh == "reply" else trajectory.loss_mask
@@ -208,16 +211,16 @@ def imitation_batch(
             for place in compress(range(start, end), trajectory.loss_mask[start:end]):
                 row[place] = of_replies[place] * settings.question_weights.get(question, 1.0)
         weights.append(row)
-    weights += [[answer_weight * weight / sum(row.weights) for weight in row.weights] for row in asked]
+    weights += [[answer_weight * weight / sum(row.weights) for weight in row.weights] for row in answers]
     return build_batch(trajectories, temperature=1.0, imitation_weights=weights)
 
 
-def held_out_losses(engine: Engine, demonstrations: Demonstrations, asked: Sequence[TargetRow]) -> dict[str, float]:
+def held_out_losses(engine: Engine, demonstrations: Demonstrations, answers: Sequence[TargetRow]) -> dict[str, float]:
     """Cross entropy under the current weights, in nats: mean per token of the replies; mean per answer."""
     replies = _summed_log_probs(engine, demonstrations.trajectories)
     losses = {"imitation/held_out_loss": -math.fsum(replies) / demonstrations.reply_tokens}
-    if asked:
-        losses[_ANSWER_LOSS] = -fmean(_summed_log_probs(engine, list(map(_as_trajectory, asked))))
+    if answers:
+        losses[_ANSWER_LOSS] = -fmean(_summed_log_probs(engine, list(map(_as_trajectory, answers))))
     return losses
 
 

@@ -7,7 +7,7 @@ ROLES = {1: "wolf", 2: "seer", 3: "villager", 4: "villager", 5: "villager"}
 
 
 def made_row(wolf="policy", good="scripted", result="good", deal=1, errors=0, single=None, number=0, **noted):
-    """single: (seat, its player) among others. errors: unusable replies of seat 1."""
+    """single: (seat, its player) among others. errors: invalid replies of seat 1."""
     players = {seat: wolf if role == "wolf" else good for seat, role in ROLES.items()} | dict(
         [single] if single else []
     )
