@@ -14,7 +14,7 @@ from runners.policy.client import MAX_ANSWER_BYTES
 from store.printable import printable
 
 _httpx: Any = importlib.import_module(DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
-"""What openai is built on: httpx, and httpx2 in its later versions, whose classes are not the same."""
+"""openai's HTTP package: httpx, or httpx2 in later versions, with other classes."""
 
 PLAIN = {"Accept-Encoding": "identity"}
 """Headers of a request for an answer that is not compressed."""
@@ -32,7 +32,7 @@ async def bound(response: Any) -> None:
 
 
 class CheckedTransport(_httpx.AsyncHTTPTransport):
-    """httpx's transport to hosts whose addresses are checked: the one that is checked is the one connected to."""
+    """httpx's transport that connects to the checked address."""
 
     def __init__(self, addresses: Addresses):
         super().__init__()

@@ -57,7 +57,7 @@ class Judge:
 
 
 class JudgedGame:
-    """What the judge is asked about one game. ``asked`` counts the turns."""
+    """The judge's requests for one game. ``asked`` counts them."""
 
     def __init__(self, judge: Judge):
         self.asked = 0
@@ -65,7 +65,7 @@ class JudgedGame:
         self._answers: dict[tuple[int, int], asyncio.Task[str]] = {}
 
     def ask(self, turn: int, request: Request, speech: str, role: Role, events: Iterable[Event]) -> None:
-        """Have a speech judged, without waiting.
+        """Request the score of a speech, without waiting.
 
         turn: number of the seat's model call. request: what the speech answers. events: what had happened before it.
         """

@@ -28,7 +28,7 @@ IMPOSSIBLE, NEGLIGIBLE = 1e-9, 1e-7
 # The seer has called itself so once it has spoken; some wolf does so in about half of the games; nobody else does.
 SEER_SILENT, OTHER_CLAIMS_SEER = 0.02, 0.003
 POSING_WOLVES = (0.45, 0.15, 0.004)
-"""How likely no wolf claims to be the seer, one certain wolf alone does, two certain ones or more do."""
+"""Probability that no wolf claims to be the seer, one certain wolf alone does, two certain ones or more do."""
 # Of a wolf that calls itself the seer: what it reports of a good seat and of a mate.
 FRAMES_GOOD, CLEARS_GOOD, FRAMES_MATE, CLEARS_MATE = 0.55, 0.4, 0.03, 0.5
 CLAIMS_OWN_GOD, WOLF_CLAIMS_GOD, OTHER_CLAIMS_GOD = 0.4, 0.06, 0.004

@@ -60,7 +60,7 @@ def _by_suspicion(beliefs: Beliefs) -> tuple[int, int, int]:
 
 
 def _of_a_split(turn: Turn) -> int | None:
-    """Whom a seat that is not the seer votes for where the only seer has asked for a tie; None where it has not."""
+    """The vote of a seat other than the seer after the only seer has requested a tie; None without a request."""
     memory = turn.memory
     if len(memory.claims) != 1:
         return None

@@ -52,17 +52,17 @@ class PhaseRule:
     # Takes (state without the seats that answered in ``waiting``, their answers); returns the phase to go on to, or
     # None for the next of ``waiting`` to be asked.
     resolve: Callable[[GameState, Mapping[int, Action]], Phase | None] | None = None
-    # What is asked: of all, or of a seat.
+    # The decision, of all or of a seat.
     decision: Decision | Callable[[GameState, int], Decision | None] | None = None
-    together: bool = False  # whether all waiting seats are asked at once; otherwise one after the other
-    by_night: bool = False  # whether others see of it that it is night, and no more
-    hidden: bool = False  # whether others see nothing of it: that anybody is asked would tell of a role
+    together: bool = False  # whether all waiting seats are asked at once, or one by one
+    by_night: bool = False  # whether others see only that it is night
+    hidden: bool = False  # whether others see nothing of it, since the request itself reveals a role
 
 
 def _of_those(
     asked: Callable[[GameState], Collection[int]], decision: Decision
 ) -> Callable[[GameState, int], Decision]:
-    """What ``asked`` are asked; a wolf that is asked beside them is asked whether it explodes."""
+    """The decision of seats in ``asked``; other seats that are asked are wolves that may explode."""
     return lambda state, seat: decision if seat in asked(state) else Decision.EXPLOSION
 
 
@@ -71,7 +71,7 @@ def _not_tied(state: GameState) -> Collection[int]:
 
 
 def _go_on(state: GameState) -> None:
-    """The phase before has said who is asked."""
+    """The previous phase has set ``waiting``."""
 
 
 def _ask_all_living(state: GameState) -> None:
@@ -79,7 +79,7 @@ def _ask_all_living(state: GameState) -> None:
 
 
 def _ask_the_tied(purpose: str) -> Callable[[GameState], None]:
-    """The tied speak once more, in an order that is drawn for ``purpose``."""
+    """The tied speak once more, in a drawn order. purpose: key of the draw."""
 
     def enter(state: GameState) -> None:
         state.waiting = drawn_order(state, state.tied, purpose)
@@ -88,7 +88,7 @@ def _ask_the_tied(purpose: str) -> Callable[[GameState], None]:
 
 
 def _hear(kind: EventKind, following: Phase) -> Callable[[GameState, Mapping[int, Action]], Phase | None]:
-    """Speeches that all hear; ``following`` comes after the last."""
+    """Public speeches; ``following`` is the phase after the last."""
 
     def resolve(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
         log_speeches(state, kind, actions)

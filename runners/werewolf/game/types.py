@@ -75,7 +75,7 @@ class Decision(StrEnum):
     EXILE_VOTE = "exile_vote"
     PK_SPEECH = "pk_speech"
     PK_VOTE = "pk_vote"
-    EXPLOSION = "explosion"  # asked on its own where no other question offers a wolf to explode
+    EXPLOSION = "explosion"  # for wolves whose request does not offer an explosion
 
 
 class Option(StrEnum):
@@ -84,7 +84,7 @@ class Option(StrEnum):
     SAVE = "save"  # 救: the antidote for tonight's victim
     RUN = "run"  # 上警
     WITHDRAW = "withdraw"  # 退水, rides with the campaign speech, too
-    EXPLODE = "explode"  # 自爆, rides with whatever a wolf is asked by day that leads to a sheriff or an exile
+    EXPLODE = "explode"  # 自爆, part of wolves' requests by day in an election or before an exile
     SHERIFF_LEFT = "sheriff_left"  # 警左: from the seat after the sheriff's, numbers rising
     SHERIFF_RIGHT = "sheriff_right"  # 警右: from the seat before the sheriff's, numbers falling
     DEAD_LEFT = "dead_left"  # 死左: from the seat after last night's dead, numbers rising
@@ -132,7 +132,7 @@ class Request:
     options: tuple[Option, ...]  # what else may be chosen
     may_pass: bool  # whether choosing nobody is legal; always true where the seat speaks
     speech_chars: int  # the longest speech that is heard, in characters; 0 where nothing is said
-    default: Action  # for a seat whose answer cannot be used; always legal: nobody, else drawn by the seed
+    default: Action  # for a seat without a valid answer; always legal: nobody, else drawn by the seed
     # The seat that the question is about (WITCH: tonight's victim, if she may save it; EXPLOSION: who is about to be
     # elected without a vote).
     subject: int | None = None
@@ -273,8 +273,7 @@ class Observation:
     phase: Phase  # of the request; without one, as everybody sees it: NIGHTFALL all night long
     living: tuple[int, ...]  # publicly, ascending; last night's dead are among them until they are announced
     sheriff: int | None  # the seat that holds the badge
-    # What this seat may know and has not yet been told at one of its own turns, oldest first (all that it may know:
-    # ``view.known_events``).
+    # Events since this seat's last turn, oldest first (all: ``view.known_events``).
     events: tuple[Event, ...]
     request: Request | None  # the question now put to the seat
     deck: tuple[Role, ...]  # the roles that were dealt to all seats, which everybody knows; the order means nothing

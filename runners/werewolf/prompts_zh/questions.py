@@ -54,7 +54,7 @@ _BEFORE: Mapping[Phase, str] = {
     Phase.SHERIFF_PK_VOTE: "警长PK投票即将开始，",
     Phase.PK_VOTE: "PK投票即将开始，",
 }
-"""Before what a wolf is asked whether it explodes."""
+"""Phase -> introduction of a wolf's question about an explosion."""
 
 _UNSAVED: Mapping[Unsaved, str] = {
     Unsaved.USED: "解药已用，",

@@ -1,7 +1,7 @@
 """Probes seats' beliefs about other seats' roles at moments that the task sets.
 
 Probes never enter a seat's conversation, and the game does not depend on them.
-Probing players' beliefs about roles beside the game follows Sarkar et al., Training Language Models for Social
+Probes of players' beliefs about roles follow Sarkar et al., Training Language Models for Social
 Deduction with Multi-Agent Reinforcement Learning, arXiv 2502.06060.
 """
 
@@ -18,7 +18,7 @@ _TO_LISTEN_TO = SPEECHES | {EventKind.VOTE}
 
 
 def moment_of(requests: Sequence[Request]) -> ProbeMoment | None:
-    """Before what a probe would be asked now."""
+    """The moment of a probe before these requests, or None."""
     if any(request.is_public for request in requests):
         return "speech"
     return "vote" if any(request.decision is Decision.EXILE_VOTE for request in requests) else None

@@ -15,7 +15,7 @@ from store.werewolf_study import BeliefRecord, ChoiceRecord, SpeechRecord, Study
 def study_of(
     game_id: str, state: GameState, beliefs: Sequence[BeliefRecord], turns: Mapping[tuple[int, int], int]
 ) -> StudySpan:
-    """All that is noted of a game. beliefs: what was asked while it was played.
+    """The record of a game. beliefs: answers to probes.
 
     turns: (events before, seat) -> number of the seat's turn that said something then.
     """

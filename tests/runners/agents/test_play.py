@@ -189,8 +189,8 @@ async def test_a_failure_of_the_agents_own_is_an_outcome_and_not_tried_again(cli
         assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)
         assert (outcome.rewards(), outcome.failure) == ({"right": -1.0}, f"RuntimeError: too many turns for {number}")
         assert "in broken" in outcome.traceback and outcome.traceback in outcome.transcript
-    told = [record for record in caplog.records if record.exc_info and "raises" in record.getMessage()]
-    assert len(told) == 1, "one for each place that raises"
+    told = [record for record in caplog.records if record.exc_info and "raised an exception" in record.getMessage()]
+    assert len(told) == 1, "one for each raising line"
 
 
 async def test_an_agent_that_takes_too_long_is_stopped_with_an_outcome(client, vllm):
@@ -370,11 +370,11 @@ def test_a_service_elsewhere_could_not_reach_the_gateway():
         ("nothing", "of the form module:name"),
         ("no_such_module:agent", "No module named 'no_such_module'"),
         ("json:agent", "has no attribute 'agent'"),
-        ("json:__name__", "no agent but a str"),
+        ("json:__name__", "must be an agent, not a str"),
         ("json:dumps", "its parameters must be"),
     ],
 )
-def test_what_is_no_agent_is_told_what_is_wrong(name, message):
+def test_the_error_of_an_invalid_agent_names_the_problem(name, message):
     with pytest.raises(ValueError, match=message):
         load_agent(name)
 

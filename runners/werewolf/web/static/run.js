@@ -131,7 +131,7 @@ export async function runPage(main, name) {
   setInterval(() => { if (!document.hidden) refresh().catch(() => {}); }, EVERY_SECONDS * 1000);
 }
 
-// On a phone a row is a block, each number beside the name of its column, unless it is one of many rows.
+// On a phone a row of a short table is a block with column names.
 function table(columns, rows, many = false) {
   for (const row of rows) [...row.children].forEach((cell, number) => { cell.dataset.name ??= columns[number + (row.firstElementChild.tagName === "TH" ? 0 : 1)]; });
   return h("table", { class: `list${many ? "" : " blocks"}` }, h("thead", {}, h("tr", {}, columns.map((label) => h("th", { scope: "col" }, label)))), h("tbody", {}, rows));
