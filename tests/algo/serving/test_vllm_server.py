@@ -140,7 +140,7 @@ async def test_weights_of_another_model_are_refused_before_anything_is_touched(f
             await serving.push_weights(folder, 7)
         shutil.copy(other_model / "model.safetensors", folder)
         os.truncate(folder / "model.safetensors", 100_000)
-        with pytest.raises(ValueError, match="not a valid safetensors file"):
+        with pytest.raises(ValueError, match="is truncated"):
             await serving.push_weights(folder, 7)
         assert fake.calls == []
 
