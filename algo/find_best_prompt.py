@@ -44,7 +44,6 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     search.add_argument("--budget", type=int, default=400, help="total number of rollouts (default: %(default)s)")
     search.add_argument(
         "--disjoint-intervals",
-        dest="apart",
         action="store_true",
         help="a winner counts as better only if its interval and the first prompt's are disjoint, in addition to an "
         "interval of their difference without zero",
@@ -90,7 +89,7 @@ def main() -> int:
     if options.tasks and options.config is None:
         options.config = CONFIG_DIR / "find_best_prompt.yaml"
     generations = options.generations if options.proposer_url else 0
-    plan = SearchPlan(options.budget, options.apart, generations, options.edits)
+    plan = SearchPlan(options.budget, options.disjoint_intervals, generations, options.edits)
     found: list[tuple[Slots, Tree]] = []
 
     def check(config: Config) -> None:

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from algo.recipes.recipe import read_recipe
-from algo.recipes.runner import begin, newest, resume, run, take_stages
+from algo.recipes.runner import begin, copy_stages, newest, resume, run
 from configs.command_line import add_set_option
 from configs.section import ConfigError
 
@@ -64,7 +64,7 @@ def main() -> int:
             given = (options.file, options.overrides, options.seeds, options.directory, options.runs_dir)
             opened = begin(*given, command)
             if options.taken is not None:
-                take_stages(opened, options.taken)
+                copy_stages(opened, options.taken)
         return run(opened) or _report([opened.directory])
     except (ConfigError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -107,7 +107,7 @@ class RunContext:
             length = min(PROBE_TOKENS, self.config.rollout.context_tokens - 1)
             self.state.probe = list(trajectories[0].token_ids[:length])
         if (probed := await self._score_probe()) and self.league:
-            self.league.know(self.state.policy_version, probed)
+            self.league.set_log_probs(self.state.policy_version, probed)
         await self.serving.sleep()
 
     async def push(self) -> dict[str, float]:

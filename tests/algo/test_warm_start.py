@@ -226,7 +226,7 @@ def test_a_deal_is_learned_from_or_held_out_never_both(games):
         split_by_deal(games, len(games), seed=1)
 
 
-def test_nothing_to_imitate_is_said_with_the_reasons(tiny_model, games):
+def test_nothing_to_imitate_is_reported_with_the_reasons(tiny_model, games):
     config = make_config(tiny_model, **{"training.max_sequence_tokens": 300, "rollout.context_tokens": 300})
     with pytest.raises(NothingToImitate, match="too_long"):
         demonstrations_of(games, config)
@@ -274,7 +274,7 @@ def test_games_of_a_run_that_thought_may_be_taken(tiny_model):
     check_warm_start(make_config(tiny_model, **{"rollout.thinking": "true"}), stored=StoredGames("run-1"))
 
 
-def test_the_engine_is_told_of_the_imitation_alone(tiny_model):
+def test_the_engine_gets_only_the_settings_of_the_imitation(tiny_model):
     settings = {"reference.kl": "loss", "advantage.estimator": "gae", "warm_start.learning_rate": 0.25, "run.seed": 3}
     config = imitation_config(make_config(tiny_model, **settings), steps=7)
     assert config.model.dtype == "float32"

@@ -64,7 +64,7 @@ def test_weights_that_were_written_for_vllm_are_not_gathered_again(config, tmp_p
     assert (save(config, 2) / "huggingface" / "model.safetensors").read_text() == "gathered again"
 
 
-def test_the_best_are_kept_besides(config):
+def test_the_best_checkpoints_are_also_kept(config):
     config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 1, "keep_best": 2})})
     for step, win_rate in enumerate((0.2, 0.9, None, 0.5, 0.4), start=1):
         save(config, step, win_rate)
