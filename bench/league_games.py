@@ -1,6 +1,6 @@
-"""What meeting one's past costs: games of the tiny model against a pool of 8 past selves beside games against itself.
+"""Cost of past selves: games of the tiny model against a pool of 8 past selves and against itself.
 
-The same deals in turns, with adapters (all on the policy's server) and with whole weights (a server for the pool).
+The same deals alternate, with adapters (all on the policy's server) and with whole weights (a server for the pool).
 """
 
 import asyncio
@@ -35,7 +35,7 @@ LIMITS = {"context_tokens": 3072, "reply_tokens": 20}
 
 
 async def _compare(model: Path, policy: PolicyClient, past: Sequence[PolicyClient]) -> Mapping[str, float]:
-    """Seconds of the deals against itself, and against the past, in turns; a few games before warm the servers."""
+    """Seconds of the deals against itself and against the past, alternating; a few games warm the servers up."""
     tokens, seconds = await ChatTokens.load(model), defaultdict(float)
 
     async def play(first: int, others: Sequence[PolicyClient]) -> float:

@@ -1,8 +1,7 @@
-"""How much of its prompts vLLM finds in its prefix cache over one 12-player game of the tiny model.
+"""Share of prompt tokens that vLLM finds in its prefix cache over one 12-player game of the tiny model.
 
-The model's weights are random, so it answers noise within the format's limits; what is measured is the growth of
-prompts, which does not depend on what is said. The cache works in whole blocks (128 tokens on CPU), so the share
-is lower than the share of tokens that were sent before, which is shown beside it.
+The weights are random; the growth of prompts does not depend on the replies. The cache works in whole blocks (128
+tokens on CPU), so the share is lower than the share of tokens that were sent before, which is shown, too.
 """
 
 import asyncio

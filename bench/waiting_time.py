@@ -1,4 +1,4 @@
-"""Seconds of one 12-player game when every model call takes 200 ms: questions asked at once, against one by one."""
+"""Seconds of one 12-player game when every model call takes 200 ms: parallel against sequential questions."""
 
 import asyncio
 import time

@@ -87,7 +87,7 @@ def is_within(module, forbidden):
 
 
 @pytest.mark.parametrize("room", FORBIDDEN)
-def test_rooms_import_only_what_their_walls_allow(room):
+def test_packages_import_only_allowed_packages(room):
     # These put what is played behind a worker, and belong to both.
     entry_points = {ROOT / "runners/werewolf/__main__.py", ROOT / "runners/agents/lightning.py"}
     wrong = [

@@ -226,7 +226,7 @@ def test_a_deal_is_learned_from_or_held_out_never_both(games):
         split_by_deal(games, len(games), seed=1)
 
 
-def test_nothing_to_imitate_is_said_with_the_reasons(tiny_model, games):
+def test_nothing_to_imitate_is_reported_with_the_reasons(tiny_model, games):
     config = make_config(tiny_model, **{"training.max_sequence_tokens": 300, "rollout.context_tokens": 300})
     with pytest.raises(NothingToImitate, match="too_long"):
         demonstrations_of(games, config)
@@ -266,7 +266,7 @@ def test_a_model_that_does_not_fit_the_machine_is_refused_before_anything_loads(
     Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **layers).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")  # whole, and of no tensors
     (tmp_path / "tokenizer.json").touch()
-    with pytest.raises(ConfigError, match=r"the machine would hold \d{4}.*Adam's moments"):
+    with pytest.raises(ConfigError, match=r"the machine needs \d{4}.*Adam's moments"):
         check_warm_start(make_config(tmp_path), stored=None)
 
 
@@ -274,7 +274,7 @@ def test_games_of_a_run_that_thought_may_be_taken(tiny_model):
     check_warm_start(make_config(tiny_model, **{"rollout.thinking": "true"}), stored=StoredGames("run-1"))
 
 
-def test_the_engine_is_told_of_the_imitation_alone(tiny_model):
+def test_the_engine_gets_only_the_settings_of_the_imitation(tiny_model):
     settings = {"reference.kl": "loss", "advantage.estimator": "gae", "warm_start.learning_rate": 0.25, "run.seed": 3}
     config = imitation_config(make_config(tiny_model, **settings), steps=7)
     assert config.model.dtype == "float32"

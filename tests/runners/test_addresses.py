@@ -58,7 +58,7 @@ async def test_a_name_is_as_good_as_the_addresses_that_it_stands_for(monkeypatch
         await Addresses(HERE).check(resources_at("http://models.example.org/v1"))
 
 
-async def test_a_hub_whose_name_is_not_known_for_a_moment_ends_no_game_and_allows_nothing(monkeypatch):
+async def test_a_failed_lookup_of_the_hubs_name_ends_no_game_and_allows_nothing(monkeypatch):
     def found(host, *rest, **options):
         if host == "hub.example.org":
             raise socket.gaierror

@@ -194,7 +194,7 @@ async def test_no_attempt_is_lost_with_an_answer(client, proxy, afar, kind):
 
 
 @BOTH_HUBS
-async def test_games_whose_handing_out_is_lost_are_played_after_their_time_out(client, proxy, afar):
+async def test_games_of_a_lost_dequeue_reply_are_played_after_their_timeout(client, proxy, afar):
     applied = (Fault.ANSWER_LOST, Fault.NO_ANSWER, Fault.CUT_IN_HEADERS, Fault.CUT_IN_BODY)
     ids = await enqueue(client, 10, unresponsive_seconds=2.0)
     proxy.plan("dequeue", Fault)

@@ -188,7 +188,7 @@ def test_processes_that_have_all_waited_in_vain_end_together(start):
     assert status == os.EX_UNAVAILABLE and sum("runs" in line for line in said) == 3
 
 
-def test_a_process_told_to_stop_before_it_listens_counts_as_interrupted(start):
+def test_a_process_stopped_before_it_listens_counts_as_interrupted(start):
     """A runner needs some seconds before it can take a signal."""
     supervisor = start(1, statuses=("deaf",))
     supervisor.pids(1)

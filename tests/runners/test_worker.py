@@ -271,7 +271,7 @@ async def test_a_hub_that_stays_away_ends_the_worker(hub, play):
     await impatient.close()
 
 
-async def test_an_idle_worker_leaves_when_told_to(client, play):
+async def test_an_idle_worker_stops_on_request(client, play):
     stats = await Worker(client, play, "w", idle_exit_seconds=0.1).run()
     assert stats.finished == 0
 

@@ -188,7 +188,7 @@ def _read_evaluations(path: Path) -> list[dict[str, Any]]:
 
 def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> ShownGame:
     data = {
-        "preset": evaluation["terms"].get("preset", ""),
+        "preset": evaluation["conditions"].get("preset", ""),
         "seed": row["cluster"],
         "result": row["result"],
         "players": {seat["seat"]: seat["player"] for seat in row["seats"]},

@@ -72,7 +72,7 @@ class RunNumbers:
         if table := _json_file(self._runs.run(name) / "payoff.json"):
             return table
         found = [
-            {key: evaluation["terms"].get(key) for key in ("preset", "deals")} | {"cells": cells}
+            {key: evaluation["conditions"].get(key) for key in ("preset", "deals")} | {"cells": cells}
             for run in self._runs.of_recipe(name)
             for evaluation in reversed(self._runs.evaluations(run))
             if (cells := evaluation["figures"].get("cells"))

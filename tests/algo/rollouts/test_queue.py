@@ -236,7 +236,7 @@ async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monk
     assert (await client.query_rollouts()).total == 10
 
 
-async def test_open_games_are_told_where_the_policy_is_served_now(client):
+async def test_open_games_get_the_new_endpoints_of_the_policy(client):
     games = RolloutQueue(client, GAME, CONFIG.rollout)
     later = RESOURCES.model_copy(update={"version": 1})
     for step, resources in ((1, RESOURCES), (2, later)):
@@ -270,7 +270,7 @@ async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypat
 UNDONE = RESOURCES.model_copy(update={"version": 4})
 
 
-async def test_what_undone_weights_were_to_play_is_played_anew(client):
+async def test_games_of_undone_weights_are_replayed(client):
     """The checkpoint has version 3; the process before it was killed had made version 4 and enqueued games for it."""
     at_checkpoint = RESOURCES.model_copy(update={"version": 3})
     tasks = step_tasks(CONFIG, 1)

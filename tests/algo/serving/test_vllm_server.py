@@ -162,7 +162,7 @@ def test_a_tied_model_may_be_saved_with_or_without_its_head(tmp_path):
 
 async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeypatch):
     monkeypatch.setattr(vllm_launch, "vllm_command", lambda *_: pytest.fail("started"))
-    monkeypatch.setattr("algo.serving.preconditions._PORT_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("algo.serving.preconditions._PORT_TIMEOUT_SECONDS", 0.1)
     config = configure()
     port = config.serving.port
     with socket.create_server(("127.0.0.1", port)), pytest.raises(ServingError, match=f"port {port}.*--set serving"):

@@ -156,7 +156,7 @@ async def test_a_tool_call_that_cannot_be_read_ends_a_dialogue_of_tau2(world, ta
     assert await rewards_of(world, tau2_player, UPDATE) == {"reward": 0.0}
 
 
-async def test_a_user_whose_api_is_away_is_not_the_agents_failure(world, tau2_player, monkeypatch):
+async def test_an_unreachable_api_of_the_simulated_user_is_not_the_agents_failure(world, tau2_player, monkeypatch):
     world.vllm.answer = serving_customers(("get_users", {}))
     monkeypatch.setenv("TAU2_USER_ENDPOINT", f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(AgentUnavailable):

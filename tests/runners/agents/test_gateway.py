@@ -130,7 +130,7 @@ async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world):
     assert second.prompt_ids.count(end) == 2  # of the reply's turn, and of the question's
 
 
-async def test_thoughts_are_told_apart_and_dropped_by_the_client_without_breaking_the_sequence(world):
+async def test_thoughts_are_separated_and_may_be_dropped_by_the_client(world):
     world.vllm.answer = lambda prompt: "<think>hm</think>yes"
     resources = resources_of(world.endpoint, sampling={"thinking": True})
     async with world.gateway.serving(world.attempt(resources=resources)) as address, client_of(address) as client:
@@ -212,7 +212,7 @@ async def test_what_vllm_refuses_to_render_is_the_agents_to_know(world):
         ([], "must be a JSON object"),
     ],
 )
-async def test_a_malformed_request_is_told_what_is_wrong(world, body, message):
+async def test_the_error_of_a_malformed_request_names_the_problem(world, body, message):
     async with world.gateway.serving(world.attempt()) as address, httpx.AsyncClient(trust_env=False) as http:
         if isinstance(body, dict):
             body = {"model": "policy", **body}
@@ -276,7 +276,7 @@ async def test_the_header_names_attempt_and_actor_where_the_address_does_not(wor
     assert models == ["policy", "past"]
 
 
-async def test_actors_are_told_apart_and_only_those_of_the_trained_policy_are_trained(world):
+async def test_only_actors_of_the_trained_policy_are_trained(world):
     attempt = world.attempt(trainable=["planner"])
     async with world.gateway.serving(attempt) as address, client_of(address) as client:
         for model in ("policy/planner", "policy/worker", "past"):

@@ -374,7 +374,7 @@ def test_a_service_elsewhere_could_not_reach_the_gateway():
         ("json:dumps", "its parameters must be"),
     ],
 )
-def test_what_is_no_agent_is_told_what_is_wrong(name, message):
+def test_the_error_of_an_invalid_agent_names_the_problem(name, message):
     with pytest.raises(ValueError, match=message):
         load_agent(name)
 

@@ -196,7 +196,7 @@ ACTS = ["new", "go on", "go on", "go on", "say nothing new", "retry", "branch", 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(ACTS), min_size=1, max_size=25))
-def test_every_call_stands_where_a_search_through_all_that_was_said_finds_it(seed, acts):
+def test_every_call_continues_the_timeline_that_a_full_search_finds(seed, acts):
     async def run():
         agent = Agent(seed)
         for what in acts:

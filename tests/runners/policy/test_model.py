@@ -70,7 +70,7 @@ async def test_another_conversation_starts_a_new_segment(vllm):
     assert vllm.exchanges[1][0]["prompt"] == list(turn.prompt_ids)
 
 
-async def test_what_a_call_would_take_is_told_without_a_call(vllm):
+async def test_the_tokens_of_a_call_are_counted_without_a_call(vllm):
     model = make_model(vllm, context_tokens=200, reply_tokens=20)
     text = "长"
     for conversation in ([SYSTEM, user("一")], [SYSTEM, user("一"), REPLY, user("二")]):

@@ -121,7 +121,7 @@ async def add_nothing(client):
     (add_nothing, r"the hub at \S+ has no resources yet: start .*--endpoint"),
     (add_foreign_resources, "'somebody-elses' were not published by algo"),
 ])  # fmt: skip
-async def test_a_hub_without_a_policy_of_ours_is_told_in_one_line(hub, client, capsys, prepare, reason):
+async def test_a_hub_without_a_policy_gives_an_error_of_one_line(hub, client, capsys, prepare, reason):
     await prepare(client)
     assert await shown_by("--store", hub.url) == (1, [])
     assert re.fullmatch(f"error: .*{reason}.*\n", capsys.readouterr().err)
@@ -134,7 +134,7 @@ async def test_a_hub_without_a_policy_of_ours_is_told_in_one_line(hub, client, c
     (("--players", "wolf=policy,good=gpt-9"), "gpt-9"),
     (("--model", "other"), "serves policy, not 'other'"),
 ])  # fmt: skip
-async def test_a_game_that_cannot_be_played_is_told_in_one_line(vllm, capsys, arguments, reason):
+async def test_an_unplayable_game_gives_an_error_of_one_line(vllm, capsys, arguments, reason):
     status, _ = await shown_by(*endpoint_of(vllm), *arguments)
     error = capsys.readouterr().err
     assert status == 1 and error.startswith("error: ") and reason in error and "Traceback" not in error

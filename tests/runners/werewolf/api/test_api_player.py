@@ -85,7 +85,7 @@ def sent(api, number=-1):
     return system["content"], user["content"]
 
 
-async def test_what_others_said_stands_under_their_names_and_the_question_behind_it(api, models):
+async def test_speeches_of_others_have_their_names_and_the_question_comes_last(api, models):
     player = ApiPlayer(2, models.get(api.endpoint()), "你是2号。")
     last_words = event(EventKind.LAST_WORDS, 1, "我是猎人。")
     await hear(player, event(EventKind.DAY_BREAKS, None), last_words, event(text="1号可疑：他改口了。"))

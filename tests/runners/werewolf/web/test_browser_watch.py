@@ -158,7 +158,7 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
         "policy_version": 2,
         "digest": "d",
         "model": "",
-        "terms": {"preset": "5p_tiny", "deals": 40},
+        "conditions": {"preset": "5p_tiny", "deals": 40},
         "planned": {},
     }
     lines = [{"evaluation": header}, {"of": "step 2|d|", "end": {"figures": {"cells": cells}}}]
