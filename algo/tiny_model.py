@@ -106,7 +106,7 @@ def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int, layers: int = LAY
 
 
 def save_model(directory: Path, model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerFast") -> None:
-    """Write a model folder whose generation config has token ids only."""
+    """Write a model folder with a generation config of token ids only."""
     from transformers import GenerationConfig
 
     from algo.run.export import CARD, make_portable

@@ -38,7 +38,7 @@ def run_locally(
 ) -> int:
     """Start hub, runner and the command itself; returns the command's exit status, 130 when interrupted.
 
-    module: of the command, whose arguments are ``sys.argv``. options: its parsed ones, with those of
+    module: of the command, with the arguments ``sys.argv``. options: its parsed ones, with those of
         ``configured_parser`` and ``add_local_option``.
     suffix: of the run's name; its folder has the logs of hub and runner.
     workload, runner_options: see ``runner_command``.

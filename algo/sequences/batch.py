@@ -259,7 +259,7 @@ def _arrange(columns: _Columns, filled: list[list[int]], ranks: int, target_rows
 
 
 def _share(items: list[int], shares: int, number: int) -> list[int]:
-    """The number-th of consecutive shares whose sizes differ by one at most."""
+    """The number-th of consecutive shares; their sizes differ by one at most."""
     return items[len(items) * number // shares : len(items) * (number + 1) // shares]
 
 

@@ -50,10 +50,10 @@ Messages = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Judge:
-    """One model's judgements. patience_seconds: how long a finished game waits for its last ones."""
+    """A model that scores speeches. timeout_seconds: how long a finished game waits for the last scores."""
 
     model: "ApiModel"
-    patience_seconds: float = 30.0
+    timeout_seconds: float = 30.0
 
 
 class JudgedGame:
@@ -76,7 +76,7 @@ class JudgedGame:
     async def judgements(self) -> tuple[Judgement, ...]:
         """The judgements, by seat and turn, once all have come or the judge's patience is at its end."""
         if self._answers:
-            await asyncio.wait(self._answers.values(), timeout=self._judge.patience_seconds)
+            await asyncio.wait(self._answers.values(), timeout=self._judge.timeout_seconds)
         found: list[Judgement] = []
         lacking: Counter[str] = Counter()
         for (seat, turn), answer in sorted(self._answers.items()):

@@ -161,7 +161,7 @@ async def test_a_hub_that_restarts_empty_gets_its_games_again(hub, client, caplo
     await hub.start()
     play.gate.set()
     played = await playing
-    assert len(played.finished) == 4 and "forgotten" in caplog.text
+    assert len(played.finished) == 4 and "has lost" in caplog.text
     assert (await client.query_resources(resources_id=RESOURCES.resources_id)).total == 1
 
 
@@ -182,7 +182,7 @@ async def test_a_hub_that_restarts_empty_before_the_games_are_enqueued_gets_the_
 
 async def test_a_step_without_a_usable_game_says_why(client):
     failures = {f"deal{deal:02d}_game{game:02d}": 2 for deal in range(2) for game in range(2)}
-    with pytest.raises(NoFinishedRollouts, match=r"none of 4 games.*told to fail"):
+    with pytest.raises(NoFinishedRollouts, match=r"none of 4 rollouts.*told to fail"):
         await play_step(client, TwoTurnPlay(**failures))
 
 

@@ -247,10 +247,10 @@ async def chat_api():
     await fake.stop()
 
 
-async def judged_game(vllm, chat_api, patience_seconds=30.0, **changes):
+async def judged_game(vllm, chat_api, timeout_seconds=30.0, **changes):
     model = ApiModel(chat_api.endpoint(max_concurrent=2, tries=1))
     try:
-        return await play(vllm, make_task(**changes), judge=Judge(model, patience_seconds))
+        return await play(vllm, make_task(**changes), judge=Judge(model, timeout_seconds))
     finally:
         await model.close()
 
@@ -280,7 +280,7 @@ async def test_a_judge_that_hangs_or_fails_changes_no_game(vllm, chat_api):
     vllm.answer = lambda prompt: legal_answer(random.Random(len(prompt)))(prompt)
     alone, _ = await play(vllm, make_task())
     chat_api.hold.clear()
-    hanging, _ = await judged_game(vllm, chat_api, patience_seconds=0.0)
+    hanging, _ = await judged_game(vllm, chat_api, timeout_seconds=0.0)
     chat_api.hold.set()
     chat_api.answer = lambda messages: "无可奉告"
     useless, _ = await judged_game(vllm, chat_api)
