@@ -40,6 +40,11 @@ def on_pre_build(config):
     _write_reference()
 
 
+def on_page_markdown(markdown, **_):
+    """Links out of docs/, such as to AGENTS.md, work in the repository only: the site shows their text."""
+    return re.sub(r"\[([^\]]+)\]\(\.\./[A-Z]+\.md[^)]*\)", r"\1", markdown)
+
+
 @cache
 def _write_reference() -> None:
     REFERENCE.mkdir(exist_ok=True)
@@ -201,7 +206,7 @@ def _classes() -> Iterator[str]:
 def _is_error(node: ast.ClassDef) -> bool:
     """Whether it derives from an exception, as far as names tell."""
     return any(
-        re.search("Error|Exception|CannotPlay|Unreachable|Refused|NothingFinished", ast.unparse(base))
+        re.search("Error|Exception|CannotPlay|Unreachable|Refused|NoFinishedRollouts", ast.unparse(base))
         for base in node.bases
     )
 

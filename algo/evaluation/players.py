@@ -1,4 +1,4 @@
-"""What games need between players of whom none learns: the hub, the policy served, and frozen policies beside it."""
+"""Serves players for games without training: the hub, the policy and frozen policies."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -9,7 +9,7 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.serving.policies import open_frozen
-from algo.serving.servers import Servers
+from algo.serving.server_group import ServerGroup
 from algo.werewolf.resources import game_resources
 from configs.section import ConfigError
 from configs.sections.opponents import INITIAL_POLICY
@@ -20,7 +20,7 @@ from store.werewolf import GAME
 
 @dataclass(frozen=True)
 class ServedPlayers:
-    """check_alive: to be called while games are played (``RolloutQueue.collect``); raises when no server is left."""
+    """check_alive: called while games are played (``RolloutQueue.collect``); raises when no server is left."""
 
     games: RolloutQueue
     resources: PolicyResources
@@ -31,17 +31,17 @@ class ServedPlayers:
 async def serve_players(
     opened: OpenedRun, players: Collection[str], model: Path | None
 ) -> AsyncIterator[ServedPlayers]:
-    """Serve players until the context is left, which takes back the games that are still open.
+    """Serve players within the context; leaving it cancels open games.
 
-    players: names; "policy" is ``model``, "initial" is ``model.path``; random, timid, scripted and expert need nothing.
-    model: a folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
+    players: names; "policy" is ``model``, "initial" is ``model.path``; brains need no server.
+    model: a folder; None for ``model.path`` or, with ``serving.mode=attach``, the served model.
     Raises StoreUnreachable, ServingError, and ConfigError for weights that do not fit an attached vLLM.
     """
     config = opened.config
     published = game_resources(config)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
-        client = connect(config.store.url, config.store.patience_seconds)
+        client = connect(config.store.url, config.store.retry_seconds)
         stack.push_async_callback(client.close)
         await client.wait_until_reachable()
         games = RolloutQueue(client, GAME, config.rollout, opened.resumption)
@@ -50,20 +50,20 @@ async def serve_players(
             served = config
             if model is not None and config.serving.mode == "start":
                 served = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
-            serving = await stack.enter_async_context(await Servers.open(served))
+            serving = await stack.enter_async_context(await ServerGroup.open(served))
             if model is not None and config.serving.mode == "attach":
                 try:
                     await serving.push_weights(model, 0)
-                except ValueError as error:  # nothing was touched: it is not the model that the configuration names
+                except ValueError as error:  # rejected before any weight changed
                     raise ConfigError(str(error)) from error
 
         async def check_alive() -> None:
-            """Frozen policies look after themselves."""
+            """Frozen policies restart by themselves."""
             if serving is not None and await serving.check_alive():
-                await games.serve_at(serving.endpoints)
+                await games.update_endpoints(serving.endpoints)
 
-        beside = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
-        frozen = await stack.enter_async_context(open_frozen(config, beside))
+        named = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
+        frozen = await stack.enter_async_context(open_frozen(config, named))
         stack.push_async_callback(games.cancel_open)
         name = serving.model if serving else str(model or config.model.path)
         endpoints = serving.endpoints if serving else ()

@@ -1,8 +1,8 @@
-"""The training loop, top to bottom, for any workload.
+"""The training loop for any workload.
 
-One step: enqueue rollouts -> wait until the runners have played them -> spans to triplets to trajectories ->
-advantages -> update through verl -> new weights into vLLM -> evaluate -> checkpoint. The modules that it calls are one
-room each. Whatever ends the process, ``--resume auto`` goes on from the newest checkpoint, with what was in flight.
+One step: enqueue rollouts -> wait for the runners -> spans to triplets to trajectories -> advantages -> update through
+verl -> push to vLLM -> evaluate -> checkpoint. However the process ends, ``--resume auto`` continues from the newest
+checkpoint, with the rollouts in flight.
 """
 
 import asyncio
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from algo.advantages.baseline import RoleBaselines
-from algo.loop.learn import compare, learn
-from algo.loop.running import start
+from algo.loop.policy_update import compute_advantages, update_policies
+from algo.loop.run_context import start
 from algo.loop.weight_transfer import policy_folder
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 
 async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
-    """Make the run's steps, from where it stands to ``run.steps``; returns its summary (``RunSummary.as_dict``)."""
+    """Run the remaining steps up to ``run.steps``; returns the summary (``RunSummary.as_dict``)."""
     config, state = opened.config, opened.state
     summary = RunSummary(config.run_dir, state.summary)
     stopwatch = summary.stopwatch
     role_baselines = RoleBaselines.from_state(state.role_baselines, config.advantage.role_baseline_decay)
     per_step = config.rollout.groups_per_step
-    # Without lag no group outlives its step.
+    # Without lag, no group is in flight after its step.
     begun = state.step * per_step if state.begun is None else state.begun
     lag, most = config.rollout.max_policy_lag, config.rollout.max_groups_in_flight
     schedule = Schedule(per_step, lag, config.run.steps * per_step, state.in_flight, begun, most)
@@ -47,8 +47,8 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         with stopwatch.stage("start"):
             run = await start(opened, workload, summary, stack)
-            cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
-        in_flight = InFlight(run.queue, schedule, per_step, workload.tasks, adopting=opened.began_before)
+            cancel_on_signals()  # again, since Ray replaces the handlers
+        in_flight = InFlight(run.queue, schedule, per_step, workload.tasks, adopting=opened.is_resumed)
         if state.step == 0 and run.evaluation_is_due():
             with stopwatch.stage("evaluate"):
                 summary.before = await run.evaluate()
@@ -58,51 +58,51 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             title = f"step {step}/{config.run.steps}"
             seconds_of_step, trainer_before = stopwatch.begin_step(), run.trainer.seconds
 
-            # Play. With rollout.max_policy_lag more groups are in flight than the step needs: those that finish first
-            # make it, the others go on meanwhile and make a later one.
+            # Rollouts. With rollout.max_policy_lag more groups are in flight than a step needs: it takes those that
+            # finish first.
             with stopwatch.stage("play"):
-                await run.seat_past_selves()
+                await run.select_past_selves()
                 per_group = config.rollout.rollouts_per_group
                 logger.info("%s: playing %d rollouts", title, per_step * per_group)
                 most_in_flight = (len(schedule.open) + schedule.room) * per_group
                 on_progress = game_progress(f"{title}: rollouts", most_in_flight)
                 made_of = await in_flight.play_step(
-                    state.policy_version, run.resources(), run.keep_serving, on_progress
+                    state.policy_version, run.resources(), run.refresh_endpoints, on_progress
                 )
             played = made_of.rollouts
             write_transcripts(config, step, played.finished)
 
-            # Spans -> one token sequence per actor and segment -> an advantage for each of its sampled tokens.
+            # Spans -> one token sequence per actor and segment -> an advantage per sampled token.
             found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
             await run.after_rollouts(found.trajectories)
-            with stopwatch.stage("assess"):
-                # The trainer is not free before; and what a failed checkpoint left of it could only say so by riddles.
+            with stopwatch.stage("advantages"):
+                # The trainer is busy until then, and the error of a failed checkpoint must come first.
                 await _written(saving)
-                shares = await compare(run, found.trajectories, role_baselines)
+                shares = await compute_advantages(run, found.trajectories, role_baselines)
             metrics = workload.metrics(played) | trajectory_metrics(found.trajectories)
             left_out = played.left_out + found.left_out
             for share in shares:
                 metrics |= config.metrics_of(share.learner, share.advantages.metrics)
                 left_out += share.selected.left_out
-            metrics |= run.count_matches(played)
+            metrics |= run.record_matches(played)
 
-            # Update, and give the new weights to vLLM.
+            # Update and push.
             made = None
             if any(share.selected.rows for share in shares):
                 with stopwatch.stage("update"):
-                    made = await learn(run, shares, played, title)
+                    made = await update_policies(run, shares, played, title)
                 left_out += made.left_out
                 metrics |= made.metrics
             in_trainer = run.trainer.seconds - trainer_before
             if made is not None and made.trained:
                 state.policy_version += 1
-                logger.info("%s: giving version %d to vLLM", title, state.policy_version)
+                logger.info("%s: pushing version %d to vLLM", title, state.policy_version)
                 with stopwatch.stage("push"):
                     metrics |= await run.push()
             else:
-                logger.warning("%s: nothing to learn from; its turns were left out: %s", title, dict(left_out))
+                logger.warning("%s: no update, all turns were left out: %s", title, dict(left_out))
                 if any(STALE in share.selected.left_out for share in shares):
-                    # Nothing in flight is older than it may be: a vLLM started again with older weights unnoticed.
+                    # The schedule prevents stale rollouts: an attached vLLM has restarted with old weights.
                     metrics |= await run.push()
                 else:
                     await run.serving.wake()
@@ -111,7 +111,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 write_batch(path, made.trained, made.advantages, made.log_probs)
             metrics |= batch_metrics(made.trained if made else (), found, left_out) | await run.serving.metrics()
 
-            # Look at it, and keep it.
+            # Evaluation, metrics, checkpoint.
             state.step, state.score = step, None
             if run.evaluation_is_due():
                 with stopwatch.stage("evaluate"):
@@ -130,7 +130,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 logger.info("%s: writing a checkpoint", title)
                 with stopwatch.stage("checkpoint"):
                     exported = policy_folder(config, state.policy_version)
-                    # Beside what the next step plays; its update waits on the trainer's thread.
+                    # During the next step's rollouts; its update waits for the trainer's thread.
                     saving = run.trainer.submit(
                         save_checkpoint, config, run.engine, state.model_copy(deep=True), exported
                     )
@@ -141,6 +141,6 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
 
 
 async def _written(saving: asyncio.Future[Path] | None) -> None:
-    """Return when a checkpoint is whole; raises what its writing raised."""
+    """Await the writing of a checkpoint; raises its error."""
     if saving is not None:
         await asyncio.shield(saving)

@@ -1,7 +1,7 @@
-"""Lets candidates play through the hub: one resources version for each, the same tasks for all, rewards read back.
+"""Plays the tasks of candidates through the hub: one resources version for each candidate, the same tasks for all.
 
-Every answer, a reward or a proposer's reply, is in the journal before it is used. A search follows from its plan and
-these answers, so it is resumed by running it again from the start: what the journal has is not played again.
+Every reward and every reply of the proposer is in the journal before it is used. A search is a function of its plan and
+the journal, so a resumed search runs from the start and reads what the journal has.
 """
 
 import json
@@ -17,9 +17,9 @@ from typing import Any
 from algo.machine.progress import game_progress
 from algo.prompt_search.prompts import Candidate
 from algo.prompt_search.tasks import Stage, Workload, resources_of
-from algo.rollouts.played import NothingUsable
+from algo.rollouts.played import AllRolloutsFailed
 from algo.rollouts.queue import RolloutQueue
-from algo.run.summary import failed_of
+from algo.run.summary import failure_summary
 from configs.section import ConfigError
 from store.schema import Task
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("algo.find_best_prompt")
 
 
 class Journal(dict[str, Any]):
-    """Answers by key, one JSON object a line, each on disk before it is used. A line that was cut off is dropped."""
+    """Answers by key, one JSON object a line, each on disk before it is used. An incomplete last line is dropped."""
 
     def __init__(self, path: Path):
         self._file = path.open("ab+")
@@ -48,8 +48,8 @@ class Journal(dict[str, Any]):
 
 
 @dataclass(frozen=True)
-class Played:
-    """What came of one candidate's task. reward: NaN where it failed. summary, transcript: for reading."""
+class TaskResult:
+    """Result of one candidate's task. reward: NaN where it failed. summary, transcript: for people."""
 
     reward: float
     summary: str = ""
@@ -57,9 +57,9 @@ class Played:
 
 
 class Arena:
-    """Plays what a search needs. Rollouts that an earlier process enqueued or finished are not enqueued again.
+    """Plays the tasks of a search. Rollouts that an earlier process enqueued or finished are not enqueued again.
 
-    check_alive: see ``RolloutQueue.collect``. resumed: there may be such rollouts. spent, failed: rollouts so far.
+    check_alive: see ``RolloutQueue.collect``. resumed: such rollouts may exist. spent, failed: rollouts so far.
     """
 
     def __init__(
@@ -78,11 +78,12 @@ class Arena:
         self._check_alive = check_alive
         self._resumed = resumed
 
-    async def play(self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]) -> list[list[Played]]:
-        """Let each candidate do each of a stage's tasks; returns the results by candidate and task.
+    async def play(
+        self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]
+    ) -> list[list[TaskResult]]:
+        """Play each task of a stage with each candidate; returns the results by candidate and task.
 
-        Raises what ``RolloutQueue.collect`` does, NothingUsable where an agent failed every time, and ConfigError for
-        a reward out of bounds.
+        Raises what ``RolloutQueue.collect`` does, AllRolloutsFailed, and ConfigError for a reward out of bounds.
         """
         wanted = {one: [self.workload.tasks(stage, number, one) for number in numbers] for one in candidates}
         queued: list[Task] = []
@@ -96,7 +97,7 @@ class Arena:
                 logger.info("%d rollouts queued with prompt %s%s", len(missing), candidate.name, in_hub)
                 queued += missing
         if queued:
-            self._resumed = False  # only what was in flight when a process ended can be in the hub unread
+            self._resumed = False  # only rollouts in flight at the end of a process can be in the hub unread
             await self._collect(stage, queued)
         results = [list(map(self._result, of_one)) for of_one in wanted.values()]
         for candidate, found in zip(candidates, results, strict=True):
@@ -104,23 +105,23 @@ class Arena:
                 logger.info("%d tasks of prompt %s read, mean reward %.3f", len(found), candidate.name, fmean(earned))
         return results
 
-    def _result(self, tasks: Sequence[Task]) -> Played:
+    def _result(self, tasks: Sequence[Task]) -> TaskResult:
         answers = [self._journal[task.task_id] for task in tasks]
         rewards = [math.nan if answer["reward"] is None else answer["reward"] for answer in answers]
         self.spent += len(tasks)
         self.failed += sum(map(math.isnan, rewards))
         summary = "; ".join(answer["summary"] for answer in answers).strip()
-        return Played(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
+        return TaskResult(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
 
     async def _collect(self, stage: Stage, tasks: Sequence[Task]) -> None:
-        """Wait for rollouts, and put what came of them into the journal."""
+        """Wait for rollouts, and write their rewards into the journal."""
         played = await self._queue.collect(tasks, self._check_alive, game_progress(stage.name, len(tasks)))
         for reason, count in played.failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
         if (failures := played.own_failures).total() == len(played.finished):
-            raise NothingUsable(
-                f"no rollout shows anything: {failed_of(failures, len(played.finished))}. The runners' logs say more. "
-                f"When the agent is mended, a resumed search (--resume auto) plays these rollouts again"
+            raise AllRolloutsFailed(
+                f"no rollout has a result: {failure_summary(failures, len(played.finished))}. See the runners' logs. "
+                f"Fix the agent; a resumed search (--resume auto) plays these rollouts again"
             )
         finished = {one.outcome.task: one for one in played.finished}
         low, high = self.workload.bounds
@@ -130,8 +131,8 @@ class Arena:
                 reward = self.workload.reward(task, one)
                 if not low <= reward <= high:
                     raise ConfigError(
-                        f"task {task.task_id} earned {reward:g}, which is not from {low:g} to {high:g}: name the "
-                        f"bounds of your rewards with --reward-range LOW HIGH"
+                        f"task {task.task_id}: reward {reward:g} is not from {low:g} to {high:g}; set the bounds with "
+                        f"--reward-range LOW HIGH"
                     )
-                answer = {"reward": reward, "summary": one.outcome.told, "transcript": one.outcome.transcript}
+                answer = {"reward": reward, "summary": one.outcome.summary, "transcript": one.outcome.transcript}
             self._journal.add(task.task_id, answer)

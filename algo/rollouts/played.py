@@ -1,4 +1,4 @@
-"""What came of rollouts: read from the hub's spans, and counted."""
+"""Results of rollouts, read from the hub's spans and counted."""
 
 import logging
 from collections import Counter
@@ -12,17 +12,17 @@ from store.token_spans import MalformedSpan, TaskKind
 
 logger = logging.getLogger(__name__)
 
-FAILED_GAME = "failed_game"
+FAILED_ROLLOUT = "failed_rollout"
 SUPERSEDED_ATTEMPT = "superseded_attempt"
-UNREADABLE_GAME = "unreadable_game"
+UNREADABLE_ROLLOUT = "unreadable_rollout"
 
 
-class NothingFinished(RuntimeError):
-    """Not one rollout of a step can be used; to continue would train on nothing. The message gives the reasons."""
+class NoFinishedRollouts(RuntimeError):
+    """No rollout of a step is usable; the message has the reasons."""
 
 
-class NothingUsable(NothingFinished):
-    """The finished rollouts show nothing either, since an agent fails: a resumed run must not use them."""
+class AllRolloutsFailed(NoFinishedRollouts):
+    """All finished rollouts failed by an error of the agent; a resumed run must repeat them."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class PlayedRollouts:
     """Results of a step's rollouts, or of a single one.
 
     finished: rollouts with all their spans, in the order of their tasks.
-    failures: rollouts that cannot be used, by reason: an error's name and text, from the runner.
-    retried: attempts that failed and were followed by another, by reason.
-    turns_stored: turn spans of all attempts in the store.
+    failures: unusable rollouts by reason: an error's name and text, from the runner.
+    retried: failed attempts with a retry, by reason.
+    turns_stored: turn spans of all attempts in the hub.
     left_out: turn spans outside ``finished``, by reason.
     """
 
@@ -53,8 +53,8 @@ class PlayedRollouts:
     left_out: Counter[str]
 
     @classmethod
-    def together(cls, parts: Sequence["PlayedRollouts"]) -> "PlayedRollouts":
-        """The results of several."""
+    def merge(cls, parts: Sequence["PlayedRollouts"]) -> "PlayedRollouts":
+        """Combine several results."""
         return cls(
             finished=tuple(rollout for part in parts for rollout in part.finished),
             failures=sum((part.failures for part in parts), Counter()),
@@ -70,13 +70,13 @@ class PlayedRollouts:
 
     @property
     def own_failures(self) -> Counter[str]:
-        """What the actors of finished games failed with by their own doing (``OutcomeSpan.own_failure``)."""
+        """Agents' own errors in finished rollouts (``OutcomeSpan.own_failure``)."""
         return Counter(game.outcome.own_failure for game in self.finished if game.outcome.own_failure)
 
     def failure_metrics(self) -> dict[str, float]:
-        """Numbers of failed rollouts and repeated attempts, in all and by the error's name, for the log."""
+        """Metrics: numbers of failed rollouts and retried attempts, in total and by the error's name."""
         metrics: Counter[str] = Counter()
-        for name, reasons in (("games/failed", self.failures), ("games/retried", self.retried)):
+        for name, reasons in (("rollouts/failed", self.failures), ("rollouts/retried", self.retried)):
             metrics[name] = reasons.total()
             for reason, count in reasons.items():
                 metrics[f"{name}/{reason.partition(':')[0].replace(' ', '_')}"] += count
@@ -84,7 +84,7 @@ class PlayedRollouts:
 
 
 def reason_of(attempt: Attempt) -> str:
-    """Why an attempt did not succeed: the runner's reason, or the status that the hub gave it."""
+    """Why an attempt did not succeed: the runner's reason, or the attempt's status."""
     return (attempt.metadata or {}).get("reason") or f"attempt {attempt.status}"
 
 
@@ -106,7 +106,7 @@ def read_rollout(
         reason = reason_of(attempt) if attempt is not None else f"rollout {rollout.status}"
         logger.warning("rollout %s failed: %s", rollout.rollout_id, reason)
         failures[reason] += 1
-        left_out[FAILED_GAME] += stored
+        left_out[FAILED_ROLLOUT] += stored
     else:
         left_out[SUPERSEDED_ATTEMPT] += stored - stored_of_attempt
         try:
@@ -114,5 +114,5 @@ def read_rollout(
         except (IncompleteRollout, MalformedSpan, WrongLearner) as error:
             logger.warning("rollout left out: %s", error)
             failures[type(error).__name__] += 1
-            left_out[UNREADABLE_GAME] += stored_of_attempt
+            left_out[UNREADABLE_ROLLOUT] += stored_of_attempt
     return PlayedRollouts(finished, failures, Counter(retried), stored, +left_out)

@@ -172,11 +172,11 @@ def test_no_span_is_lost(run, stored):
     assert len(run.proxy.exchanges) == spans_stored == played
     turns = run.summary["turns"]
     assert turns["in_batch"] + sum(turns["left_out"].values()) == turns["stored"] == turns["played"]
-    assert run.summary["games"] == {"finished": STEPS * DEALS * GAMES_PER_DEAL, "failed": 0}
+    assert run.summary["rollouts"] == {"finished": STEPS * DEALS * GAMES_PER_DEAL, "failed": 0}
 
 
 def test_the_killed_run_goes_on_from_its_last_checkpoint(run, stored):
-    assert f"going on from {run.folder / 'checkpoints' / 'step-000001'}" in run.output
+    assert f"resuming from {run.folder / 'checkpoints' / 'step-000001'}" in run.output
     assert run.summary["policy_version"] == STEPS
     assert sorted(group for groups in run.summary["groups_by_step"] for group in groups) == sorted(
         f"chain-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(DEALS)

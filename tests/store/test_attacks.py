@@ -77,7 +77,7 @@ def dequeue(hub, *headers: str) -> bytes:
 @pytest.mark.parametrize(
     "name", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "hub.example.evil"]
 )
-def test_a_page_whose_name_leads_here_takes_no_game(open_hub, name):
+def test_a_page_with_dns_rebinding_dequeues_no_game(open_hub, name):
     for host in (name, f"{name}:{open_hub.port}", name.upper()):
         assert dequeue(open_hub, f"Host: {host}").startswith(b"HTTP/1.1 421"), host
 
@@ -259,20 +259,20 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-async def test_what_is_no_hub_is_told_at_once(answer):
+async def test_a_server_that_is_no_hub_is_reported_at_once(answer):
     async def serve(reader, writer):
         with contextlib.suppress(asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):
                 writer.write(f"HTTP/1.1 200 OK\r\n{answer}".encode())
 
     server = await asyncio.start_server(serve, "127.0.0.1", port := free_port())
-    client = connect(f"http://127.0.0.1:{port}", patience_seconds=100)
+    client = connect(f"http://127.0.0.1:{port}", retry_seconds=100)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            with pytest.raises(NotAHub, match=rf"127.0.0.1:{port} is no hub"):
+            with pytest.raises(NotAHub, match=rf"127.0.0.1:{port} is not a hub"):
                 await client.wait_until_reachable()
             if "true" not in answer:
-                with pytest.raises(NotAHub, match="is no hub"):
+                with pytest.raises(NotAHub, match="is not a hub"):
                     await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=1)])
     finally:
         await client.close()

@@ -1,7 +1,7 @@
-"""Asks the seats of a game, beside it, what they believe of each other, at moments that its task names.
+"""Probes seats' beliefs about other seats' roles at moments that the task sets.
 
-What is asked and answered never enters a seat's conversation, and nothing that it says or hears depends on it.
-Probing players' beliefs about roles beside the game follows Sarkar et al., Training Language Models for Social
+Probes never enter a seat's conversation, and the game does not depend on them.
+Probes of players' beliefs about roles follow Sarkar et al., Training Language Models for Social
 Deduction with Multi-Agent Reinforcement Learning, arXiv 2502.06060.
 """
 
@@ -12,33 +12,33 @@ from collections.abc import Mapping, Sequence
 from runners.werewolf.brains.odds import role_odds
 from runners.werewolf.game import SPEECHES, Decision, EventKind, GameState, Request, Role
 from runners.werewolf.players import BeliefQuestion, Player
-from store.werewolf_study import Chances, NotedBelief, ProbeMoment, Study
+from store.werewolf_study import BeliefRecord, Chances, ProbeMoment, Study
 
 _TO_LISTEN_TO = SPEECHES | {EventKind.VOTE}
 
 
 def moment_of(requests: Sequence[Request]) -> ProbeMoment | None:
-    """Before what a probe would be asked now."""
+    """The moment of a probe before these requests, or None."""
     if any(request.is_public for request in requests):
         return "speech"
     return "vote" if any(request.decision is Decision.EXILE_VOTE for request in requests) else None
 
 
 class BeliefProbes:
-    """What the seats of one game believe, asked whenever ``look`` finds that it is time. answers: so far."""
+    """Belief probes of one game; ``look`` asks them when due. answers: so far."""
 
     def __init__(self, wanted: Study, players: Mapping[int, Player]):
         self._wanted = wanted
         self._players = players
-        self.answers: list[NotedBelief] = []
+        self.answers: list[BeliefRecord] = []
 
     async def look(self, state: GameState, requests: Sequence[Request]) -> None:
-        """Ask every living seat about the others, before ``requests`` are put. Raises what players raise."""
+        """Probe every living seat before ``requests`` are asked. Raises errors of players."""
         moment = moment_of(requests)
         if moment in self._wanted.probes:
             self.answers += await asyncio.gather(*(self._ask(state, moment, seat) for seat in sorted(state.living)))
 
-    async def _ask(self, state: GameState, moment: ProbeMoment, seat: int) -> NotedBelief:
+    async def _ask(self, state: GameState, moment: ProbeMoment, seat: int) -> BeliefRecord:
         known = tuple(event for event in state.events if event.visible_to(seat))
         others = sorted(state.living - {seat})
         if self._wanted.questions is not None:
@@ -50,7 +50,7 @@ class BeliefProbes:
         odds = role_odds(known, seat, state.preset.deck)
         unheard = [event for event in known if event.kind not in _TO_LISTEN_TO]
         deaf = role_odds(unheard, seat, state.preset.deck)
-        return NotedBelief(
+        return BeliefRecord(
             at=len(state.events),
             day=state.day,
             moment=moment,

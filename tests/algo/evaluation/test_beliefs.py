@@ -21,7 +21,7 @@ from runners.werewolf.game import get_preset
 from runners.werewolf.players import Believed, BrainPlayer
 from runners.werewolf.table import play_game
 from store.werewolf import GameTask
-from store.werewolf_study import NotedBelief, Study, StudySpan
+from store.werewolf_study import BeliefRecord, Study, StudySpan
 
 PRESET = "7p"
 
@@ -96,7 +96,7 @@ def test_who_listens_to_nobody_but_counts_the_dead_has_not_listened():
     assert report.deaf.brier.value < report.deck.brier.value - 1e-3
 
 
-def test_what_is_known_without_listening_is_what_was_dealt_told_and_who_died(played):
+def test_the_deaf_bound_knows_cards_private_information_and_deaths(played):
     for _, study, _ in played:
         first = [belief for belief in study.beliefs if not any(speech.at < belief.at for speech in study.speeches)]
         assert first and all(belief.deaf == belief.ceiling for belief in first)
@@ -117,7 +117,7 @@ def test_the_decks_odds_are_a_share_of_the_cards_that_are_left():
 def test_brier_score_log_loss_and_calibration_by_hand():
     roles = {1: Role.WOLF, 2: Role.SEER, 3: Role.VILLAGER}
     chances = {1: {"wolf": 0.8, "seer": 0.2}, 2: {"wolf": 0.3, "seer": 0.7}}
-    belief = NotedBelief(at=5, day=1, moment="vote", seat=3, beliefs=chances, mass=0.5, ceiling=chances, deaf=chances)
+    belief = BeliefRecord(at=5, day=1, moment="vote", seat=3, beliefs=chances, mass=0.5, ceiling=chances, deaf=chances)
     study = StudySpan(game_id="g", beliefs=(belief,))
     report = belief_report([(7, answer) for answer in probed_answers(study, "5p_tiny", roles)], seed=1)
     assert report.own.brier.value == pytest.approx((0.2**2 + 0.3**2) / 2) and report.mass == 0.5
@@ -130,4 +130,8 @@ def test_the_area_under_the_curve_counts_pairs():
     assert area_under_curve([(0.9, True), (0.1, False), (0.9, False)]) == 0.75
     assert area_under_curve([(0.9, True)]) is None
     (low, high) = calibration([(0.05, False), (0.0, True), (1.0, True)])
-    assert (low.seats, low.said, low.true) == (2, 0.025, 0.5) and (high.seats, high.said, high.true) == (1, 1.0, 1.0)
+    assert (low.seats, low.predicted, low.observed) == (2, 0.025, 0.5) and (
+        high.seats,
+        high.predicted,
+        high.observed,
+    ) == (1, 1.0, 1.0)

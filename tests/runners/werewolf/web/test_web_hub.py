@@ -8,18 +8,18 @@ from itertools import pairwise
 import aiohttp
 import pytest
 
-from runners.policy.server import seed_of
+from runners.policy.client import seed_of
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import get_preset, new_game
 from runners.werewolf.local import play_locally
-from runners.werewolf.play import WerewolfPlay
-from runners.werewolf.seating import who_plays
+from runners.werewolf.seating import players_by_seat
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.views import GOD, read_game, shown
+from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
@@ -51,9 +51,9 @@ async def enqueue(client, resources, tasks):
     return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
 
 
-async def play_all(client, games_at_once=2):
+async def play_all(client, max_concurrent=2):
     play = WerewolfPlay(client)
-    await Worker(client, play, "worker", games_at_once, idle_exit_seconds=0.3).run()
+    await Worker(client, play, "worker", max_concurrent, idle_exit_seconds=0.3).run()
     await play.close()
 
 
@@ -78,7 +78,7 @@ async def test_the_spans_of_a_game_carry_each_event_once_and_turns_stand_with_th
     roles = dict(enumerate(new_game(get_preset(preset), seed).roles, start=1))
     brains = {
         seat: BRAINS[name](random.Random(seed_of(f"{task.sampling_seed}/{seat}")))
-        for seat, name in who_plays(task, roles).items()
+        for seat, name in players_by_seat(task, roles).items()
     }
     game = play_locally(get_preset(preset), seed, brains)
     assert events == [event_data(event) for event in game.events]
@@ -185,11 +185,11 @@ async def test_tokens_are_those_of_the_spans_with_their_texts(
     assert set(tokens["logprobs"]) == {None}  # a demonstration: no policy sampled it
 
 
-class CountingClient(PatientStoreClient):
+class CountingClient(StoreClient):
     """Counts requests to the hub."""
 
     def __init__(self, url):
-        super().__init__(url, patience_seconds=5)
+        super().__init__(url, retry_seconds=5)
         self.asked = []
 
     async def request(self, method, path, json=None, params=None):
@@ -217,7 +217,7 @@ async def test_a_hub_that_goes_away_ends_the_stream_and_who_asks_again_is_told(h
     (rollout_id,) = await enqueue(client, unserved, [make_task(2)])
     query = {"id": f"hub:{rollout_id}"}
     async with (
-        WebServer(tmp_path, hub=hub.url, patience_seconds=0.1) as server,
+        WebServer(tmp_path, hub=hub.url, retry_seconds=0.1) as server,
         aiohttp.ClientSession(server.url, timeout=aiohttp.ClientTimeout(total=30)) as session,
     ):
         async with session.get("/api/game/live", params=query) as response:

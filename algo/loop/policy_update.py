@@ -1,6 +1,6 @@
-"""From a step's trajectories to the update: each policy that learns, from its own trajectories alone.
+"""From a step's trajectories to the update of each learning policy, from its own trajectories only.
 
-``assess`` and ``update`` make blocking calls of ``algo.training.engine``: they run on the trainer's thread.
+``values_and_kl`` and ``update_policy`` block in ``algo.training.engine``: they run on the trainer's thread.
 """
 
 import logging
@@ -12,12 +12,12 @@ from functools import partial
 import torch
 
 from algo.advantages.baseline import RoleBaselines
-from algo.advantages.correction import correct_for_older_weights
+from algo.advantages.correction import apply_rollout_correction
 from algo.advantages.credit import kl_in_reward, weigh_advantages
 from algo.advantages.estimators import TokenAdvantages, token_advantages
 from algo.advantages.registry import needs_values
 from algo.loop.agreement import check_agreement, logprob_agreement
-from algo.loop.running import Running
+from algo.loop.run_context import RunContext
 from algo.rollouts.played import PlayedRollouts
 from algo.sequences.batch import PerToken, build_batch
 from algo.sequences.selection import Selection, select_sequences
@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Share:
-    """One policy's part of a step's trajectories.
+class LearnerShare:
+    """One learning policy's trajectories of a step.
 
-    values: the critic's, per token; None without one. advantages, selected: of ``trajectories``, row by row.
+    values: the critic's, per token; None without one. advantages, selected: rows aligned with ``trajectories``.
     """
 
     learner: str
@@ -48,10 +48,10 @@ class Share:
 class Update:
     """A finished update.
 
-    trained: the sequences of the batch; ``advantages`` and ``log_probs`` (of the weights before the update) are rows
-        aligned with each one's ``token_ids``.
-    left_out: model turns that the correction for older weights left out, by reason.
-    metrics: verl's, and ours about the agreement of log-probs and the policy lag.
+    trained: the sequences of the batch; ``advantages`` and ``log_probs`` (before the update) are rows aligned with
+        their ``token_ids``.
+    left_out: model turns that rollout correction rejected, by reason.
+    metrics: verl's, and ours about log-prob differences and the policy lag.
     """
 
     trained: tuple[Trajectory, ...]
@@ -71,15 +71,17 @@ def _by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str,
     return {learner: tuple(own) for learner, own in found.items()}
 
 
-async def compare(run: Running, trajectories: Sequence[Trajectory], role_baselines: RoleBaselines) -> list[Share]:
-    """An advantage for each sampled token, and which sequences are to reach the update, of every policy that learns.
+async def compute_advantages(
+    run: RunContext, trajectories: Sequence[Trajectory], role_baselines: RoleBaselines
+) -> list[LearnerShare]:
+    """Advantages per token and the selected sequences of every learning policy.
 
-    role_baselines: of the run, which take the step's rewards in. They are by role, and a role is of one policy only.
-    Raises ValueError for a trajectory that none of these policies sampled.
+    role_baselines: of the run; updated with the step's rewards. A role belongs to one policy only.
+    Raises ValueError for a trajectory of another policy.
     """
     config, shares = run.config, []
     for learner, own in _by_learner(config, trajectories).items():
-        values, kl_penalties = await run.trainer.run(assess, config, run.engine, own)
+        values, kl_penalties = await run.trainer.run(values_and_kl, config, run.engine, own)
         advantages = token_advantages(
             own, config.advantage, role_baselines=role_baselines, kl_penalties=kl_penalties, values=values
         )
@@ -90,17 +92,17 @@ async def compare(run: Running, trajectories: Sequence[Trajectory], role_baselin
             config.run.seed,
             oldest_version_allowed=run.state.policy_version - config.rollout.max_policy_lag,
         )
-        shares.append(Share(learner, own, values, advantages, selected))
+        shares.append(LearnerShare(learner, own, values, advantages, selected))
     return shares
 
 
-def assess(
+def values_and_kl(
     config: Config, engine: Engine, trajectories: Sequence[Trajectory]
 ) -> tuple[list[torch.Tensor] | None, list[torch.Tensor] | None]:
-    """The critic's values, and what each token loses of its reward for straying from the reference.
+    """The critic's values, and the KL penalties in the rewards.
 
-    trajectories: all of one policy. Both have a row of each, aligned with its ``token_ids``; None where the advantages
-    have no use for it.
+    trajectories: all of one policy. Both have a row for each, aligned with its ``token_ids``; None if the advantages do
+    not use it.
     """
     critic, reference = needs_values(config.advantage.estimator), config.reference.kl == "reward"
     if not trajectories or not (critic or reference):
@@ -113,11 +115,13 @@ def assess(
     return values, kl_in_reward(engine.log_probs(batch), engine.reference_log_probs(batch), config.reference)
 
 
-async def learn(run: Running, shares: Sequence[Share], played: PlayedRollouts, title: str) -> Update:
-    """Update every policy that has sequences to learn from, one after another.
+async def update_policies(
+    run: RunContext, shares: Sequence[LearnerShare], played: PlayedRollouts, title: str
+) -> Update:
+    """Update every policy with selected sequences, one after another.
 
-    shares: of ``compare``. title: names the step in the log.
-    Returns all that was done, its metrics named as the log is to have them. Raises what ``update`` raises.
+    shares: of ``compute_advantages``. title: of the step, for the log.
+    Returns the combined update, with metrics named for the log. Raises as ``update_policy``.
     """
     config, workload = run.config, run.workload
     done: list[Update] = []
@@ -133,7 +137,7 @@ async def learn(run: Running, shares: Sequence[Share], played: PlayedRollouts, t
             if (row.learner or SOLE_LEARNER) == learner
         ]
         version = run.state.policy_version
-        made = await run.trainer.run(update, config, run.engine, share, version, targets, workload.target_weight)
+        made = await run.trainer.run(update_policy, config, run.engine, share, version, targets, workload.target_weight)
         done.append(replace(made, metrics=config.metrics_of(learner, made.metrics)))
     return Update(
         trained=tuple(trajectory for made in done for trajectory in made.trained),
@@ -144,20 +148,19 @@ async def learn(run: Running, shares: Sequence[Share], played: PlayedRollouts, t
     )
 
 
-def update(
+def update_policy(
     config: Config,
     engine: Engine,
-    share: Share,
+    share: LearnerShare,
     policy_version: int,
     targets: Sequence[TargetRow] = (),
     target_weight: float = 0.0,
 ) -> Update:
     """Train one policy on its selected sequences.
 
-    policy_version: of the weights that are about to be updated.
-    targets, target_weight: what else is to become likelier in the same steps, and what that weighs; without sequences
-        to train on nothing does.
-    Raises WeightsNotServed when what vLLM played is not what the trainer computes.
+    policy_version: of the weights before the update.
+    targets, target_weight: additional target rows in the same steps, and their weight; unused without sequences.
+    Raises LogProbMismatch when vLLM's log-probs differ from the trainer's.
     """
     selected = share.selected
     trajectories = [share.trajectories[row] for row in selected.rows]
@@ -171,7 +174,7 @@ def update(
     if compared:
         check_agreement(config, compared, "log-probs of the sampled tokens")
     metrics = {f"logprobs/rollout_difference_{name}": value for name, value in compared.items()}
-    corrected = correct_for_older_weights(trajectories, log_probs, policy_version, config.training.rollout_correction)
+    corrected = apply_rollout_correction(trajectories, log_probs, policy_version, config.training.rollout_correction)
     metrics |= corrected.metrics
 
     def kept(rows: PerToken) -> list[torch.Tensor]:
