@@ -153,4 +153,4 @@ newest: ## The newest versions that pyproject.toml allows, in .venv-newest: what
 	$(MAKE) test EXTRA=$(SET) VENV=.venv-newest
 
 clean: ## Remove the virtual environment and caches (runs/ stays)
-	rm -rf $(VENV) .venv-newest .pytest_cache .ruff_cache .hypothesis *.egg-info build docs/reference
+	rm -rf $(VENV) .venv-newest .pytest_cache .ruff_cache .hypothesis *.egg-info build

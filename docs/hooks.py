@@ -31,20 +31,19 @@ from store.werewolf import TURN_FACTS, GameTask, ResultSpan, TurnSpan
 
 SUBCOMMANDS = ("runners.werewolf play", "runners.werewolf web", "store status", "store export")
 ROOT = Path(__file__).parents[1]
-REFERENCE = ROOT / "docs/reference"
 PACKAGES = ("algo", "configs", "runners", "store")
 
 
-def on_pre_build(config):
-    """Write the generated pages, which git ignores; once, though the site is built for each language."""
-    _write_reference()
+def on_page_markdown(markdown, page, **_):
+    """The text of a page of the reference, in place of what the repository's file says."""
+    return _reference(page.file.src_uri) if page.file.src_uri.startswith("reference/") else markdown
 
 
 @cache
-def _write_reference() -> None:
-    REFERENCE.mkdir(exist_ok=True)
-    for name, make in (("settings", _settings), ("commands", _commands), ("spans", _spans), ("errors", _errors)):
-        (REFERENCE / f"{name}.md").write_text(make(), encoding="utf-8")
+def _reference(page: str) -> str:
+    """page: path of its file below docs/."""
+    makers = {"settings": _settings, "commands": _commands, "spans": _spans, "errors": _errors}
+    return makers[Path(page).stem]()
 
 
 def _settings() -> str:
