@@ -212,6 +212,6 @@ def test_links_of_readmes_lead_somewhere():
         f"{page}: {target}"
         for page in pages.stdout.split()
         for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", (ROOT / page).read_text(encoding="utf-8"))
-        if not (link := ((ROOT / page).parent / target).resolve()).exists()
+        if not ((ROOT / page).parent / target).exists()
     ]
     assert dead == []
