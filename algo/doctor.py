@@ -35,7 +35,7 @@ from configs.schema import Config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from store.addresses import leads_to_loopback
-from store.client import PatientStoreClient, StoreUnreachable, described
+from store.client import StoreClient, StoreUnreachable, describe_error
 from store.printable import printable
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
@@ -213,7 +213,7 @@ def _hub(subject: Subject) -> Iterator[Finding]:
 
 
 async def _hub_finding(url: str) -> Finding:
-    client = PatientStoreClient(url, patience_seconds=0, request_timeout_seconds=_REQUEST_SECONDS)
+    client = StoreClient(url, retry_seconds=0, request_timeout_seconds=_REQUEST_SECONDS)
     try:
         await client.wait_until_reachable()
         kind = "of this project" if await client.keep_alive([]) else "stock: it forgets everything when it ends"
@@ -238,7 +238,7 @@ def _endpoints(subject: Subject) -> Iterator[Finding]:
             }
         except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError) as error:
             remedy = "start one (`python -m algo.serve`), or name another address"
-            yield PROBLEM, f"no vLLM answers at {url} ({printable(described(error))}): {remedy}"
+            yield PROBLEM, f"no vLLM answers at {url} ({printable(describe_error(error))}): {remedy}"
             continue
         found = f"{url} serves " + ", ".join(f"{name} ({length} tokens)" for name, length in models.items())
         if min(models.values(), default=0) < needed:
@@ -288,7 +288,7 @@ def examine(subject: Subject) -> Iterator[tuple[str, str, str]]:
             for finding in CHECKS[name](subject):
                 found[name].append(finding)
         except Exception as error:
-            found[name].append((PROBLEM, f"the check fails: {printable(described(error))}"))
+            found[name].append((PROBLEM, f"the check fails: {printable(describe_error(error))}"))
 
     threads = {name: threading.Thread(target=run, args=[name], daemon=True) for name in CHECKS}
     deadline = time.monotonic() + DEADLINE_SECONDS

@@ -123,7 +123,7 @@ def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.evaluation.play import evaluate_model
     from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE
     from algo.evaluation.report import tables_of
-    from algo.run.command_line import begin_run, run_to_its_end
+    from algo.run.command_line import begin_run, run_to_completion
 
     label = options.label or default_label(options.model or config.model.path)
     resume = options.resume == "auto"
@@ -132,7 +132,7 @@ def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
         return opened
     run_dir = opened.config.run_dir
     keep_evaluated(opened.config, options.model, label)
-    status, found = run_to_its_end(
+    status, found = run_to_completion(
         evaluate_model(opened, options.model, label, panel=options.panel, players=options.players),
         opened.config,
         logger,
@@ -153,12 +153,12 @@ def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str) -> No
 
     model: see ``--model``.
     """
-    from algo.machine.whole_files import write_whole
+    from algo.machine.atomic_files import write_atomically
 
     in_names = label.replace(" ", "-")
     folder, source = config.run_dir / EVALUATED_FOLDER / in_names, (model or config.model.path).resolve()
     about = {"label": label, "model": str(source), "games": f"{config.run.name}-evaluation-{in_names}-"}
-    write_whole(folder / "evaluated.json", json.dumps(about, ensure_ascii=False))
+    write_atomically(folder / "evaluated.json", json.dumps(about, ensure_ascii=False))
     if (source / "tokenizer.json").is_file():
         shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
 
@@ -168,13 +168,13 @@ def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.evaluation.page import show_tables, wide_console
     from algo.evaluation.people import count_people
     from algo.run.checkpoints import load_state
-    from algo.run.command_line import run_to_its_end
+    from algo.run.command_line import run_to_completion
     from algo.werewolf.demonstrations import NothingToImitate
 
     run_dir = config.run.dir / options.people
     set_up_logging(options.log_level)
     counting = count_people(config, load_state(run_dir).run_id, run_dir)
-    status, done = run_to_its_end(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
+    status, done = run_to_completion(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
     if done is not None:
         scores, path = done
         console = wide_console()

@@ -47,12 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
 
     from algo.evaluation.play import evaluate_in_training
-    from algo.run.plan import further_servers, make_plan
+    from algo.run.memory_plan import make_plan, other_servers
     from algo.werewolf.workload import Werewolf
 
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     try:
-        frozen = further_servers(config, Werewolf(config, evaluate_in_training).frozen_names())
+        frozen = other_servers(config, Werewolf(config, evaluate_in_training).frozen_names())
         plan = make_plan(config, frozen, gpu_gib=gpu_gib, host_gib=options.host_gib)
         print(plan.table(config, len(DECKS[config.game.preset])))
         plan.check(config)

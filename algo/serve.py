@@ -74,12 +74,12 @@ async def serve(config: WerewolfConfig, version: int) -> None:
     """Serve until cancelled. Raises ServingError."""
     from algo.run.folder import cancel_on_signals
     from algo.serving.launch import policy_launches
-    from algo.serving.servers import Servers
+    from algo.serving.server_group import ServerGroup
 
     cancel_on_signals()
     # A log of its own: the run may be training, with a vLLM that writes there.
     launch = replace(policy_launches(config)[0], log_name="vllm-served.log", version=version)
-    async with await Servers.start(config, [launch]) as serving:
+    async with await ServerGroup.start(config, [launch]) as serving:
         address = serving.endpoints[0]
         command = ["python", "-m", "runners.werewolf", "web", "--runs", str(config.run.dir), "--model-url", address]
         print(f"version {version} is served; play against it: {shlex.join(command)}", flush=True)

@@ -60,7 +60,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from ray.exceptions import RayError
 
     from algo.evaluation.page import wide_console
-    from algo.run.command_line import begin_run, run_to_its_end
+    from algo.run.command_line import begin_run, run_to_completion
     from algo.werewolf.demonstrations import NothingToImitate, StoredGames
     from algo.werewolf.imitation import check_warm_start, run_id_of, show_summary, warm_start
     from store.werewolf import DEMONSTRATION
@@ -81,7 +81,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     logger.info("warm start %s; everything it writes lies in %s", config.run.name, config.run_dir)
     logger.info("%s", how_to_watch(config))
     again = "--from-people" if options.from_people else f"--from-run {opened.state.run_id}"
-    status, summary = run_to_its_end(
+    status, summary = run_to_completion(
         warm_start(opened, stored),
         config,
         logger,

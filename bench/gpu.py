@@ -24,10 +24,10 @@ from transformers import AutoConfig, AutoTokenizer, Qwen3Config, Qwen3ForCausalL
 from algo.loop.agreement import measured
 from algo.plan import H100_GIB
 from algo.real_model import NotInstalled, build_real_model
-from algo.run.plan import GIB, Shape, make_plan
+from algo.run.memory_plan import GIB, Shape, make_plan
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
-from algo.serving.servers import Servers
+from algo.serving.server_group import ServerGroup
 from algo.tiny_model import build_tiny_model
 from algo.training.engine import Engine
 from configs.loading import load_config
@@ -108,7 +108,7 @@ class Bench:
         return min(once() for _ in range(5))
 
 
-async def sampled(serving: Servers, bench: Bench, count: int) -> list[Trajectory]:
+async def sampled(serving: ServerGroup, bench: Bench, count: int) -> list[Trajectory]:
     """Sequences that vLLM samples after random prompts, with its log-probs."""
     generator, found = torch.Generator().manual_seed(1), []
     async with aiohttp.ClientSession(trust_env=False) as http:
@@ -151,7 +151,7 @@ async def shared(bench: Bench, part: str, *settings: str) -> None:
     plan.check(config)
     config.run_dir.mkdir(parents=True, exist_ok=True)
     adapters, transfer = config.model.lora_rank > 0, config.serving.weight_transfer
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         started = time.perf_counter()
         await serving.sleep()
         asleep = time.perf_counter() - started

@@ -16,7 +16,7 @@ from rich.table import Table
 from algo.league.results import past_name
 from algo.machine.ports import free_port
 from algo.serving.launch import frozen_launch, policy_launches, pool_servers
-from algo.serving.servers import Servers
+from algo.serving.server_group import ServerGroup
 from bench.recorded import play_served, task_of
 from bench.tables import table_of
 from configs.loading import load_config
@@ -66,7 +66,7 @@ def _config(model: Path, *settings: str) -> Config:
     return load_config(None, [f"model.path={model}", *of_length(**LIMITS), *league, *serving, *settings])
 
 
-def _server(serving: Servers, model: str) -> PolicyServer:
+def _server(serving: ServerGroup, model: str) -> PolicyServer:
     return PolicyServer(serving.endpoints[0], model, 1.0, Addresses(serving.endpoints[0]))
 
 
@@ -74,7 +74,7 @@ async def _adapters(model: Path, folder: Path) -> Mapping[str, float]:
     config = _config(model, "model.lora_rank=8", "model.lora_alpha=16", f"run.dir={folder}")
     names = [TRAINED_POLICY, *(past_name(version) for version in range(POOL))]
     folders = {name: random_adapters(folder / name, model, seed, 8) for seed, name in enumerate(names)}
-    async with await Servers.start(config, policy_launches(config)) as serving:
+    async with await ServerGroup.start(config, policy_launches(config)) as serving:
         await serving.serve_adapters({name: folders[name] for name in names[1:]}, now=False)
         await serving.push_weights(folders[TRAINED_POLICY], POOL)
         policy, *past = (_server(serving, name) for name in (serving.model, *names[1:]))
@@ -87,7 +87,7 @@ async def _whole(model: Path, folder: Path) -> Mapping[str, float]:
     async with AsyncExitStack() as stack:
         servers = []
         for launches in (policy_launches(config), [frozen_launch(config, "past-1", settings)]):
-            serving = await stack.enter_async_context(await Servers.start(config, launches))
+            serving = await stack.enter_async_context(await ServerGroup.start(config, launches))
             servers.append(_server(serving, serving.model))
         return await _compare(model, servers[0], servers[1:])
 

@@ -21,7 +21,7 @@ from rich.table import Table
 from bench.light_runners import LightRunners
 from bench.tables import table_of
 from store.client import connect
-from store.finished import FinishedGames
+from store.finished import FinishedRollouts
 from store.hub.database.postgres import SCHEMA
 from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from tests.support.hub.hub_process import HubProcess, StockHub
@@ -86,8 +86,8 @@ async def _played(
         ids += [one.rollout_id for one in await client.enqueue_many_rollouts(tasks)]
     running = asyncio.create_task(light.run())
     yield light, ids
-    finished = FinishedGames(client)
-    while len(found := await finished.look(ids)) < games:
+    finished = FinishedRollouts(client)
+    while len(found := await finished.poll(ids)) < games:
         await asyncio.sleep(0.5)
     assert {one.status for one in found} == {"succeeded"}
     light.stop.set()

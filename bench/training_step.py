@@ -47,7 +47,7 @@ def measure_lag(model_folder: Path) -> Table:
         steps = _steps(model_folder, STEPS_WITH_LAG, *settings)
         seconds, waiting, games, lag = (
             fmean(step.get(metric, 0.0) for step in steps)
-            for metric in ("seconds/step", "seconds/play", "games/finished", "policy_lag/mean")
+            for metric in ("seconds/step", "seconds/play", "rollouts/finished", "policy_lag/mean")
         )
         rates.append(3600 * games / seconds)
         figures = (f"{seconds:.1f}", f"{waiting:.1f}", f"{rates[-1]:.0f}", f"{rates[-1] / rates[0]:.2f}", f"{lag:.2f}")

@@ -25,7 +25,7 @@ from rich.table import Table
 from bench.recorded import record_game, task_of
 from bench.tables import table_of
 from runners.worker import Worker
-from store.client import PatientStoreClient, connect
+from store.client import StoreClient, connect
 from store.hub.database.opening import opened_store
 from store.hub.retention import export
 from store.schema import PolicyResources
@@ -40,7 +40,7 @@ LIST_EVERY_SECONDS = 5.0  # as home.js
 RESOURCES = PolicyResources(run_name="bench-0123abcd", version=0, endpoints=(), model="")
 
 
-async def _play(client: PatientStoreClient, preset: str, result: ResultSpan, turns=(), started=lambda ro: None) -> None:
+async def _play(client: StoreClient, preset: str, result: ResultSpan, turns=(), started=lambda ro: None) -> None:
     """One game, its turns spread over ``PLAY_SECONDS``; returns when it is stored."""
     pause = PLAY_SECONDS / max(len(turns), 1)
 
@@ -57,7 +57,7 @@ async def _play(client: PatientStoreClient, preset: str, result: ResultSpan, tur
     await Worker(client, play, "plays", games_at_once=1, max_games=1).run()
 
 
-async def _fill(client: PatientStoreClient, hub: HubProcess, result: ResultSpan) -> None:
+async def _fill(client: StoreClient, hub: HubProcess, result: ResultSpan) -> None:
     """One game is played; the others are its copies."""
     await _play(client, "5p_tiny", result)
     exported = hub.log.with_name("one.jsonl")
@@ -124,7 +124,7 @@ async def _measure(folder: Path, model_folder: Path) -> Group:
     return Group(table_of(title, ("CPU of the hub", "seconds", "% of a core"), rows), opened)
 
 
-async def _opened(server: WebServer, client: PatientStoreClient, result: str) -> Table:
+async def _opened(server: WebServer, client: StoreClient, result: str) -> Table:
     """Seconds from an address to what it shows, cold and again."""
     newest = (await client.query_rollouts(limit=1, sort_by="start_time", sort_order="desc"))[0].rollout_id
     pages = {

@@ -46,7 +46,7 @@ class StoreConfig(Section):
     """The hub."""
 
     url: str = Field("http://127.0.0.1:4747", pattern=r"^https?://", description="address of `agl store`")
-    patience_seconds: float = Field(120, gt=0, description="how long to retry an unreachable hub")
+    retry_seconds: float = Field(120, gt=0, description="how long to retry an unreachable hub")
 
 
 class EvaluationConfig(Section):
@@ -140,7 +140,7 @@ class Config(Section):
     def _endpoints_time_out_in_time(self) -> "Config":
         # Else the hub takes the rollout from its runner as unresponsive, and the reason of the failure is lost.
         for where, endpoint in self.endpoints().items():
-            if endpoint.patience_seconds >= self.rollout.unresponsive_seconds:
+            if endpoint.total_timeout_seconds >= self.rollout.unresponsive_seconds:
                 raise ValueError(
                     f"{where}: {endpoint.tries} tries of {endpoint.timeout_seconds:g} s each must take less than "
                     f"rollout.unresponsive_seconds ({self.rollout.unresponsive_seconds:g}); raise that, or lower tries "

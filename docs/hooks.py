@@ -200,7 +200,7 @@ def _classes() -> Iterator[str]:
 def _is_error(node: ast.ClassDef) -> bool:
     """Whether it derives from an exception, as far as names tell."""
     return any(
-        re.search("Error|Exception|CannotPlay|Unreachable|Refused|NothingFinished", ast.unparse(base))
+        re.search("Error|Exception|CannotPlay|Unreachable|Refused|NoFinishedRollouts", ast.unparse(base))
         for base in node.bases
     )
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import aiohttp
 
-from store.client import AttemptKey, PatientStoreClient, described
+from store.client import AttemptKey, StoreClient, describe_error
 from store.protocol import Span
 
 logger = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ class GameForgotten(LookupError):
 class SpanUploader:
     """Buffers spans and sends them every ``interval_seconds``; ``finish`` waits until a game's are stored."""
 
-    def __init__(self, client: PatientStoreClient, interval_seconds: float = 1.0):
+    def __init__(self, client: StoreClient, interval_seconds: float = 1.0):
         self._client = client
         self._interval = interval_seconds
         self._buffer: dict[AttemptKey, list[Span]] = defaultdict(list)
@@ -40,7 +40,7 @@ class SpanUploader:
             try:
                 await self._flush()
             except (aiohttp.ClientError, TimeoutError) as error:  # the spans were put back
-                logger.warning("spans could not be sent (%s); trying again", described(error))
+                logger.warning("spans could not be sent (%s); trying again", describe_error(error))
 
     async def finish(self, key: AttemptKey) -> None:
         """Return once every span of the game is stored. Raises GameForgotten or StoreUnreachable."""

@@ -20,7 +20,7 @@ from runners.attempt_spans import AttemptSpans
 from runners.errors import CannotPlay
 from runners.play import Play
 from runners.uploads import GameForgotten, SpanUploader
-from store.client import AttemptKey, NotAHub, PatientStoreClient, StoreUnreachable, described
+from store.client import AttemptKey, NotAHub, StoreClient, StoreUnreachable, describe_error
 from store.protocol import AttemptedRollout, AttemptStatus
 from store.token_spans import OutcomeSpan
 
@@ -56,7 +56,7 @@ class Worker:
 
     def __init__(
         self,
-        client: PatientStoreClient,
+        client: StoreClient,
         play: Play,
         worker_id: str,
         games_at_once: int = 8,
@@ -147,7 +147,8 @@ class Worker:
                     answered = False
                     if answered_before:
                         logger.warning(
-                            "no answer to whether there are rollouts (%s); any in it must time out", described(error)
+                            "a dequeue request failed (%s); rollouts in a lost answer must time out",
+                            describe_error(error),
                         )
                 if not answered_before:
                     idle_since = time.monotonic()  # nobody knows what there was to play in the meantime
@@ -220,22 +221,22 @@ class Worker:
             await self._uploader.finish(game.key)
             return await self._set_status(game.key, "succeeded")
 
-        async def ride_out(state: RetryCallState) -> None:
+        async def with_retries(state: RetryCallState) -> None:
             error = state.outcome.exception()  # type: ignore[union-attr]
-            logger.warning("%s: its end could not be reported (%s); trying again", result.task, described(error))
+            logger.warning("%s: its end could not be reported (%s); trying again", result.task, describe_error(error))
             await self._client.wait_until_reachable()  # an outage has its own patience
 
         retrying = AsyncRetrying(
             retry=retry_if_exception_type((aiohttp.ClientError, TimeoutError)),
             wait=wait_exponential(_SHORTEST_POLL, max=_LONGEST_POLL),
-            stop=lambda state: state.idle_for > self._client.patience_seconds,
-            before_sleep=ride_out,
+            stop=lambda state: state.idle_for > self._client.retry_seconds,
+            before_sleep=with_retries,
         )
         try:
             reported = await retrying(report)
         except RetryError as error:
             self.stats.failed += 1
-            reason = described(error.last_attempt.exception())
+            reason = describe_error(error.last_attempt.exception())
             logger.error("%s is finished, but the hub keeps refusing the end of it: %s", result.task, reason)
         except GameForgotten as error:
             self.stats.failed += 1
@@ -250,7 +251,7 @@ class Worker:
                 return
             self.stats.finished += 1
             self.stats.turns += result.turns
-            logger.info("%s: %s, %d turns", result.task, result.told, result.turns)
+            logger.info("%s: %s, %d turns", result.task, result.summary, result.turns)
 
     async def _give_up(self, game: "_Game", reason: str) -> None:
         game.ending = True
@@ -259,7 +260,9 @@ class Worker:
             await self._set_status(game.key, "failed", reason)
         except (aiohttp.ClientError, StoreUnreachable, TimeoutError) as error:
             logger.warning(
-                "rollout %s: its time-out must end it, since the hub cannot be told: %s", game.key[0], described(error)
+                "rollout %s: its end is not reported, the hub must time it out: %s",
+                game.key[0],
+                describe_error(error),
             )
 
     async def _set_status(self, key: AttemptKey, status: AttemptStatus, reason: str | None = None) -> bool:
@@ -280,7 +283,7 @@ class Worker:
                 return False
             return True
 
-        return await self._client.ride_out(look_and_set)
+        return await self._client.with_retries(look_and_set)
 
     async def _closed(self, keys: Iterable[AttemptKey]) -> dict[AttemptKey, "_Closed"]:
         """Those of the attempts that the hub has closed, replaced or forgotten."""

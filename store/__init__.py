@@ -1,4 +1,4 @@
-"""The narrow waist: what the algorithm and the runners say to each other through the hub.
+"""The contract between algorithm and runners: tasks, spans and resources, which the hub stores.
 
 Imports neither ``algo``, ``runners`` nor torch, so that both sides can depend on it.
 """

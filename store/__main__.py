@@ -1,6 +1,6 @@
-"""``python -m store``: the durable hub, and the tools that look after it."""
+"""``python -m store``: the durable hub, its status and its export."""
 
-# What a command needs is imported by that command: agentlightning takes seconds, which --help and status should not.
+# Each command imports what it needs: agentlightning takes seconds, which --help and status do not need.
 import argparse
 import asyncio
 import os
@@ -18,22 +18,22 @@ DEFAULT_DATABASE = Path("runs/hub.sqlite3")
 EXAMPLE = "postgresql://hub@db.example:5432/games"
 
 _DESCRIPTION = """\
-The hub between the algorithm and the runners: `agl store`, made to last. Same protocol, same options; what it has
-acknowledged is in one SQLite file, or in a PostgreSQL database, and survives a crash, a restart and `kill -9`.
+The hub between the algorithm and the runners: a durable `agl store`. Same protocol, same options; every acknowledged
+request is in one SQLite file or in a PostgreSQL database, and survives a crash, a restart and `kill -9`.
 """
 
 _EPILOG = """\
 other commands (each with its own --help):
-  status    games, machines, speed and errors of a running hub on one screen
-  export    copy finished games to a file of JSON lines
+  status    rollouts, machines, speed and errors of a running hub on one screen
+  export    copy finished rollouts to a file of JSON lines
 
 examples:
-  for this machine       python -m store
-  for a network          openssl rand -hex 32 > token; chmod 600 token
+  on this machine        python -m store
+  in a network           openssl rand -hex 32 > token; chmod 600 token
                          python -m store --host 0.0.0.0 --token-file token
                          (runners, algorithm and status: export AGL_TOKEN=$(cat token))
-  the same, encrypted    add --certificate hub.pem --key hub.key; the others use https:// addresses and, unless a
-                         public authority signed the certificate, SSL_CERT_FILE=hub.pem
+  with TLS               add --certificate hub.pem --key hub.key; clients use https:// addresses and, unless a public
+                         authority signed the certificate, SSL_CERT_FILE=hub.pem
   for months             python -m store --keep-days 14
   for thousands          export PGPASSWORD=...   (or a password file: PGPASSFILE, ~/.pgpass)
   of runners             python -m store --db postgresql://hub@db.example/games --workers 4
@@ -41,7 +41,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, the hub itself if none is named; returns the exit status."""
+    """Run a command, by default the hub; returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     command = _COMMANDS.get(arguments[0]) if arguments else None
     try:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             command(arguments[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output has enough of it
+    except BrokenPipeError:  # the reader of our output has closed it
         _drop_output()
         return 1
     except (OneLineError, OSError, sqlite3.Error) as error:
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """What could not be printed would fail once more, and not in one line, when the interpreter ends."""
+    """Unprinted output would fail again, with a traceback, when the interpreter ends."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -74,16 +74,16 @@ def _serve(arguments: Sequence[str]) -> None:
     parser = _serve_parser()
     options = parser.parse_args(arguments)
     on_postgres = not isinstance(options.db, Path)
-    keeps_all = options.keep_games is None and options.keep_days is None
+    keeps_all = options.keep_rollouts is None and options.keep_days is None
     in_memory = options.backend == "memory"
     for wrong, reason in (
         (find_spec("agentlightning") is None, "a hub needs agentlightning: pip install '.[hub]'"),
-        (on_postgres and options.backend, f"--backend {options.backend} does not go with a --db of PostgreSQL"),
-        (options.workers < 1, "--workers is a number from 1"),
-        (options.workers > 1 and not on_postgres, f"--workers needs a database for many, such as --db {EXAMPLE}"),
-        (options.fsync and on_postgres, "--fsync is for SQLite: PostgreSQL has synchronous_commit"),
-        ((options.certificate is None) != (options.key is None), "--certificate and --key go together"),
-        (in_memory and not keeps_all, "--keep-games and --keep-days do not go with --backend memory"),
+        (on_postgres and options.backend, f"--backend {options.backend} cannot be combined with a --db of PostgreSQL"),
+        (options.workers < 1, "--workers must be at least 1"),
+        (options.workers > 1 and not on_postgres, f"--workers above 1 needs PostgreSQL, such as --db {EXAMPLE}"),
+        (options.fsync and on_postgres, "--fsync is for SQLite only: PostgreSQL has synchronous_commit"),
+        ((options.certificate is None) != (options.key is None), "--certificate and --key need each other"),
+        (in_memory and not keeps_all, "--keep-rollouts and --keep-days cannot be combined with --backend memory"),
     ):
         if wrong:
             parser.error(reason)
@@ -102,7 +102,7 @@ def _serve(arguments: Sequence[str]) -> None:
         database=None if in_memory else options.db,
         fsync=options.fsync,
         token=read_token(options.token_file),
-        for_everybody=options.for_everybody,
+        no_auth=options.no_auth,
         public_names=options.public_names,
         largest_request_bytes=int(options.max_request_mb * 1024 * 1024),
         cors_origins=options.cors_origins,
@@ -110,7 +110,7 @@ def _serve(arguments: Sequence[str]) -> None:
         key=options.key,
         n_workers=options.workers,
         tracker=_tracker(options.tracker, options.workers),
-        retention=None if keeps_all else RetentionRule(options.keep_games, options.keep_days),
+        retention=None if keeps_all else RetentionRule(options.keep_rollouts, options.keep_days),
     )
     if options.workers > 1:
         run_workers(settings)
@@ -124,11 +124,11 @@ def _status(arguments: Sequence[str]) -> None:
 
     parser = argparse.ArgumentParser(
         "python -m store status",
-        description="What a hub is doing: games by state, games per minute, runners by machine, and the latest errors "
-        "by kind. Works with `agl store`, too.",
+        description="Status of a hub: rollouts by state and per minute, runners by machine, and the latest errors by "
+        "kind. Works with `agl store`, too.",
     )
     parser.add_argument("--url", default="http://127.0.0.1:4747", help="address of the hub (%(default)s)")
-    parser.add_argument("--watch", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("--watch", action="store_true", help="repeat until Ctrl-C")
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of a screen")
     _add_token_file(parser, "the hub's token")
     options = parser.parse_args(arguments)
@@ -142,14 +142,14 @@ def _export(arguments: Sequence[str]) -> None:
 
     parser = argparse.ArgumentParser(
         "python -m store export",
-        description="Copy finished games to a file, one JSON object a line: rollout, attempts, spans, resources. "
-        "A hub may be running on the database.",
+        description="Copy finished rollouts to a file, one JSON object a line: rollout, attempts, spans, resources. "
+        "A hub may use the database meanwhile.",
     )
     _add_database(parser)
     parser.add_argument("output", type=Path, metavar="FILE", help="compressed if its name ends in .gz")
     options = parser.parse_args(arguments)
     count = asyncio.run(export(options.db, options.output))
-    print(f"{count} games exported")
+    print(f"{count} rollouts exported")
 
 
 _COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {"status": _status, "export": _export}
@@ -166,27 +166,29 @@ def _serve_parser() -> argparse.ArgumentParser:
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
     add("--port", type=_port, default=4747, help="port to listen on (%(default)s)")
     _add_database(parser)
-    add("--fsync", action="store_true", help="flush every change to disk: slower, and survives a power cut, too")
+    add("--fsync", action="store_true", help="flush every change to disk: slower, but survives a power cut")
     add = parser.add_argument_group(
-        "which finished games stay in the database (default: all)",
-        "The others are deleted; `export` copies them before. Every game stays for an hour after its end. One that the "
-        "algorithm has not read by then and that is deleted is played again: keep more games than a run has in flight, "
-        "and for longer than a run may pause.",
+        "retention of finished rollouts (default: all)",
+        "The hub deletes the others, an hour after their end at the earliest; `export` copies them before. The "
+        "algorithm enqueues a rollout again that is deleted before it is read: keep more rollouts than a run has in "
+        "flight, and for longer than a run may pause.",
     ).add_argument
-    add("--keep-games", type=_count, metavar="N", help="the newest N")
+    add("--keep-rollouts", type=_count, metavar="N", help="the newest N")
     add("--keep-days", type=_positive, metavar="D", help="those of the last D days")
-    door = parser.add_argument_group("who may use it")
-    _add_token_file(door, "file with the token that every request must carry; none: anybody on this machine")
-    add = door.add_argument
-    add("--for-everybody", action="store_true", help="no token, although --host lets other machines reach the hub")
+    access = parser.add_argument_group("access")
+    _add_token_file(
+        access, "file with the token that every request must carry; without one, any local process has access"
+    )
+    add = access.add_argument
+    add("--no-auth", action="store_true", help="allow requests without a token although other machines reach --host")
     add(
         "--public-name",
         dest="public_names",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name by which others address the hub, such as that of a proxy; repeat for more. Without a token, only "
-        "addresses, localhost, this machine's name and these are answered; with one, any name unless some are given",
+        help="host name of the hub for its clients, such as a proxy's; repeat for more. Without a token, the hub only "
+        "accepts IP addresses, localhost, this machine's name and these; with a token, any name unless some are given",
     )
     add("--certificate", type=Path, metavar="PEM", help="serve https with this certificate chain")
     add("--key", type=Path, metavar="PEM", help="private key of the certificate")
@@ -195,7 +197,7 @@ def _serve_parser() -> argparse.ArgumentParser:
         type=_positive,
         default=64,
         metavar="MB",
-        help="largest request, unpacked (%(default)s); JSON may have a quarter of it",
+        help="largest request, decompressed (%(default)s); a quarter of it for JSON",
     )
     add(
         "--cors-origin",
@@ -203,19 +205,19 @@ def _serve_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="web origin whose pages may call the hub; repeat for more, '*' for all",
+        help="web origin that may call the hub; repeat for more, '*' for all",
     )
     add = parser.add_argument_group("as in `agl store`").add_argument
     add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="(%(default)s)")
     add("--tracker", nargs="+", choices=["prometheus", "console"], help="measure calls and times")
-    add("--backend", choices=["sqlite", "memory"], help="where games are kept, unless --db says it (sqlite)")
+    add("--backend", choices=["sqlite", "memory"], help="where rollouts are stored, unless --db is given (sqlite)")
     add(
         "--workers",
         "--n-workers",
         type=_count,
         default=1,
         metavar="N",
-        help="processes behind the port, for a PostgreSQL database (%(default)s)",
+        help="worker processes behind the port, with a PostgreSQL database (%(default)s)",
     )
     return parser
 
@@ -225,7 +227,7 @@ def _add_token_file(parser: Any, purpose: str) -> None:
         "--token-file",
         type=Path,
         metavar="FILE",
-        help=f"{purpose} (default: AGL_TOKEN, or the file that AGL_TOKEN_FILE names)",
+        help=f"{purpose} (default: AGL_TOKEN, or the file in AGL_TOKEN_FILE)",
     )
 
 
@@ -235,13 +237,13 @@ def _add_database(parser: argparse.ArgumentParser) -> None:
         type=_database,
         default=DEFAULT_DATABASE,
         metavar="DATABASE",
-        help="file, made if not there (%(default)s), or a PostgreSQL database's address, whose password is better left "
-        "to PGPASSWORD or a password file",
+        help="SQLite file, created if missing (%(default)s), or address of a PostgreSQL database; put its password "
+        "into PGPASSWORD or a password file",
     )
 
 
 def _database(text: str) -> Any:
-    """A path, or an sqlalchemy.URL. What is refused is not repeated, since it may hold a password."""
+    """A path, or an sqlalchemy.URL. An error does not repeat the text, which may hold a password."""
     if "://" not in text:
         return Path(text)
     import sqlalchemy as sa
@@ -254,8 +256,8 @@ def _database(text: str) -> Any:
     except (ValueError, ArgumentError):
         pass
     raise argparse.ArgumentTypeError(
-        f"not the address of a PostgreSQL database, such as {EXAMPLE}; are special characters of a password escaped, "
-        "as in %40 for @? Better leave it out: PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass) is read, too"
+        f"not the address of a PostgreSQL database, such as {EXAMPLE}: escape special characters of a password, as in "
+        "%40 for @, or put it into PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass)"
     )
 
 
@@ -283,7 +285,7 @@ def _positive(text: str) -> float:
 
 
 def _tracker(names: Sequence[str] | None, n_workers: int):
-    """agentlightning's metrics of the given names, together, or None."""
+    """agentlightning's metrics backends of the given names as one; None without names."""
     from agentlightning.utils import metrics
 
     if names and "prometheus" in names and n_workers > 1:

@@ -1,11 +1,11 @@
-"""Which addresses are this machine alone, where nobody else listens in and nobody else can reach."""
+"""Loopback addresses."""
 
 import ipaddress
 from urllib.parse import urlsplit
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on, or a name in a ``Host`` header without its port, is this machine alone."""
+    """host: an address to listen on, or the name in a ``Host`` header without its port."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -13,5 +13,5 @@ def is_loopback(host: str) -> bool:
 
 
 def leads_to_loopback(url: str) -> bool:
-    """Whether a URL names this machine alone."""
+    """Whether a URL has a loopback host."""
     return is_loopback(urlsplit(url).hostname or "")

@@ -1,4 +1,4 @@
-"""What any agent that speaks to an OpenAI-compatible address adds to the contract: its task and its two spans."""
+"""The agents' part of the contract: a task and two spans, for any agent with an OpenAI-compatible client."""
 
 import math
 from collections.abc import Mapping
@@ -10,29 +10,29 @@ from store.schema import TokenLimits
 from store.token_spans import CallSpan, OutcomeSpan, TaskKind
 
 AGENT = "agent"
-"""Kind of an agent's tasks; also who makes a call that names no actor."""
+"""Kind of an agent's tasks; also the actor of a call that names none."""
 
 CALL_FACTS: Mapping[str, str] = {
     "invalid": "1.0 when a tool call names no offered tool, or its arguments are no JSON object",
     "cut": "1.0 when the reply ended at its token limit",
     "tool_calls": "tool calls in the reply",
 }
-"""What runners measure of every reply. One that is absent counts as 0.0."""
+"""Facts of every reply. An absent one counts as 0.0."""
 
 
 class AgentTask(BaseModel):
     """One task for an agent: the ``input`` of a rollout.
 
-    kind: tells agents' tasks from those of other workloads in the same hub.
+    kind: distinguishes agents' tasks from those of other workloads in the same hub.
     task_id: unique within the run. group_id: tasks with the same id have the same ``input``, and were enqueued for the
         same policy version; baselines are taken over them.
-    input: what the agent is given, as it wants it.
+    input: of the agent, in its own format.
     sampling_seed: seeds the sampling of the agent's calls; differs between the tasks of a group.
-    limits: of one call. ``reply_tokens`` bounds what an agent asks for, and is what it gets when it asks for nothing.
-    trainable: actors whose calls may be trained on; None for all. Calls of frozen policies never are.
-    max_calls: model calls of one attempt; more are refused, and the agent has to make do with that.
-    max_seconds: after which an agent is stopped, which is a failure of its own; None for no limit but the hub's.
-    failure_rewards: what an agent earns that fails by its own doing, by dimension, the primary one first.
+    limits: of one call. ``reply_tokens`` is the maximum and the default of a request's ``max_tokens``.
+    trainable: actors with calls for training; None for all. Calls of frozen policies never are.
+    max_calls: model calls of one attempt; further ones are rejected.
+    max_seconds: timeout of an agent, which counts as its own failure; None for no limit but the hub's.
+    failure_rewards: rewards of an agent that fails by its own error, by dimension, the primary one first.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,7 +49,7 @@ class AgentTask(BaseModel):
     failure_rewards: dict[str, float] = Field(default={"reward": 0.0}, min_length=1)
 
     def may_train(self, actor: str) -> bool:
-        """Whether calls of this actor that the trained policy answers may be trained on."""
+        """Whether this actor's calls of the trained policy are for training."""
         return self.trainable is None or actor in self.trainable
 
     def encode(self) -> dict[str, Any]:
@@ -66,10 +66,10 @@ class AgentTask(BaseModel):
 class AgentCallSpan(CallSpan):
     """One model call of an agent, as the gateway answered it.
 
-    name: of the actor that called. turn: number of the call within the actor's calls of the attempt, from 0, in the
-        order in which they ended. segment: the actor's sequence of tokens that it extends or begins.
+    name: of the actor. turn: number of the call among the actor's calls of the attempt, from 0, in the order of their
+        ends. segment: the actor's sequence of tokens that the call extends or begins.
     valid: False where a tool call in the reply names no offered tool, or has arguments that are no JSON object.
-    reply: text of the reply without thoughts and tool calls. thought: its reasoning, where the server takes it out.
+    reply: text of the reply without thoughts and tool calls. thought: its reasoning, where the server separates it.
     facts: measurements of the reply by name (``CALL_FACTS``).
     """
 
@@ -96,9 +96,9 @@ class AgentCallSpan(CallSpan):
 
 
 class ActorResult(BaseModel):
-    """What one actor did in an attempt.
+    """One actor's calls in an attempt.
 
-    turns: calls that were answered; segments: sequences that they make up. facts: sums over the calls.
+    turns: answered calls; segments: their sequences. facts: sums over the calls.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -112,13 +112,13 @@ class ActorResult(BaseModel):
 
 
 class AgentOutcome(OutcomeSpan):
-    """The end of one attempt that an agent brought to its end, well or not.
+    """The outcome of one finished attempt of an agent, successful or not.
 
-    dimensions: what the agent earned, by name; the first is the primary one.
-    failure: what the agent failed with by its own doing; empty for none. traceback: of the exception that it was.
-    refused: calls that were answered with an error of the caller's: too long, malformed, too many.
-    dropped: how often a parameter of a request was left out, by name, since it would have changed the sampling.
-    seconds: how long the agent took.
+    dimensions: rewards by name; the first is the primary one.
+    failure: the agent's own error; empty for none. traceback: of its exception.
+    refused: calls rejected for an error of the caller: too long, malformed, too many.
+    dropped: request parameters that were ignored since they would have changed the sampling: name -> how often.
+    seconds: duration of the agent's run.
     """
 
     prefix: ClassVar[str] = "agent."
@@ -143,8 +143,7 @@ class AgentOutcome(OutcomeSpan):
         return dimensions
 
     @property
-    def told(self) -> str:
-        """How it ended, in a few words."""
+    def summary(self) -> str:
         failed = f", failed ({self.failure})" if self.failure else ""
         return f"reward {next(iter(self.dimensions.values())):g} after {self.seconds:.1f} s{failed}"
 

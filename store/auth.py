@@ -1,4 +1,4 @@
-"""One shared secret between the hub and those who may use it, sent as ``Authorization: Bearer``."""
+"""The hub token: one shared secret of the hub and its clients, sent as ``Authorization: Bearer``."""
 
 import logging
 import os
@@ -10,10 +10,10 @@ from store.errors import OneLineError
 logger = logging.getLogger(__name__)
 
 TOKEN_VARIABLE = "AGL_TOKEN"
-"""Name of the environment variable that hub, runners, algorithm and ``status`` take the token from."""
+"""Environment variable from which hub, runners, algorithm and ``status`` read the token."""
 
 TOKEN_FILE_VARIABLE = "AGL_TOKEN_FILE"
-"""Name of the one that names a file with the token instead, so that no process has it in its environment."""
+"""Environment variable with the name of a file that holds the token, so that no environment contains it."""
 
 _OTHERS_MAY_READ = stat.S_IRGRP | stat.S_IROTH
 
@@ -23,10 +23,9 @@ class UnusableToken(OneLineError, ValueError):
 
 
 def read_token(token_file: Path | None = None) -> str | None:
-    """The token in the file, else the one in ``AGL_TOKEN``, else the one in the file that ``AGL_TOKEN_FILE`` names.
+    """The token in the file, else in ``AGL_TOKEN``, else in the file that ``AGL_TOKEN_FILE`` names; None without any.
 
-    None where none of them is given. Raises UnusableToken, also where one is given and empty: a secret that did not
-    arrive must not open a hub to everybody.
+    Raises UnusableToken, also for an empty one: a lost secret must not disable authentication.
     """
     if token_file is None:
         if (token := os.environ.get(TOKEN_VARIABLE)) is not None:
@@ -34,11 +33,11 @@ def read_token(token_file: Path | None = None) -> str | None:
         if (named := os.environ.get(TOKEN_FILE_VARIABLE)) is None:
             return None
         if not named.strip():
-            raise UnusableToken(f"{TOKEN_FILE_VARIABLE} is set, but empty: name a file, or unset it")
+            raise UnusableToken(f"{TOKEN_FILE_VARIABLE} is set but empty: name a file, or unset it")
         token_file = Path(named.strip())
     try:
         if token_file.stat().st_mode & _OTHERS_MAY_READ:
-            logger.warning("others on this machine may read the token in %s; `chmod 600` it", token_file)
+            logger.warning("other users can read the token in %s: run `chmod 600 %s`", token_file, token_file)
         token = token_file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
@@ -47,9 +46,9 @@ def read_token(token_file: Path | None = None) -> str | None:
 
 
 def check_token(token: str, source: str) -> str:
-    """The token, if it can stand in a header: visible ASCII characters without blanks. Raises UnusableToken."""
+    """The token, if it is valid in a header: visible ASCII characters without blanks. Raises UnusableToken."""
     if not token:
-        raise UnusableToken(f"{source} is given, but empty: put the hub's token there, or unset it")
+        raise UnusableToken(f"{source} is empty: put the hub token there, or unset it")
     if not all("!" <= character <= "~" for character in token):
-        raise UnusableToken(f"{source} must hold one line of visible ASCII characters without blanks")
+        raise UnusableToken(f"{source} must be one line of visible ASCII characters without blanks")
     return token

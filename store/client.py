@@ -1,7 +1,7 @@
-"""The client of a hub: agentlightning's LightningStore protocol over HTTP, in so far as it is used here.
+"""The client of a hub: the methods of agentlightning's LightningStore protocol that are used here, over HTTP.
 
 agentlightning's own client gives up on a dead hub after 0.8 s, sends one request per span, and takes seconds to import.
-This one waits for a hub that is away, and sends many spans of many games as one compressed OTLP request, the only bulk
+This one retries through an outage, and sends the spans of many rollouts as one compressed OTLP request, the only bulk
 route of the protocol.
 """
 
@@ -58,68 +58,65 @@ _CONNECT_SECONDS = 5.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
 _TRIES = 5
 _CONFLICT = 409
-_NOT_THE_HUB = (408, 429, 502, 503, 504)
-"""Answers of a gateway in between, which has trouble with the hub, or with us for a moment."""
+_PROXY_STATUSES = (408, 429, 502, 503, 504)
+"""Statuses of a proxy that cannot reach the hub, or limits requests."""
 _SPANS_PER_REQUEST = 200
 _VALUES_PER_REQUEST = 200_000
-"""Of lists in spans' attributes: our hub takes a million parts of a request."""
+"""Of lists in spans' attributes: our hub accepts a million parts of a request."""
 _NANOSECONDS = 1_000_000_000
 _OTLP_HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 
 
 class StoreUnreachable(ConnectionError):
-    """The hub did not answer for as long as we were told to wait; the message names address and remedy."""
+    """The hub is unreachable, and the retries have run out; the message names address and remedy."""
 
 
-class StoreRefused(StoreUnreachable):
-    """The hub answers, but wants another token; waiting does not help."""
+class StoreUnauthorized(StoreUnreachable):
+    """The hub rejects the token; it is not retried."""
 
 
 class NotAHub(StoreUnreachable):
-    """Something else than a hub answers at the address: a web page, or nothing at all with a status of success."""
+    """The response is not a hub's: a web page, or an empty body with a status of success."""
 
 
-def described(error: Exception) -> str:
-    """An error as a log may show it: its type and text.
+def describe_error(error: Exception) -> str:
+    """An error for a log: its type and text.
 
-    ``repr`` of aiohttp's ClientResponseError has the headers of the request in it, and with them the hub's token.
+    ``repr`` of aiohttp's ClientResponseError contains the request's headers, and with them the hub token.
     """
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def connect(url: str, patience_seconds: float = 120.0, token: str | None = None) -> "PatientStoreClient":
-    """A client of the hub at ``url``; nothing is sent yet. An outage is waited out for ``patience_seconds``.
+def connect(url: str, retry_seconds: float = 120.0, token: str | None = None) -> "StoreClient":
+    """A client of the hub at ``url``; sends nothing yet. retry_seconds: duration of retries through an outage.
 
-    token: what the hub wants from those who use it; None takes it from ``AGL_TOKEN``, where there may be none.
+    token: of the hub; None reads it by ``read_token``.
     """
-    return PatientStoreClient(url, patience_seconds, token)
+    return StoreClient(url, retry_seconds, token)
 
 
-class PatientStoreClient:
-    """A client that waits for its hub, for one event loop. Methods as of agentlightning's ``LightningStore``.
+class StoreClient:
+    """A client that retries through outages, for one event loop. Methods as of agentlightning's ``LightningStore``.
 
-    All that ask raise aiohttp.ClientResponseError for an error that the hub goes on answering, aiohttp.ClientError or
-    TimeoutError where it answers its health check alone, and StoreUnreachable.
-    request_timeout_seconds: how long the answer to one request is waited for.
+    Requests raise aiohttp.ClientResponseError for an error that retries do not change, aiohttp.ClientError or
+    TimeoutError where only the health check succeeds, and StoreUnreachable.
+    request_timeout_seconds: timeout of one request.
     """
 
-    def __init__(
-        self, url: str, patience_seconds: float, token: str | None = None, request_timeout_seconds: float = 30.0
-    ):
+    def __init__(self, url: str, retry_seconds: float, token: str | None = None, request_timeout_seconds: float = 30.0):
         if not url.startswith(("http://", "https://")):
             raise ValueError(f"hub address {url!r} must start with http:// or https://, e.g. http://127.0.0.1:4747")
-        if not (math.isfinite(patience_seconds) and patience_seconds >= 0):
-            raise ValueError(f"the patience with the hub must be a finite number of seconds, got {patience_seconds}")
+        if not (math.isfinite(retry_seconds) and retry_seconds >= 0):
+            raise ValueError(f"retry_seconds must be finite and not negative, got {retry_seconds}")
         self.server_address_root = url.rstrip("/")
-        self.patience_seconds = patience_seconds
+        self.retry_seconds = retry_seconds
         self._timeout = aiohttp.ClientTimeout(total=request_timeout_seconds, connect=_CONNECT_SECONDS)
-        self._has_met_hub = False
+        self._hub_found = False
         self._token = read_token() if token is None else check_token(token, "the hub's token")
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
         if self._session is not None:
             await self._session.close()
 
@@ -143,16 +140,16 @@ class PatientStoreClient:
         return list(map(Rollout.model_validate, await self.request("post", "/queues/rollouts/enqueue", request)))
 
     async def dequeue_many_rollouts(self, *, limit: int = 1, worker_id: str | None = None) -> list[AttemptedRollout]:
-        """Take up to ``limit`` games. Asked once: what the hub hands out in an answer that is lost must time out.
+        """Take up to ``limit`` rollouts. Sent once: rollouts in a lost response must time out.
 
-        Raises aiohttp.ClientError, NotAHub or TimeoutError, where the stock client says that there are no games.
+        Raises aiohttp.ClientError, NotAHub or TimeoutError, where the stock client returns no rollouts.
         """
         request = {"limit": limit} if worker_id is None else {"limit": limit, "worker_id": worker_id}
-        answer = await self._ask("post", "/queues/rollouts/dequeue", request, expected=list)
+        answer = await self._send_once("post", "/queues/rollouts/dequeue", request, expected=list)
         return list(map(AttemptedRollout.model_validate, answer))
 
     async def query_rollouts(self, **query: Any) -> Page[Rollout]:
-        """The rollouts that a search finds, with their attempts where they have any."""
+        """The rollouts that match, each with its latest attempt if it has one."""
         return await self._search("/rollouts", query, _read_rollout)
 
     async def query_attempts(self, rollout_id: str) -> Page[Attempt]:
@@ -160,43 +157,40 @@ class PatientStoreClient:
         return await self._search(f"/rollouts/{rollout_id}/attempts", {}, Attempt.model_validate)
 
     async def query_spans(self, rollout_id: str, attempt_id: str | None = None, **query: Any) -> Page[Span]:
-        """The spans of a rollout, or of one attempt or its ``latest``, in their order unless the query has another."""
+        """The spans of a rollout, or of one attempt or ``latest``, by default in the order of their sequence ids."""
         query |= {"rollout_id": rollout_id, "attempt_id": attempt_id}
         return await self._search("/spans", query, Span.model_validate)
 
     async def query_resources(self, **query: str) -> Page[ResourcesUpdate]:
-        """The resources that a search finds."""
         return _page(await self.request("get", "/resources", params=query), ResourcesUpdate.model_validate)
 
     async def get_latest_resources(self) -> ResourcesUpdate | None:
-        """What was added or updated last."""
+        """The resources that were added or updated last."""
         answer = await self.request("get", "/resources/latest")
         return None if answer is None else ResourcesUpdate.model_validate(answer)
 
     async def update_resources(self, resources_id: str, resources: NamedResources) -> ResourcesUpdate:
-        """Publish resources under an id, in place of those that were."""
+        """Publish resources under an id, in place of earlier ones."""
         request = {name: resource.model_dump() for name, resource in resources.items()}
         return ResourcesUpdate.model_validate(await self.request("post", f"/resources/{resources_id}", request))
 
     async def update_rollout(self, rollout_id: str, **changes: Any) -> Rollout:
-        """Change a rollout's fields."""
         return Rollout.model_validate(await self.request("post", f"/rollouts/{rollout_id}", changes))
 
     async def update_attempt(self, rollout_id: str, attempt_id: str, **changes: Any) -> Attempt:
-        """Change an attempt's fields."""
         answer = await self.request("post", f"/rollouts/{rollout_id}/attempts/{attempt_id}", changes)
         return Attempt.model_validate(answer)
 
     async def end_attempt(self, rollout_id: str, attempt_id: str, status: AttemptStatus, reason: str | None) -> None:
-        """Close an attempt. Asked once: a stock hub closes it again after it has given the rollout to another runner.
+        """Close an attempt. Sent once: a stock hub closes it again after it has given the rollout to another runner.
 
-        Raises aiohttp.ClientError or TimeoutError; see ``ride_out``.
+        Raises aiohttp.ClientError or TimeoutError; ``with_retries`` retries it.
         """
         request = {"status": status, "metadata": {"reason": reason} if reason else {}}
-        await self._ask("post", f"/rollouts/{rollout_id}/attempts/{attempt_id}", request)
+        await self._send_once("post", f"/rollouts/{rollout_id}/attempts/{attempt_id}", request)
 
     async def update_worker(self, worker_id: str, heartbeat_stats: dict[str, Any]) -> Worker:
-        """Tell the hub that a runner lives."""
+        """A heartbeat of a runner."""
         answer = await self.request("post", f"/workers/{worker_id}", {"heartbeat_stats": heartbeat_stats})
         return Worker.model_validate(answer)
 
@@ -204,15 +198,15 @@ class PatientStoreClient:
         return _page(await self.request("post", f"{path}/search", query), read)
 
     async def request(self, method: str, path: str, json: Any = None, params: Any = None) -> Any:
-        """The JSON that the hub answers. Asked again through an outage, and some times where it fails."""
-        return await self.ride_out(self._ask, method, path, json, params)
+        """The JSON of the response; see ``with_retries``."""
+        return await self.with_retries(self._send_once, method, path, json, params)
 
-    async def _ask(self, method: str, path: str, json: Any, params: Any = None, expected: Any = object) -> Any:
+    async def _send_once(self, method: str, path: str, json: Any, params: Any = None, expected: Any = object) -> Any:
         session = await self._get_session()
         url = f"{self.server_address_root}/v1/agl{path}"
         async with session.request(method, url, json=json, params=params) as response:
             response.raise_for_status()
-            return await self._answer_of_a_hub(response, expected)
+            return await self._parse_answer(response, expected)
 
     async def _get_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -220,12 +214,12 @@ class PatientStoreClient:
             self._session = aiohttp.ClientSession(timeout=self._timeout, headers=headers)
         return self._session
 
-    async def ride_out(self, send: Callable[..., Awaitable[Answer]], *arguments: Any) -> Answer:
-        """What a request brings, sent again until it comes through: for the patience, which an outage has to itself.
+    async def with_retries(self, send: Callable[..., Awaitable[Answer]], *arguments: Any) -> Answer:
+        """Retry ``send`` for ``retry_seconds`` while requests fail, not counting outages, which have as long each.
 
-        What the hub itself answers is an error once it has answered so some times.
+        An error status of the hub itself is retried ``_TRIES`` times.
         """
-        deadline = time.monotonic() + self.patience_seconds
+        deadline = time.monotonic() + self.retry_seconds
 
         def is_enough(state: RetryCallState) -> bool:
             if _is_outage(state.outcome.exception()):  # type: ignore[union-attr]
@@ -240,10 +234,10 @@ class PatientStoreClient:
             await self.wait_until_reachable()
             deadline += time.monotonic() - interrupted
 
-        return await _retrying(_may_pass, is_enough, wait_for_hub)(send, *arguments)
+        return await _retrying(_is_retryable, is_enough, wait_for_hub)(send, *arguments)
 
-    async def take_back(self, rollout_id: str) -> bool:
-        """Cancel a game that is open; False if our hub says that it has been closed in the meantime."""
+    async def cancel_rollout(self, rollout_id: str) -> bool:
+        """Cancel an open rollout; False if our hub reports that it has closed in the meantime."""
         try:
             await self.update_rollout(rollout_id, status="cancelled")
         except aiohttp.ClientResponseError as error:
@@ -255,17 +249,17 @@ class PatientStoreClient:
     async def finished_since(self, after: str | None) -> tuple[list[str], str] | None:
         """(ids of the rollouts closed since the mark ``after``, the next mark); see ``store.finished``.
 
-        None where the hub cannot tell: a stock one, or one that does not know the mark.
+        None from a stock hub, and from a hub that does not know the mark.
         """
-        answer = await self._ask_ours("/queues/rollouts/finished", {"after": after}, (400, 404, 405))
+        answer = await self._request_extension("/queues/rollouts/finished", {"after": after}, (400, 404, 405))
         return None if answer is None else (answer["rollout_ids"], answer["mark"])
 
     async def keep_alive(self, attempts: Sequence[AttemptKey]) -> bool:
-        """A heartbeat of all these attempts; those that are closed stay closed. False where the hub is a stock one."""
-        return await self._ask_ours("/queues/attempts/alive", {"attempts": attempts}, (404, 405)) is not None
+        """A heartbeat of all these attempts; closed ones stay closed. False from a stock hub."""
+        return await self._request_extension("/queues/attempts/alive", {"attempts": attempts}, (404, 405)) is not None
 
-    async def _ask_ours(self, path: str, json: Any, absent: Sequence[int]) -> Any:
-        """The answer to a request that only our hub knows; None for a status in ``absent``."""
+    async def _request_extension(self, path: str, json: Any, absent: Sequence[int]) -> Any:
+        """The response to a request that only our hub supports; None for a status in ``absent``."""
         try:
             return await self.request("post", path, json)
         except aiohttp.ClientResponseError as error:
@@ -273,17 +267,17 @@ class PatientStoreClient:
                 raise
             return None
 
-    async def wait_until_reachable(self, patience_seconds: float | None = None) -> None:
-        """Return once the hub answers its health check and lets us in.
+    async def wait_until_reachable(self, retry_seconds: float | None = None) -> None:
+        """Return once the hub passes its health check and accepts the token.
 
-        Raises StoreUnreachable after the patience is spent, StoreRefused at once; NotAHub at once unless a hub has
-        answered there before, whose proxy may show a page while it is away.
+        Raises StoreUnreachable after the retries, StoreUnauthorized at once; NotAHub at once unless a hub has answered
+        there before, since its proxy may show a page during an outage.
         """
-        patience = self.patience_seconds if patience_seconds is None else patience_seconds
+        patience = self.retry_seconds if retry_seconds is None else retry_seconds
 
         def passes(error: BaseException) -> bool:
             if isinstance(error, NotAHub):
-                return self._has_met_hub
+                return self._hub_found
             return isinstance(error, (*_NETWORK_ERRORS, aiohttp.ClientResponseError))
 
         def log_first(state: RetryCallState) -> None:
@@ -296,24 +290,24 @@ class PatientStoreClient:
                     await self._check_hub()
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
             raise StoreUnreachable(
-                f"no hub answers at {self.server_address_root} ({described(error)}); waited {patience:.0f} s. "
+                f"no hub answers at {self.server_address_root} ({describe_error(error)}); waited {patience:.0f} s. "
                 f"Start one with `agl store --host 127.0.0.1 --port 4747`, or name another address"
             ) from error
         if attempt.retry_state.attempt_number > 1:
             logger.info("the hub at %s answers", self.server_address_root)
-        self._has_met_hub = True
+        self._hub_found = True
 
     async def _check_hub(self) -> None:
-        await self._ask("get", "/health", None, expected=dict)
-        # The health check is open to everybody; any other cheap request shows whether we are admitted.
+        await self._send_once("get", "/health", None, expected=dict)
+        # The health check needs no token; any other cheap request shows whether ours is accepted.
         session = await self._get_session()
         async with session.get(f"{self.server_address_root}/v1/agl/resources/latest") as response:
-            self._check_admission(response)
+            self._check_token(response)
             response.raise_for_status()
-            await self._answer_of_a_hub(response, dict | None)
+            await self._parse_answer(response, dict | None)
 
-    async def _answer_of_a_hub(self, response: aiohttp.ClientResponse, expected: Any) -> Any:
-        """The JSON in the answer. Raises NotAHub if there is none, or not of the ``expected`` type."""
+    async def _parse_answer(self, response: aiohttp.ClientResponse, expected: Any) -> Any:
+        """The JSON of the response. Raises NotAHub if there is none, or not of the ``expected`` type."""
         try:
             text = await response.text()
             answer = json.loads(text)
@@ -321,79 +315,78 @@ class PatientStoreClient:
             text = ""
         if not (text and isinstance(answer, expected)):
             raise NotAHub(
-                f"what answers at {self.server_address_root} is no hub: {response.status} with "
-                f"{printable(response.content_type)} for {response.url.path}. Does the address have a path too much, "
-                f"or lead to a proxy or another program?"
+                f"{self.server_address_root} is not a hub: {response.url.path} returns {response.status} with "
+                f"{printable(response.content_type)}. Remove a path from the address, or check whether it leads to a "
+                f"proxy or another program"
             )
         return answer
 
-    def _check_admission(self, response: aiohttp.ClientResponse) -> None:
+    def _check_token(self, response: aiohttp.ClientResponse) -> None:
         if response.status == 401:
-            problem = "wants a token" if self._token is None else "does not accept our token"
-            raise StoreRefused(
-                f"the hub at {self.server_address_root} {problem}: set {TOKEN_VARIABLE} to what its --token-file holds"
+            problem = "requires a token" if self._token is None else "rejects the token"
+            raise StoreUnauthorized(
+                f"the hub at {self.server_address_root} {problem}: set {TOKEN_VARIABLE} to that of its --token-file"
             )
 
     async def upload_spans(self, spans: Sequence[Span]) -> set[AttemptKey]:
-        """Store spans in bulk; sending a span again is harmless, its id makes it the same span.
+        """Store spans in bulk; the upload is idempotent by the spans' ids.
 
-        Returns the attempts whose spans the hub refuses for good, mostly because it does not know them (it
-        restarted and lost them). Raises StoreUnreachable when the hub stays away longer than the
-        patience, or does not take spans at all.
+        Returns the attempts with spans that the hub rejects for good, mostly since it restarted and lost them. Raises
+        StoreUnreachable after the retries, and for a hub that rejects all spans.
         """
         refused: set[AttemptKey] = set()
         for batch in _batches(spans):
             by_attempt: dict[AttemptKey, list[Span]] = defaultdict(list)
             for span in batch:
                 by_attempt[span.rollout_id, span.attempt_id].append(span)
-            # One attempt that the hub cannot take makes it refuse a whole request, so find out which it was.
+            # The hub rejects a whole request for one bad attempt: send each alone to find it.
             if not await self._post_spans(by_attempt):
-                refused |= {key for key, group in by_attempt.items() if not await self._insist(key, group)}
+                refused |= {key for key, group in by_attempt.items() if not await self._upload_attempt(key, group)}
         return refused
 
-    async def _insist(self, key: AttemptKey, spans: list[Span]) -> bool:
-        """Send an attempt's spans, again as long as the hub knows the attempt; False when it is no use."""
+    async def _upload_attempt(self, key: AttemptKey, spans: list[Span]) -> bool:
+        """Send an attempt's spans, with retries while the hub knows the attempt; False if they fail."""
         for number in range(_TRIES):
             if await self._post_spans({key: spans}):
                 return True
             if not await self.knows_attempt(key):
                 return False
             await asyncio.sleep(_FIRST_DELAY * 2**number)
-        logger.error("the hub keeps answering spans of rollout %s with a server error; see its log", key[0])
+        logger.error("the hub returns a server error for spans of rollout %s; see its log", key[0])
         return False
 
     async def knows_attempt(self, key: AttemptKey) -> bool:
-        """Whether the hub still has this attempt. A restarted in-memory hub has forgotten it."""
+        """Whether the hub has this attempt; a restarted in-memory hub has lost it."""
         return any(attempt.attempt_id == key[1] for attempt in await self.query_attempts(key[0]))
 
     async def _post_spans(self, by_attempt: dict[AttemptKey, list[Span]]) -> bool:
-        """One bulk request; False when the hub does not know an attempt or fails. Outages are waited out."""
+        """One bulk request, retried through outages; False when the hub does not know an attempt, or fails."""
         body = gzip.compress(encode_otlp(by_attempt).SerializeToString())
         try:
-            return await self.ride_out(self._post_body, body)
+            return await self.with_retries(self._post_body, body)
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
             raise StoreUnreachable(
-                f"the hub at {self.server_address_root} answers its health check, but no upload of spans "
-                f"gets through within {self.patience_seconds:.0f} s: {described(error)}"
+                f"the hub at {self.server_address_root} passes its health check, but every upload of spans fails for "
+                f"{self.retry_seconds:.0f} s: {describe_error(error)}"
             ) from error
 
     async def _post_body(self, body: bytes) -> bool:
         session = await self._get_session()
         async with session.post(f"{self.server_address_root}/v1/traces", data=body, headers=_OTLP_HEADERS) as response:
-            self._check_admission(response)
-            if response.status in _NOT_THE_HUB:
+            self._check_token(response)
+            if response.status in _PROXY_STATUSES:
                 response.raise_for_status()
             # Our hub answers 400 or 404 where the stock one answers 500.
             if 400 <= response.status < 500 and response.status not in (400, 404):
                 raise StoreUnreachable(
-                    f"the hub at {self.server_address_root} does not take spans: it answers "
-                    f"{response.status} {response.reason}. Is there a proxy in between that limits requests?"
+                    f"the hub at {self.server_address_root} rejects spans with {response.status} {response.reason}. "
+                    f"Check whether a proxy in between limits requests"
                 )
             return response.status < 400
 
 
 def _retrying(passes: Callable[[BaseException], bool], stop: Any, before_sleep: Any) -> AsyncRetrying:
-    """Tries at growing intervals; an error that does not pass, and the last one, are raised."""
+    """Retries with exponential backoff; raises an error that does not pass, and the last one."""
     return AsyncRetrying(
         retry=retry_if_exception(passes),
         stop=stop,
@@ -404,14 +397,13 @@ def _retrying(passes: Callable[[BaseException], bool], stop: Any, before_sleep: 
 
 
 def _is_outage(error: BaseException | None) -> bool:
-    """Whether the hub is away, or hidden by what stands before it."""
+    """Whether the hub, or a proxy before it, is unavailable."""
     if isinstance(error, aiohttp.ClientResponseError):
-        return error.status in _NOT_THE_HUB
+        return error.status in _PROXY_STATUSES
     return isinstance(error, _NETWORK_ERRORS)
 
 
-def _may_pass(error: BaseException) -> bool:
-    """Whether the request may succeed when it is made again."""
+def _is_retryable(error: BaseException) -> bool:
     failed = isinstance(error, aiohttp.ClientResponseError) and error.status >= 500
     return failed or isinstance(error, NotAHub) or _is_outage(error)
 

@@ -1,4 +1,4 @@
-"""Policies as the hub knows them: the rows of a run's table."""
+"""Served policies, as published in the hub: the rows of a run's table."""
 
 from typing import Annotated
 
@@ -6,14 +6,14 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ServedPolicy(BaseModel):
-    """A row of a run's table of policies: weights that play token by token, and where they are served.
+    """A row of a run's table of policies: weights, and the servers that have them.
 
-    name: of the weights, unlike all others.
-    player: the name by which tasks seat it: ``TRAINED_POLICY`` if it learns, else by default its own. Several rows
-        may be one player; of those that match a seat the first plays it.
-    side, roles: a seat matches if it has this side and one of these roles; None matches any. The workload's names.
+    name: of the weights, unique in the table.
+    player: its name in tasks: ``TRAINED_POLICY`` if it learns, else by default ``name``. Of a player's rows the first
+        that matches a seat plays it.
+    side, roles: a seat matches if it has this side and one of these roles, in the workload's names; None matches any.
     endpoints: base URLs of vLLM servers, each ending in ``/v1``; all serve the same weights. model: its name there.
-    share: how often it is met where a seat is for a past self, any positive weight; 0: it is not one.
+    share: weight of a past self in draws for ``PAST_SELVES``; 0 for other policies.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

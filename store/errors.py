@@ -1,4 +1,4 @@
-"""What can go wrong with the hub: with a request to it, and with running it."""
+"""Errors of the hub: of a request to it, and of running it."""
 
 
 class UnknownId(ValueError):
@@ -6,8 +6,8 @@ class UnknownId(ValueError):
 
 
 class Conflict(ValueError):
-    """A request that what is stored forbids: a closed rollout started anew, a key used for two different tasks."""
+    """A request that contradicts stored data: a new attempt at a closed rollout, one key for two different tasks."""
 
 
 class OneLineError(Exception):
-    """The message, one line, tells a person at a terminal what is wrong and what to do about it."""
+    """An error with a one-line message for the terminal, which names the problem and the remedy."""

@@ -1,29 +1,28 @@
-"""Which games have finished since one last looked, at a cost that does not grow with the games that are still open."""
+"""Polls for finished rollouts, at a cost that does not grow with the number of open ones."""
 
 from collections.abc import Collection
 
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import Rollout
 
 _CLOSED = ("succeeded", "failed", "cancelled")
 
 
-class FinishedGames:
-    """Looks for finished games on behalf of one who waits for some.
+class FinishedRollouts:
+    """Polls a hub for finished rollouts.
 
-    Our hub keeps the order in which games were closed, and answers what came since a mark. A stock hub is asked for all
-    of the games; so is ours when the mark is not its own, as after a change of its database, and for games that were
-    not asked for before, which may have been closed earlier.
+    Our hub stores the order in which rollouts close, and returns those after a mark. All rollouts are queried from a
+    stock hub, from ours when the mark is of another database, and when they are new, since they may have closed before.
     """
 
-    def __init__(self, client: PatientStoreClient):
+    def __init__(self, client: StoreClient):
         self._client = client
         self._mark: str | None = None
         self._watched: set[str] = set()
         self._closed: set[str] = set()
 
-    async def look(self, rollout_ids: Collection[str]) -> list[Rollout]:
-        """Those of the games that are closed, whether that was told before or not; in no particular order."""
+    async def poll(self, rollout_ids: Collection[str]) -> list[Rollout]:
+        """The closed ones of these rollouts, also those returned before; in no particular order."""
         wanted = set(rollout_ids)
         if not wanted:
             return []
@@ -32,7 +31,7 @@ class FinishedGames:
         if answer is None:
             self._closed.clear()
             unknown = wanted
-            fresh = await self._client.finished_since(None)  # before the games are looked at: none falls in between
+            fresh = await self._client.finished_since(None)  # before the query, so that no rollout is missed in between
             self._mark = None if fresh is None else fresh[1]
         else:
             closed, self._mark = answer

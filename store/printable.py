@@ -1,10 +1,10 @@
-"""Texts of others as a terminal may show them, and the logs of all commands."""
+"""Escapes foreign texts for a terminal, and sets up the logs of all commands."""
 
 import logging
 
 
 def printable(text: str) -> str:
-    """The text with every character replaced that is not shown but obeyed: escape codes, line ends, bidi controls."""
+    """The text with unprintable characters replaced: escape codes, line ends, bidi controls."""
     return (
         text
         if text.isprintable()
@@ -13,13 +13,10 @@ def printable(text: str) -> str:
 
 
 class LogFormatter(logging.Formatter):
-    """One printable line a record; a traceback is indented, so that none of its lines passes for a record.
-
-    Hubs, models and people put names and texts into records, and with them whatever a terminal obeys.
-    """
+    """One printable line per record, with an indented traceback, so that foreign text cannot forge a record."""
 
     def __init__(self, speaker: str = ""):
-        """speaker: stands before the logger's name, e.g. the number of the process."""
+        """speaker: prefix of the logger's name, e.g. the number of the process."""
         super().__init__(f"%(asctime)s %(levelname).1s {speaker}%(name)s: %(message)s", "%H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -33,7 +30,7 @@ _NOISY = ("httpx", "httpx2", "openai", "agentlightning", "ray", "verl", "LiteLLM
 
 
 def set_up_logging(level: str, *others: logging.Handler, speaker: str = "", force: bool = False) -> None:
-    """Log to the terminal, and to other handlers. speaker: see ``LogFormatter``. force: replace handlers set before."""
+    """Log to the terminal, and to other handlers. speaker: see ``LogFormatter``. force: replace existing handlers."""
     handlers = [logging.StreamHandler(), *others]
     for handler in handlers:
         handler.setFormatter(LogFormatter(speaker))

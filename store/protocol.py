@@ -1,7 +1,6 @@
-"""The types of agentlightning 0.3.0's LightningStore protocol: what hubs answer, and what they are sent.
+"""Requests and responses of agentlightning 0.3.0's LightningStore protocol.
 
-They have the fields of agentlightning's types of the same names, with the same defaults, and not their import, which
-takes seconds and 300 MB.
+The types have the names, fields and defaults of agentlightning's, without its import, which takes seconds and 300 MB.
 """
 
 from collections.abc import Iterable
@@ -26,7 +25,7 @@ Attributes = dict[str, AttributeValue]
 
 
 class RolloutConfig(BaseModel):
-    """When an attempt has failed, and how often a rollout is tried. Seconds; None: no limit."""
+    """Timeouts of an attempt in seconds (None: no limit), and retries of a rollout."""
 
     timeout_seconds: float | None = None
     unresponsive_seconds: float | None = None
@@ -35,7 +34,7 @@ class RolloutConfig(BaseModel):
 
 
 class EnqueueRolloutRequest(BaseModel):
-    """A rollout to be queued."""
+    """A rollout to enqueue."""
 
     input: Any
     mode: RolloutMode | None = None
@@ -45,7 +44,7 @@ class EnqueueRolloutRequest(BaseModel):
 
 
 class Rollout(BaseModel):
-    """A task and what has become of it. Times here and below: seconds since the epoch, by the hub's clock."""
+    """A task and its status. Times here and below: seconds since the epoch, by the hub's clock."""
 
     rollout_id: str
     input: Any
@@ -79,7 +78,7 @@ class AttemptedRollout(Rollout):
 
 
 class Worker(BaseModel):
-    """What the hub knows of a runner."""
+    """State of a runner."""
 
     worker_id: str
     status: Literal["idle", "busy", "unknown"] = "unknown"
@@ -93,7 +92,7 @@ class Worker(BaseModel):
 
 
 class Span(BaseModel):
-    """What happened in an attempt, in so far as anybody here reads it: agentlightning's spans have more fields.
+    """A record of an attempt, with the fields of agentlightning's spans that are read here.
 
     sequence_id: orders the spans of an attempt. trace_id, span_id, parent_id: hexadecimal.
     """
@@ -111,7 +110,7 @@ class Span(BaseModel):
 
 
 class LLM(BaseModel):
-    """Where a model is served, and how it is to be sampled. A ``ProxyLLM`` is read as one, too."""
+    """Endpoint and sampling parameters of a model; also parses a ``ProxyLLM``."""
 
     resource_type: Literal["llm", "proxy_llm"] = "llm"
     endpoint: str
@@ -121,7 +120,7 @@ class LLM(BaseModel):
 
 
 class PromptTemplate(BaseModel):
-    """A text with gaps."""
+    """A text with placeholders."""
 
     resource_type: Literal["prompt_template"] = "prompt_template"
     template: str
@@ -132,7 +131,7 @@ NamedResources = dict[str, Annotated[LLM | PromptTemplate, Field(discriminator="
 
 
 class ResourcesUpdate(BaseModel):
-    """Resources as they are published under an id; ``version`` counts how often they were."""
+    """Resources published under an id; ``version`` counts the publications."""
 
     resources_id: str
     create_time: float
@@ -145,7 +144,7 @@ Item = TypeVar("Item")
 
 
 class Page(list[Item], Generic[Item]):
-    """What a search has found. total: how many there are without its limit and offset."""
+    """Items of a search. total: number of matches without its limit and offset."""
 
     def __init__(self, items: Iterable[Item], total: int):
         super().__init__(items)

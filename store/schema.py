@@ -1,7 +1,7 @@
-"""What is published for any workload: where the policy is served, how it is sampled, which version it is.
+"""The resources of any workload: endpoints, sampling and version of the policy.
 
-A rollout's ``input`` is a task of its workload (``store.werewolf.GameTask``); its ``resources_id`` names a
-``PolicyResources``, which is encoded and decoded here and nowhere else.
+A rollout's ``input`` is a task of its workload (``store.werewolf.GameTask``); its ``resources_id`` is that of a
+``PolicyResources``, which only this module encodes and decodes.
 """
 
 from collections.abc import Mapping
@@ -14,30 +14,29 @@ from store.players import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
 from store.protocol import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 
 IDEMPOTENCY_KEY = "idempotency_key"
-"""Name of the entry of a task's ``metadata`` by which ``python -m store`` recognises a repeated enqueue.
+"""Entry of a task's ``metadata`` that makes ``enqueue`` idempotent in ``python -m store``.
 
-Any text that is different for every task ever sent to this hub. Enqueueing a task whose key the hub knows adds nothing
-and returns the rollout that is there, as it is now; with another ``input`` it is refused. Keys are forgotten
-together with their games, when those are deleted.
+A text that is unique among all tasks of the hub. Enqueueing a task with a known key returns the existing rollout, and
+is rejected with another ``input``. A key is deleted with its rollout.
 """
 
 PROMPT_RESOURCE_PREFIX = "prompt_"
 TABLE_RESOURCE = "table"
 VERSION_SEPARATOR = ".policy-"
-"""Stands between the run's name and the policy's version in ``PolicyResources.resources_id``."""
+"""Separates the run's name and the policy version in ``PolicyResources.resources_id``."""
 
 
 class Task(Protocol):
-    """What any workload's task tells the rooms that know no workload."""
+    """The task of any workload."""
 
     @property
     def task_id(self) -> str:
-        """Unlike all others of its run."""
+        """Unique within its run."""
         ...
 
     @property
     def group_id(self) -> str:
-        """Its group: tasks whose rollouts are compared with each other."""
+        """Its group: tasks with rollouts that are compared with each other."""
         ...
 
     def encode(self) -> dict[str, Any]:
@@ -46,22 +45,21 @@ class Task(Protocol):
 
 
 class WrongKind(ValueError):
-    """A task of another workload than the one that was to read it."""
+    """A task of another workload."""
 
 
 def check_kind(rollout_input: Any, kind: str) -> None:
-    """Raise WrongKind, naming both, for a task that says it is of another kind; one that says nothing may be read."""
+    """Raise WrongKind for a task of another kind; a task without a kind passes."""
     found = rollout_input.get("kind", kind) if isinstance(rollout_input, dict) else kind
     if found != kind:
-        raise WrongKind(f"its task is of kind {found!r}, and this runner plays {kind!r}")
+        raise WrongKind(f"the task is of kind {found!r}, and this runner plays {kind!r}")
 
 
 class TokenLimits(BaseModel):
     """Bounds on one actor's tokens.
 
-    context_tokens: prompt plus reply of one call never exceeds this; an actor whose next turn would
-        not fit starts a new segment.
-    reply_tokens: the most that one reply may sample.
+    context_tokens: maximum of prompt plus reply of one call; an actor starts a new segment before it is exceeded.
+    reply_tokens: maximum of sampled tokens of one reply.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -79,11 +77,11 @@ class TokenLimits(BaseModel):
 
 
 class Sampling(BaseModel):
-    """How the trained policy is sampled. The trainer recomputes log-probs with the same temperature.
+    """Sampling of the trained policy. The trainer recomputes log-probs with the same temperature.
 
-    thinking: whether a model that can is to think before it answers (Qwen3's ``enable_thinking``).
-    top_p and top_k other than their defaults make the sampled distribution differ from the model's
-    own, which the update would have to correct for; they are therefore not offered for training.
+    thinking: whether the model thinks before it answers, if it can (Qwen3's ``enable_thinking``).
+    There is no top_p or top_k: the sampled distribution would differ from the model's, and the update would need a
+    correction.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,20 +91,20 @@ class Sampling(BaseModel):
 
 
 class PolicyResources(BaseModel):
-    """Everything a runner needs in order to play one version of the trained policy.
+    """Everything that a runner needs to play one version of the trained policy.
 
-    run_name: the run that published it; keeps two runs on one hub apart.
-    version: number of updates applied to the weights; 0 is the initial model. A server that says which version
-        sampled a reply knows better: games may outlast a version.
+    run_name: of the run that published it; distinguishes runs on one hub.
+    version: number of updates applied to the weights; 0 is the initial model. A server's version header takes
+        precedence, since rollouts may outlast a version.
     endpoints: base URLs of OpenAI-compatible servers, each ending in ``/v1``; all serve the same weights. Each seat of
-        a game stays with one of them. None for a policy that is not served, whose demonstrations are wanted.
-    model: name under which those servers serve the policy; without servers, the folder of its tokenizer.
+        a game stays with one of them. Empty for demonstrations only, without a served policy.
+    model: name of the policy on those servers; without servers, the folder of its tokenizer.
     sampling: of the trained policy and of the frozen ones.
     prompt_templates: Chinese prompts that replace the built-in ones, by name.
-    players: models that may sit at the table beside the policy, by the name that tasks use.
-    policies: the run's table of policies: those that learn, where they have names of their own, frozen ones and past
-        selves. ``endpoints`` and ``model`` are those of the first that learns, and ``version`` is that of all that do.
-    judge: the model that judges what trained seats say; None for no judge.
+    players: other models that may play, by their names in tasks.
+    policies: the run's table of policies: learning ones with names of their own, frozen ones and past selves.
+        ``endpoints`` and ``model`` are those of the first that learns, ``version`` is the same for all that learn.
+    judge: the model that judges speeches of trained seats; None for no judge.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -140,19 +138,19 @@ class PolicyResources(BaseModel):
 
     @property
     def learners(self) -> tuple[ServedPolicy, ...]:
-        """The policies that learn and have names of their own."""
+        """The learning policies with names of their own."""
         return tuple(policy for policy in self.policies if policy.seated_as == TRAINED_POLICY)
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """Players that are policies with frozen weights, past selves among them, by the names that tasks use."""
+        """Players that are frozen policies or past selves, by their names in tasks."""
         others = (policy.seated_as for policy in self.policies if policy.seated_as != TRAINED_POLICY)
         return tuple(dict.fromkeys(others))
 
     def policy_of(self, player: str, role: str, side: str) -> str | None:
-        """Name of the policy that plays a player's seat; None for the only one that learns.
+        """Name of the policy that plays a player's seat; None for a sole learning policy.
 
-        Raises ValueError where none of the player's policies plays such a seat.
+        Raises ValueError if none of the player's policies plays such a seat.
         """
         own = [policy for policy in self.policies if policy.seated_as == player]
         for policy in own:
@@ -163,26 +161,25 @@ class PolicyResources(BaseModel):
         names = ", ".join(policy.name for policy in own)
         raise ValueError(f"none of the policies of {player!r} ({names}) plays the role {role!r} of side {side!r}")
 
-    def served_at(self, endpoints: tuple[str, ...], policies: Mapping[str, tuple[str, ...]]) -> Self:
-        """The same policies, served elsewhere. policies: new endpoints by name; those left out stay."""
+    def with_endpoints(self, endpoints: tuple[str, ...], policies: Mapping[str, tuple[str, ...]]) -> Self:
+        """A copy with new endpoints. policies: by name; others keep theirs."""
         moved = [one.model_copy(update={"endpoints": policies.get(one.name, one.endpoints)}) for one in self.policies]
         return self.model_copy(update={"endpoints": endpoints, "policies": tuple(moved)})
 
     @property
     def past_selves(self) -> dict[str, float]:
-        """Of whom a seat for ``PAST_SELVES`` is drawn: player -> share."""
+        """The draw for ``PAST_SELVES``: player -> share."""
         return {policy.seated_as: policy.share for policy in self.policies if policy.share}
 
     @property
     def resources_id(self) -> str:
-        """The id under which this version is published."""
+        """Id of this version in the hub."""
         return f"{self.run_name}{VERSION_SEPARATOR}{self.version:06d}"
 
     def encode(self) -> NamedResources:
-        """As agentlightning resources: ``policy``, the ``LLM`` that stock programs use, a ``PromptTemplate`` for each
-        prompt, and the table of who else plays and where, for which there is no kind: a text of JSON.
-
-        A policy that is not served has no address.
+        """As agentlightning resources: an ``LLM`` named ``policy``, as stock programs expect it, a ``PromptTemplate``
+        for each prompt, and one with the table of other players and policies as JSON. The ``LLM`` of a policy without
+        servers has no address.
         """
         address = next(iter(self.endpoints), "")
         resources: NamedResources = {
@@ -195,7 +192,7 @@ class PolicyResources(BaseModel):
 
     @classmethod
     def decode(cls, update: ResourcesUpdate) -> Self:
-        """Read published resources back; ValueError names what is missing or malformed."""
+        """Read published resources. Raises ValueError, naming the missing or malformed part."""
         run_name, separator, version = update.resources_id.rpartition(VERSION_SEPARATOR)
         if not separator or not version.isdigit():
             raise ValueError(

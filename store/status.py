@@ -1,4 +1,4 @@
-"""``python -m store status``: what a hub is doing, as a table or as JSON, over the stock protocol."""
+"""``python -m store status``: status of a hub, as a table or as JSON, over the stock protocol."""
 
 import asyncio
 import json
@@ -22,12 +22,12 @@ _PROCESS = re.compile(r"-\d+(-[0-9a-f]{8}(-\d+)?)?$")
 """The end of a runner's name, which differs between the processes of a machine."""
 
 
-class HubSilent(OneLineError):
-    """No hub answers, or it does not accept the token."""
+class HubUnreachable(OneLineError):
+    """No hub answers, or it rejects the token."""
 
 
 async def show(url: str, token: str | None, *, watch: bool = False, as_json: bool = False) -> None:
-    """Print a hub's status once, or every two seconds. Raises HubSilent; on a screen that goes on, it says so there."""
+    """Print a hub's status once, or every two seconds. Raises HubUnreachable, which ``watch`` shows instead."""
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     console = Console()
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=30)) as session:
@@ -35,7 +35,7 @@ async def show(url: str, token: str | None, *, watch: bool = False, as_json: boo
             try:
                 status = await ask(session, url.rstrip("/"))
                 shown = json.dumps(status, ensure_ascii=False) if as_json else table(status)
-            except HubSilent as silence:
+            except HubUnreachable as silence:
                 if as_json or not watch:
                     raise
                 shown = Text(printable(str(silence)), "red")
@@ -48,7 +48,7 @@ async def show(url: str, token: str | None, *, watch: bool = False, as_json: boo
 
 
 async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
-    """A hub's status. Raises HubSilent, also for what is no hub."""
+    """A hub's status. Raises HubUnreachable, also for another server."""
 
     async def search(what: str, **query: Any) -> tuple[dict[str, Any], float]:
         async with session.post(f"{root}/v1/agl/{what}/search", json=query) as response:
@@ -57,32 +57,32 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
 
     newest = {"sort_by": "end_time", "sort_order": "desc", "limit": _RECENT_GAMES}
     try:
-        games = {state: (await search("rollouts", status_in=[state], limit=1))[0]["total"] for state in STATES}
+        rollouts = {state: (await search("rollouts", status_in=[state], limit=1))[0]["total"] for state in STATES}
         closed = (await search("rollouts", status_in=["succeeded", "failed"], **newest))[0]["items"]
         retried = (await search("rollouts", status_in=["requeuing"], limit=_RECENT_GAMES))[0]["items"]
         workers, now = await search("workers")
-        return {"url": root, "games": games, **summary(closed, retried, workers["items"], now)}
+        return {"url": root, "rollouts": rollouts, **summary(closed, retried, workers["items"], now)}
     except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as error:
         if getattr(error, "status", None) == 401:
-            raise HubSilent(f"the hub at {root} does not accept the token: set AGL_TOKEN, or --token-file") from None
-        raise HubSilent(f"no hub answers at {root}: {str(error) or type(error).__name__}") from error
+            raise HubUnreachable(f"the hub at {root} rejects the token: set AGL_TOKEN or --token-file") from None
+        raise HubUnreachable(f"no hub answers at {root}: {str(error) or type(error).__name__}") from error
 
 
 def summary(closed: list, retried: list, workers: list, now: float) -> dict[str, Any]:
-    """Of a hub's answers. now: the hub's clock. Texts of others have lost their escape codes."""
+    """The status, from a hub's responses. now: the hub's clock. Foreign texts are escaped."""
     since = max(now - _RECENT_SECONDS, closed[-1]["end_time"] if len(closed) == _RECENT_GAMES else 0.0)
     recent = sum(one["status"] == "succeeded" and one["end_time"] >= since for one in closed)
     heard = [(one["worker_id"], max(filter(None, map(one.get, _HEARD)), default=0.0)) for one in workers]
     failed = [*retried, *(one for one in closed if one["status"] == "failed")]
     return {
-        "games_per_minute": recent / max(now - since, 1.0) * 60,
+        "rollouts_per_minute": recent / max(now - since, 1.0) * 60,
         "runners": Counter(printable(_PROCESS.sub("", name)) for name, last in heard if now - last < _SILENT_SECONDS),
         "errors": Counter(map(_kind, failed)),
     }
 
 
 def _kind(rollout: dict) -> str:
-    """What stands before the colon of the reason that the runner gave, or how the attempt ended."""
+    """The runner's reason up to its colon, or the status of the attempt."""
     attempt = rollout.get("attempt") or {}
     reason = str((attempt.get("metadata") or {}).get("reason") or "").strip()
     return printable(reason.split(":")[0].splitlines()[0][:60] if reason else str(attempt.get("status", "no attempt")))
@@ -90,8 +90,8 @@ def _kind(rollout: dict) -> str:
 
 def table(status: dict[str, Any]) -> Table:
     """The status for a terminal."""
-    shown = Table("", "what", "", title=f"{status['url']}: {status['games_per_minute']:.1f} games/min")
-    for part in ("games", "runners", "errors"):
+    shown = Table("", "what", "", title=f"{status['url']}: {status['rollouts_per_minute']:.1f} rollouts/min")
+    for part in ("rollouts", "runners", "errors"):
         for name, number in status[part].items():
             shown.add_row(part, Text(name), str(number))
     return shown

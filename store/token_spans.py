@@ -1,11 +1,10 @@
-"""The spans that every workload writes: one per model call, one per finished rollout.
+"""The spans of every workload: one per model call, one per finished rollout.
 
-Encode and decode stand side by side so that they cannot drift apart. A call's span carries only what is new since the
-actor's previous call: joining the calls of a segment gives the exact token sequence that was sampled. Token ids and
-log-probs travel as base64 of little-endian uint32 and float32 arrays: exact, a tenth of the JSON text, and unable to
-poison a query with a non-finite number.
+A call's span has only the tokens that are new since the actor's previous call: joined, the calls of a segment give the
+exact sampled sequence. Token ids and log-probs are base64 of little-endian uint32 and float32 arrays: exact, a tenth of
+the JSON text, and without non-finite numbers, which would break a query.
 
-A workload says what else its spans hold, in subclasses (``store.werewolf``), and names both in a ``TaskKind``.
+A workload adds fields in subclasses (``store.werewolf``), and lists both in a ``TaskKind``.
 """
 
 import base64
@@ -25,20 +24,19 @@ _PACKED: Mapping[str, Literal["I", "f"]] = {"prompt_ids": "I", "response_ids": "
 
 
 class MalformedSpan(ValueError):
-    """A span that claims to be ours and cannot be read; the message names the span and the field."""
+    """A span of ours that cannot be decoded; the message names the span and the field."""
 
 
 def context_digest(token_ids: Sequence[int]) -> str:
-    """Digest of the token ids before a turn's new prompt, so that a broken join cannot go unseen."""
+    """Digest of the token ids before a turn's new prompt, to detect a broken join."""
     return hashlib.blake2b(struct.pack(f"<{len(token_ids)}I", *token_ids), digest_size=8).hexdigest()
 
 
 class SpanRecord(BaseModel):
-    """What a span of ours says.
+    """The content of a span of ours.
 
-    Of a class: span_name, what its spans are called; prefix, what the names of their attributes begin with; kind, the
-    value of the attribute ``<prefix>span``, which tells one kind of record from the others; json_fields, fields
-    that travel as JSON text; task_field, the field with the task's id.
+    Class attributes: span_name; prefix, of the attributes' names; kind, the value of the attribute ``<prefix>span``,
+    distinct for each record type; json_fields, encoded as JSON text; task_field, the field with the task's id.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -56,11 +54,11 @@ class SpanRecord(BaseModel):
 
     @classmethod
     def is_in(cls, span: Span) -> bool:
-        """Whether the span holds such a record."""
+        """Whether the span has such a record."""
         return span.name == cls.span_name and span.attributes.get(f"{cls.prefix}span") == cls.kind
 
     def encode(self) -> Attributes:
-        """Span attributes: flat, without None, nothing that a store would refuse."""
+        """Span attributes: flat, without None, valid in any store."""
         apart = {*_PACKED, *self.json_fields}
         attributes: Attributes = {
             self.prefix + name: value for name, value in self.model_dump(exclude=apart, exclude_none=True).items()
@@ -72,7 +70,7 @@ class SpanRecord(BaseModel):
 
     @classmethod
     def decode(cls, span: Span) -> Self:
-        """Read the record back from a stored span; raises MalformedSpan."""
+        """Read the record from a stored span; raises MalformedSpan."""
         where = f"span {span.span_id} ({span.name}) of rollout {span.rollout_id}, attempt {span.attempt_id}"
         prefix = cls.prefix
         fields: dict[str, Any] = {
@@ -93,25 +91,24 @@ class SpanRecord(BaseModel):
 
 
 class CallSpan(SpanRecord):
-    """One call of a model by one actor: a seat at the table, an agent of a team.
+    """One model call of one actor: a seat, an agent of a team.
 
-    turn: number of this call within what the actor does in the rollout, from 0.
-    segment: number of the actor's growing sequence, from 0; a new one begins where the conversation does not go on.
-    policy: what answered. policy_version: of the weights that sampled this turn; those of another turn of the rollout
-        may be newer. 0 for a policy with frozen weights, unless its server says otherwise.
-    learner: which of the policies that learn side by side sampled it, where ``policy`` is a team of them
-        (``store.endpoints.ServedPolicy``); None otherwise.
-    version_until: where new weights came while this turn was sampled: their version, of which its last tokens may be;
-        ``policy_version`` is then that of its first ones. None otherwise.
-    trainable: whether it may be trained on.
-    valid: whether the reply could be used. error: why not; None when valid.
+    turn: number of this call among the actor's calls of the rollout, from 0.
+    segment: number of the actor's growing sequence, from 0; a new one begins where the conversation is not continued.
+    policy: that replied. policy_version: of the weights that sampled this turn; other turns may have newer ones. 0 for
+        a frozen policy, unless its server reports another.
+    learner: the learning policy that sampled it, if the run has several (``store.endpoints.ServedPolicy``); else None.
+    version_until: version of weights that were loaded during this turn, for its last tokens; ``policy_version`` is that
+        of its first ones. Else None.
+    trainable: whether it is for training.
+    valid: whether the reply is usable. error: the reason if not; None when valid.
     context_tokens: length of the segment before this turn; 0 for a segment's first turn.
     context_digest: ``context_digest`` of exactly those tokens.
     prompt_ids: token ids added to the segment as this turn's prompt.
     response_ids: token ids sampled; logprobs align with them one to one, natural logarithm, at the
         sampling temperature, as the server returned them.
     finish_reason: "stop" when the end-of-turn token was sampled, "length" when cut at the limit.
-    reply: the text of ``response_ids``; thought: what stood between <think> tags in it.
+    reply: the text of ``response_ids``; thought: its part between <think> tags.
     """
 
     kind: ClassVar[str] = "turn"
@@ -136,22 +133,22 @@ class CallSpan(SpanRecord):
 
     @property
     def newest_version(self) -> int:
-        """Of the newest weights that may have sampled a token of it."""
+        """Version of the newest weights that may have sampled one of its tokens."""
         return self.policy_version if self.version_until is None else self.version_until
 
     @property
     def actor(self) -> str:
-        """Who called, unlike all others of the rollout; a sequence is one actor's."""
+        """Name of the actor, unique within the rollout; a sequence belongs to one actor."""
         raise NotImplementedError
 
     @property
     def card(self) -> tuple[str, str]:
-        """The actor's role and side, by which the policy that plays is found (``PolicyResources.policy_of``)."""
+        """The actor's role and side, for ``PolicyResources.policy_of``."""
         return self.actor, self.actor
 
     @property
     def question(self) -> str:
-        """What kind of answer was wanted; turns of one kind are compared with each other. Empty: all alike."""
+        """Kind of decision; turns of one kind are compared with each other. Empty: all turns are of one kind."""
         return ""
 
     @model_validator(mode="after")
@@ -172,12 +169,11 @@ class CallSpan(SpanRecord):
 
 
 class OutcomeSpan(SpanRecord):
-    """The end of one finished rollout: an agentlightning reward annotation plus the workload's own facts.
+    """The outcome of one finished rollout: an agentlightning reward annotation plus the workload's facts.
 
-    group_id: rollouts of one group had the same to do. policy_version: of the trained policy that the task was enqueued
-        for.
-    turns: call spans that this attempt wrote, so that a missing one shows.
-    transcript: the whole of it, for a person to read.
+    group_id: of rollouts with the same task. policy_version: for which the task was enqueued.
+    turns: number of the attempt's call spans, to detect a missing one.
+    transcript: of the whole rollout, for people.
     """
 
     span_name: ClassVar[str] = AGL_ANNOTATION
@@ -189,25 +185,25 @@ class OutcomeSpan(SpanRecord):
     transcript: str
 
     @property
-    def told(self) -> str:
-        """How it ended, in a few words for the runner's log."""
+    def summary(self) -> str:
+        """The outcome in a few words, for the runner's log."""
         raise NotImplementedError
 
     def as_data(self, calls: Sequence[CallSpan]) -> dict[str, Any] | None:
-        """The rollout for programs to read; None where the transcript is all there is. calls: all its calls."""
+        """The rollout as JSON data; None for a workload with transcripts only. calls: all its calls."""
         return None
 
     @property
     def own_failure(self) -> str:
-        """What the actor failed with by its own doing; empty for none, and where that cannot be."""
+        """The agent's own error; empty for none."""
         return ""
 
     def rewards(self) -> dict[str, float]:
-        """Named reward dimensions, read by ``find_final_reward``; the first is the primary one."""
+        """Reward dimensions by name, for ``find_final_reward``; the first is the primary one."""
         raise NotImplementedError
 
     def encode(self) -> Attributes:
-        """As ``SpanRecord.encode``, with the rewards as agentlightning writes them."""
+        """As ``SpanRecord.encode``, with the rewards in agentlightning's format."""
         attributes = super().encode()
         for index, (name, value) in enumerate(self.rewards().items()):
             attributes[f"{REWARD_ATTRIBUTE}.{index}.name"] = name
@@ -216,15 +212,12 @@ class OutcomeSpan(SpanRecord):
 
 
 class NoteSpan(SpanRecord):
-    """What is noted of a finished rollout beside its calls and its end; stored after both, and needed by neither."""
+    """Optional records of a finished rollout, stored after its calls and its outcome."""
 
 
 @dataclass(frozen=True)
 class TaskKind:
-    """One workload as the hub knows it: its tasks' ``kind``, the spans that it writes, the module that plays it.
-
-    note: of what is noted beside calls and ends; None where nothing is.
-    """
+    """One workload: its tasks' ``kind``, its types of spans, and the module of its runner. note: None without one."""
 
     name: str
     call: type[CallSpan]
@@ -244,8 +237,8 @@ def to_span(
 ) -> Span:
     """Wrap a record as a span of one attempt.
 
-    Trace and span ids follow from (rollout, attempt, sequence), so that uploading the same span
-    twice is recognised as the same span by any store. Times are seconds since the epoch.
+    (rollout, attempt, sequence) determine the trace and span ids, so that uploads are idempotent in any store. Times:
+    seconds since the epoch.
     """
     trace_id = hashlib.blake2b(f"{rollout_id}/{attempt_id}".encode(), digest_size=16).hexdigest()
     span_id = hashlib.blake2b(f"{rollout_id}/{attempt_id}/{sequence_id}".encode(), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""What the game adds to the contract: its task, who sits where, and what its spans say of turns and of a game's end."""
+"""Werewolf's part of the contract: its task with the seating, and the spans of its turns and outcomes."""
 
 import json
 import math
@@ -19,42 +19,42 @@ WEREWOLF = "werewolf"
 """Kind of the game's tasks."""
 
 PERSON = "person"
-"""Name of a person where players are seated."""
+"""Name of a human player."""
 
 PEOPLE = "people"
-"""Entry of the metadata of a rollout that people played: what it was kept for, ``EVALUATION`` or ``DEMONSTRATION``."""
+"""Metadata entry of a rollout that people played: its purpose, ``EVALUATION`` or ``DEMONSTRATION``."""
 
 EVALUATION, DEMONSTRATION = "evaluation", "demonstration"
 
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("must hold printable characters alone")
+        raise ValueError("must have printable characters only")
     return text
 
 
 TaskName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_printable)]
-"""Names that reach logs and terminals: no line ends, no escape codes."""
+"""A name that is safe in logs and terminals: no line ends, no escape codes."""
 
 
 class GameTask(BaseModel):
-    """One game to be played: the ``input`` of a rollout.
+    """One game: the ``input`` of a rollout.
 
-    kind: tells games from the tasks of other workloads in the same hub.
+    kind: distinguishes games from the tasks of other workloads in the same hub.
     game_id: unique within the run.
-    group_id: games with the same id share the deal, and were enqueued for the same policy version; baselines are taken
-        over them.
+    group_id: games with the same id share the deal, and were enqueued for the same policy version; they have a common
+        baseline.
     seed: deals the roles and breaks ties; the same for every game of a group.
     sampling_seed: seeds the sampling and the players' own choices; differs between the games of a
         group, so that they differ while each can be replayed.
     preset: name of the rule preset.
-    rules: rules to play otherwise than the preset has them, by the name of the preset's field.
-    seating: who plays which seat; of the rules that match a seat the first decides. Every seat must be matched.
-        Rules and not names, since only the referee knows the deal. A mapping side -> name is short for two rules.
-    trainable: sides whose turns may be trained on, where the trained policy or a demonstrator plays them.
-    demonstrators: players whose every decision is written down as a turn of the trained policy: with what that would
-        have been sent in their seat, and with their decision as its reply. Other players leave no such turns.
-    study: what is noted of the game beside that (``store.werewolf_study``); None: nothing.
+    rules: overrides of the preset, by the name of the preset's field.
+    seating: rules for the seats' players; the first that matches a seat decides, and every seat must be matched. Rules
+        and not names, since only the referee knows the deal. A mapping side -> name is short for two rules.
+    trainable: sides for training, in seats of the trained policy or a demonstrator.
+    demonstrators: players with recorded decisions: each is stored as a turn of the trained policy, with the prompt that
+        the policy would have received and the decision as its reply.
+    study: further records of the game (``store.werewolf_study``); None: none.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -83,7 +83,7 @@ class GameTask(BaseModel):
     @classmethod
     def _policy_needs_none(cls, demonstrators: frozenset[str]) -> frozenset[str]:
         if TRAINED_POLICY in demonstrators:
-            raise ValueError(f"{TRAINED_POLICY!r} cannot demonstrate: its turns are written down as they are")
+            raise ValueError(f"{TRAINED_POLICY!r} cannot be a demonstrator: its turns are recorded already")
         return demonstrators
 
     @model_validator(mode="after")
@@ -106,7 +106,7 @@ class GameTask(BaseModel):
         return self.game_id
 
     def may_train(self, player: str, side: str) -> bool:
-        """Whether what this player does on this side may be trained on."""
+        """Whether this player's turns on this side are for training."""
         return side in self.trainable and (player == TRAINED_POLICY or player in self.demonstrators)
 
     def encode(self) -> dict[str, Any]:
@@ -117,14 +117,14 @@ class GameTask(BaseModel):
 
     @classmethod
     def decode(cls, rollout_input: Any) -> Self:
-        """Read a rollout input back. Raises WrongKind, or pydantic's ValidationError, naming every wrong field."""
+        """Read a rollout's input. Raises WrongKind, or pydantic's ValidationError, naming every wrong field."""
         check_kind(rollout_input, WEREWOLF)
         return cls.model_validate(rollout_input)
 
 
 @dataclass(frozen=True, slots=True)
 class TurnFact:
-    """One measurement of a reply. neutral: its value where there is nothing to measure. All are 0.0 to ``highest``."""
+    """One fact of a reply, from 0.0 to ``highest``. neutral: its value where nothing can be measured."""
 
     meaning: str
     neutral: float = 0.0
@@ -132,23 +132,23 @@ class TurnFact:
 
 
 TURN_FACTS: Mapping[str, TurnFact] = {
-    "invalid": TurnFact("1.0 when the reply could not be used"),
+    "invalid": TurnFact("1.0 when the reply is not usable"),
     "reask": TurnFact("1.0 when the call repeats a question"),
     "cut": TurnFact("1.0 when the reply ended at its token limit"),
-    "speech_chars": TurnFact("characters of what was said aloud, before the game's limit", highest=math.inf),
-    "overlong": TurnFact("1.0 when the speech passed the game's limit, so that its end was not heard"),
+    "speech_chars": TurnFact("characters of the public speech, before the game's limit", highest=math.inf),
+    "overlong": TurnFact("1.0 when the speech exceeded the game's limit and was cut"),
     "chinese_share": TurnFact("share of the speech's letters that are Chinese characters", neutral=1.0),
-    "repetition": TurnFact("how much the speech repeats itself: the share of its 4-character runs that came before"),
-    "repeats_earlier": TurnFact("share of the speech's 4-character runs that the seat said in earlier speeches"),
+    "repetition": TurnFact("share of the speech's 4-character runs that occur earlier in it"),
+    "repeats_earlier": TurnFact("share of the speech's 4-character runs that occur in the seat's earlier speeches"),
     "identity_leak": TurnFact(
-        "1.0 when a public speech gives the wolves away, as far as patterns tell (a lower bound), or prints the prompt"
+        "1.0 when a public speech reveals the wolves, by patterns (a lower bound), or prints the prompt"
     ),
     "vote_against_enemy": TurnFact("1.0 when a vote to exile is cast against a seat of the other side"),
     "attack_on_enemy": TurnFact(
         "1.0 when the wolves' attack, poison or a shot is aimed at a seat of the other side, or proposed to mates"
     ),
 }
-"""What runners measure of every reply. Facts of a speech are neutral where nothing usable was said aloud."""
+"""Facts of every reply. Those of a speech are neutral without a usable speech."""
 
 NEUTRAL_FACTS: Mapping[str, float] = {name: fact.neutral for name, fact in TURN_FACTS.items()}
 
@@ -163,7 +163,7 @@ def _known_and_in_range(facts: dict[str, float]) -> dict[str, float]:
 
 
 Facts = Annotated[dict[str, float], AfterValidator(_known_and_in_range)]
-"""Values by their name in ``TURN_FACTS``; one that is absent counts as neutral."""
+"""Values by their name in ``TURN_FACTS``; an absent one counts as neutral."""
 
 
 _OF_A_TURN = {
@@ -173,20 +173,20 @@ _OF_A_TURN = {
 
 
 class TurnSpan(CallSpan):
-    """One call of a model by one seat, made by ``runners.werewolf.table``; the fields of every call are ``CallSpan``'s.
+    """One model call of one seat; for the common fields see ``CallSpan``.
 
-    turn: re-asks are counted, too. segment: a new one starts from a recap.
-    is_reask: whether this call repeats a question because the previous reply could not be used.
-    policy: what plays the seat (``GameTask.seating``).
-    error: "defaulted" for a demonstrator that gave no usable reply of its own.
+    turn: includes re-asks. segment: a new one starts with a recap.
+    is_reask: whether this call repeats a question after an unusable reply.
+    policy: the seat's player (``GameTask.seating``).
+    error: "defaulted" for a demonstrator without a usable reply.
     logprobs: all 0.0 for a demonstration (``GameTask.demonstrators``).
-    target: seat that the reply chose (to hit, check, poison, vote for, propose, ...); None where nobody was chosen, or
-        an option such as to save, and where the reply is not valid.
-    events: what happened since the events of the turns before it, its own answer's consequences included
-        (``encode_events``); empty for all but the last turn of seats that were asked at once.
-    events_before: how many events the game had when the seat was asked.
-    claimed_role: role that a public speech says its speaker has, the first that it names; None without such a claim.
-    facts: measurements of the reply by name (``TURN_FACTS``); the algorithm's configuration weighs them.
+    target: seat that the reply chose (to hit, check, poison, vote for, propose, ...); None for no seat, for an option
+        such as to save, and for an invalid reply.
+    events: new events since the turns before it, including the consequences of its reply (``encode_events``); for
+        seats with simultaneous decisions only in the last turn.
+    events_before: number of the game's events before the decision.
+    claimed_role: first role that a public speech claims for its speaker; None without a claim.
+    facts: of the reply by name (``TURN_FACTS``); the configuration weights them.
     """
 
     span_name: ClassVar[str] = "werewolf.turn"
@@ -210,10 +210,10 @@ class TurnSpan(CallSpan):
     events_before: int = Field(0, ge=0)
 
     def as_data(self) -> dict[str, Any]:
-        """The turn for programs to read, without its tokens: JSON only; what is None is left out.
+        """The turn as JSON data, without its tokens and without None.
 
-        facts: those that are not 0.0. tokens: how many were given and sampled. logprob: mean over the sampled, if a
-        policy sampled them.
+        facts: those that are not 0.0. tokens: numbers of given and sampled ones. logprob: mean over the sampled ones of
+        a policy.
         """
         data = self.model_dump(include=_OF_A_TURN, exclude_none=True)
         data["facts"] = {name: value for name, value in self.facts.items() if value}
@@ -234,12 +234,12 @@ class TurnSpan(CallSpan):
 
 
 def seat_name(seat: int) -> str:
-    """A seat as the actor that it is to rooms that know no game; such names sort as the numbers do."""
+    """Name of a seat as an actor; names sort as the numbers do."""
     return f"seat {seat:02d}"
 
 
 class Judgement(BaseModel):
-    """What the judge says of one turn; turns that it said nothing of are not listed.
+    """The judge's score of one turn.
 
     score: 0.0 (worthless) to 1.0 (excellent).
     """
@@ -252,14 +252,13 @@ class Judgement(BaseModel):
 
 
 class SeatResult(BaseModel):
-    """How one seat fared: facts, not rewards; the algorithm's configuration weighs them.
+    """One seat's facts in a game; the configuration weights them into rewards.
 
     outcome: 1.0 the seat's side won, -1.0 it lost, 0.0 a draw.
-    turns: model calls made; invalid_turns: those whose reply could not be used.
-    segments: growing sequences that the seat's turns make up; more than one when the context was spent.
-    decisions: questions answered, with or without a model; a model needs one call for each, or two with a re-ask.
-    reasked_decisions: decisions whose question was put a second time; defaulted_decisions: those of them that were
-        then taken by the declared default action.
+    turns: model calls; invalid_turns: those with an unusable reply.
+    segments: sequences of the seat's turns; more than one if the context was full.
+    decisions: with or without a model; a model needs one call for each, or two with a re-ask.
+    reasked_decisions: decisions with a re-ask; defaulted_decisions: those of them that took the default action.
     facts: means of the turns' facts (``TURN_FACTS``); empty for a seat without model turns.
     """
 
@@ -281,13 +280,13 @@ class SeatResult(BaseModel):
 
 
 class ResultSpan(OutcomeSpan):
-    """The end of one finished game; the fields of every outcome are those of ``OutcomeSpan``.
+    """The outcome of one finished game; for the common fields see ``OutcomeSpan``.
 
     result: "wolf", "good" or "draw". days: days played.
-    transcript: in Chinese, as someone who sees all cards would read it.
-    events: what happened after the events of the last turn (``encode_events``).
-    judgements: of trained turns, where a judge was asked and gave a usable answer in time.
-    judge_asked: turns that the judge was asked about.
+    transcript: in Chinese, with all cards visible.
+    events: after those of the last turn (``encode_events``).
+    judgements: of trained turns, where a judge gave a usable reply in time.
+    judge_asked: number of turns sent to the judge.
     """
 
     prefix: ClassVar[str] = "werewolf."
@@ -305,13 +304,13 @@ class ResultSpan(OutcomeSpan):
     events: str = ""
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         return f"{self.result} after {self.days} days"
 
     def rewards(self) -> dict[str, float]:
-        """Named reward dimensions; the first is the primary one: the outcome of the good side.
+        """Reward dimensions by name; the first, the outcome of the good side, is the primary one.
 
-        Of each seat: its outcome, the means of its turns' facts, and of its turns' judgements if there are any.
+        For each seat: its outcome, the means of its turns' facts, and of its turns' judgements if it has any.
         """
         outcome = {"good": 1.0, "wolf": -1.0, "draw": 0.0}[self.result]
         dimensions = {"outcome.good": outcome, "outcome.wolf": -outcome}
@@ -322,7 +321,7 @@ class ResultSpan(OutcomeSpan):
         return dimensions
 
     def as_data(self, calls: Sequence[TurnSpan]) -> dict[str, Any]:
-        """The whole game as ``python -m runners.werewolf play --format json`` writes one. calls: all its turns."""
+        """The whole game in the format of ``python -m runners.werewolf play --format json``. calls: all its turns."""
         return {
             "preset": self.preset,
             "seed": self.seed,
@@ -335,13 +334,13 @@ class ResultSpan(OutcomeSpan):
 
 
 Asked = tuple[int, str, bool]
-"""A seat that is asked right now, for which decision, and whether others may not know that it is."""
+"""(seat, decision, whether it is hidden from others) of a pending decision."""
 
 
 def encode_events(first: int, events: Sequence[Mapping[str, Any]], asked: Sequence[Asked] = ()) -> str:
-    """Events as spans carry them: JSON text.
+    """Events as JSON text, for a span.
 
-    first: number of the first of them in the game, from 0. asked: whom the game waits for after them.
+    first: number of the first of them in the game, from 0. asked: decisions that are pending after them.
     """
     return json.dumps(
         {"first": first, "events": list(events), "asked": list(asked)}, ensure_ascii=False, separators=(",", ":")
@@ -357,7 +356,7 @@ def read_events(spans: Iterable[TurnSpan | ResultSpan]) -> list[dict[str, Any]]:
             if part["first"] == len(found):
                 found += part["events"]
         if not all(isinstance(event, dict) for event in found):
-            raise ValueError("an event is no object")
+            raise ValueError("an event is not a JSON object")
     except (ValueError, TypeError, LookupError) as error:
         raise MalformedSpan(f"the events of a game cannot be read: {error}") from error
     return found

@@ -1,7 +1,7 @@
-"""What is noted of a studied game beside its turns and its end: votes, claims, deaths, and what seats believed.
+"""The study span of a game: votes, claims, deaths, and the seats' beliefs.
 
-One span a game, written after all others, so that a game is stored alike with and without it. Everything in it follows
-from what the referee saw, and, for beliefs, from questions that are no part of the game.
+One span per game, written after all others. Its content comes from the referee and, for beliefs, from probes, which are
+no part of the game.
 """
 
 from typing import ClassVar, Literal, Self
@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from store.token_spans import NoteSpan
 
 ProbeMoment = Literal["speech", "vote"]
-"""When beliefs are asked for: before each public speech, and before each vote to exile."""
+"""When beliefs are probed: before each public speech, and before each vote to exile."""
 
 Chances = dict[int, dict[str, float]]
 """Seat -> role -> probability; those of a seat add up to 1."""
@@ -20,11 +20,11 @@ _FROZEN = ConfigDict(extra="forbid", frozen=True)
 
 
 class Study(BaseModel):
-    """What a task wants noted of its game.
+    """Options of a task's study.
 
-    probes: when the living seats are asked what they believe; empty: never.
-    questions: how many of the others each is asked about, drawn by the task's seed; None: all.
-    with_tokens: also note the token ids of those questions, so that one can learn from them.
+    probes: when the beliefs of living seats are probed; empty: never.
+    questions: number of other seats in each probe, drawn by the task's seed; None: all.
+    with_tokens: also record the probes' token ids, for training.
     """
 
     model_config = _FROZEN
@@ -34,14 +34,13 @@ class Study(BaseModel):
     with_tokens: bool = False
 
 
-class NotedVote(BaseModel):
+class VoteRecord(BaseModel):
     """A vote of an exile ballot, or of the ballot between tied seats.
 
     at: events of the game before the ballot; the votes of one ballot have the same. target: None for 弃票.
-    odds: how likely the target is a wolf to somebody in the voter's seat who has only the public record and no god's
-        card, by the expert's odds; None without a target. best: the highest such odds among those that could be voted
-        for, the voter apart. chance: the mean of them.
-    pivotal: whether the ballot would have ended otherwise without this vote.
+    odds: probability that the target is a wolf, by the expert's odds from the voter's seat and the public record; None
+        without a target. best: the maximum over the candidates other than the voter. chance: their mean.
+    pivotal: whether the ballot would have ended differently without this vote.
     """
 
     model_config = _FROZEN
@@ -56,10 +55,10 @@ class NotedVote(BaseModel):
     pivotal: bool
 
 
-class NotedSpeech(BaseModel):
-    """A public speech. at: events before it. claimed: the role that it claims. reports: (seat, side) of its checks.
+class SpeechRecord(BaseModel):
+    """A public speech. at: events before it. claimed: its role claim. reports: (seat, side) of its checks.
 
-    turn: number of the seat's model turn that made it; None for a player without turns.
+    turn: number of the seat's model turn with the speech; None for a player without turns.
     """
 
     model_config = _FROZEN
@@ -72,7 +71,7 @@ class NotedSpeech(BaseModel):
     reports: tuple[tuple[int, Literal["wolf", "good"]], ...] = ()
 
 
-class NotedChoice(BaseModel):
+class ChoiceRecord(BaseModel):
     """A night's victim (seat: None, the wolves together), or a seer's check."""
 
     model_config = _FROZEN
@@ -82,11 +81,11 @@ class NotedChoice(BaseModel):
     target: int | None = None
 
 
-class AskedTokens(BaseModel):
-    """A question of a probe in tokens: where in its seat's sequence it stands, what it adds, the words to choose from.
+class ProbeTokens(BaseModel):
+    """A question of a probe in tokens.
 
-    target: whom it is about. segment, context_tokens: how much of the seat's sequence stands before ``prompt_ids``.
-    words: role -> token ids.
+    target: seat in question. segment, context_tokens: the part of the seat's sequence before ``prompt_ids``.
+    words: role -> token ids of the answer.
     """
 
     model_config = _FROZEN
@@ -98,14 +97,14 @@ class AskedTokens(BaseModel):
     words: dict[str, tuple[int, ...]]
 
 
-class NotedBelief(BaseModel):
-    """What one seat believed of the other living ones at one moment.
+class BeliefRecord(BaseModel):
+    """One seat's beliefs about the other living seats at one moment.
 
-    at: events of the game so far, so that two beliefs can be told to differ by one speech.
-    beliefs: of those asked about; None for a player that cannot be asked, or whose question did not fit its context.
-    mass: of a policy: the mean share of its whole probability that the role words had; None of others.
-    ceiling: the expert's odds, given all that the seat may know. deaf: the same without what was said and how anybody
-    voted, from the cards, what the seat was told alone, and who died: what is known without listening.
+    at: events of the game so far, to find beliefs before and after a speech.
+    beliefs: about the seats of the probe; None for a player without probes, or if a question exceeds its context.
+    mass: mean probability of all role words together, for a policy; else None.
+    ceiling: the expert's odds, from everything that the seat may know. deaf: the same without speeches and votes: from
+        the cards, private information, and deaths.
     """
 
     model_config = _FROZEN
@@ -118,11 +117,11 @@ class NotedBelief(BaseModel):
     mass: float | None = Field(default=None, ge=0)
     ceiling: Chances
     deaf: Chances
-    asked: tuple[AskedTokens, ...] = ()
+    asked: tuple[ProbeTokens, ...] = ()
 
 
 class StudySpan(NoteSpan):
-    """All that is noted of one game. deaths: seat -> the day on which it was publicly dead."""
+    """The study of one game. deaths: seat -> the day of its public death."""
 
     span_name: ClassVar[str] = "werewolf.study"
     prefix: ClassVar[str] = "werewolf."
@@ -131,12 +130,12 @@ class StudySpan(NoteSpan):
     task_field: ClassVar[str] = "game_id"
 
     game_id: str
-    votes: tuple[NotedVote, ...] = ()
-    speeches: tuple[NotedSpeech, ...] = ()
-    kills: tuple[NotedChoice, ...] = ()
-    checks: tuple[NotedChoice, ...] = ()
+    votes: tuple[VoteRecord, ...] = ()
+    speeches: tuple[SpeechRecord, ...] = ()
+    kills: tuple[ChoiceRecord, ...] = ()
+    checks: tuple[ChoiceRecord, ...] = ()
     deaths: dict[int, int] = Field(default_factory=dict)
-    beliefs: tuple[NotedBelief, ...] = ()
+    beliefs: tuple[BeliefRecord, ...] = ()
 
     @model_validator(mode="after")
     def _chances_are_shares(self) -> Self:

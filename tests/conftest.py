@@ -174,7 +174,7 @@ async def hub():
 async def client(hub):
     from store.client import connect
 
-    client = connect(hub.url, patience_seconds=20)
+    client = connect(hub.url, retry_seconds=20)
     yield client
     await client.close()
 

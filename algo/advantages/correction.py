@@ -51,7 +51,7 @@ def check_correction(config: RolloutCorrectionConfig) -> None:
         raise ConfigError(f"training.rollout_correction: {error}") from error
 
 
-def correct_for_older_weights(
+def apply_rollout_correction(
     trajectories: Sequence[Trajectory],
     log_probs: Sequence[torch.Tensor],
     policy_version: int,

@@ -107,10 +107,10 @@ def token_advantages(
     informative = [comparison.by_outcome or comparison.by_turn for comparison in compared]
     metrics |= {
         "advantage/groups": len(groups),
-        "advantage/groups_of_one_game": len(one_game),
+        "advantage/groups_of_one_rollout": len(one_game),
         "advantage/groups_of_equal_rewards": len(equal_rewards - one_game),
-        "advantage/seats": len(rows),
-        "advantage/seats_without_information": informative.count(False),
+        "advantage/actors": len(rows),
+        "advantage/actors_without_information": informative.count(False),
         "advantage/reward_mean": fmean(rewards) if rewards else 0.0,
         "advantage/reward_std": pstdev(rewards) if rewards else 0.0,
     }

@@ -19,8 +19,8 @@ from algo.agents.workload import Agents
 from algo.evaluation.page import wide_console
 from algo.loop.startup import check_before_starting
 from algo.loop.train import train
-from algo.rollouts.played import NothingUsable
-from algo.run.folder import give_up_rollouts, log_to, open_run
+from algo.rollouts.played import AllRolloutsFailed
+from algo.run.folder import discard_rollouts, log_to, open_run
 from algo.run.summary import show_summary
 from configs.agents import AgentConfig
 from configs.loading import load_config
@@ -61,8 +61,8 @@ class AgentVerl(Algorithm):
             return
         try:
             self.summary = await train(opened, Agents(opened.config))
-        except NothingUsable:
-            give_up_rollouts(opened.config.run_dir)
+        except AllRolloutsFailed:
+            discard_rollouts(opened.config.run_dir)
             raise
         show_summary(self.summary, wide_console())
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from algo.machine.whole_files import write_whole
+from algo.machine.atomic_files import write_atomically
 from configs.agents import AgentConfig
 from configs.section import ConfigError
 
@@ -75,7 +75,7 @@ def write_tasks(tasks: Iterable[Any], folder: Path, name: str) -> Path:
             ) from error
     text = "".join(lines)
     path = folder / f"{name}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}.jsonl"
-    write_whole(path, text)
+    write_atomically(path, text)
     return path
 
 

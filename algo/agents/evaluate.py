@@ -48,7 +48,7 @@ async def evaluate(
     """Do the held-out tasks (section ``evaluation``), and append what they show to the run's ``evaluations.jsonl``.
 
     inputs: held out, at least ``evaluation.tasks``. step, resumed: see ``algo.loop.workload.Workload.evaluate``.
-    Raises what ``play_and_record`` raises, and NothingUsable where all failed (``check_attempts``).
+    Raises what ``play_and_record`` raises, and AllRolloutsFailed where all failed (``check_attempts``).
     """
     settings, resources = config.evaluation, policy.resources()
     temperature = settings.temperature or config.rollout.temperature
@@ -98,7 +98,7 @@ async def evaluate(
         tasks,
         policy.queue,
         resources.model_copy(update={"run_name": f"{resources.run_name}-evaluation", "sampling": sampling}),
-        policy.keep_serving,
+        policy.refresh_endpoints,
         to_row,
         resumed=resumed,
         figures=lambda played: {name: found and found.model_dump() for name, found in figures_of(played).items()},

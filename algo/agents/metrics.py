@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-from algo.rollouts.played import NothingUsable, PlayedRollouts
-from algo.run.summary import failed_of
+from algo.rollouts.played import AllRolloutsFailed, PlayedRollouts
+from algo.run.summary import failure_summary
 from store.agents import ActorResult, AgentOutcome
 from store.schema import TRAINED_POLICY
 
@@ -16,10 +16,10 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
     actors = [actor for outcome in outcomes for actor in of_policy(outcome)]
     turns = sum(actor.turns for actor in actors)
     metrics = {
-        "games/finished": float(len(outcomes)),
+        "rollouts/finished": float(len(outcomes)),
         **played.failure_metrics(),
         "turns/played": float(sum(outcome.turns for outcome in outcomes)),
-        "turns/per_game": fmean(outcome.turns for outcome in outcomes),
+        "turns/per_rollout": fmean(outcome.turns for outcome in outcomes),
         "turns/stored": float(played.turns_stored),
         "turns/of_policy": float(turns),
         "agents/failed_share": fmean(bool(outcome.failure) for outcome in outcomes),
@@ -37,7 +37,7 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
 
 
 def check_attempts(outcomes: Sequence[AgentOutcome]) -> None:
-    """Raise NothingUsable where nothing can be learned: every attempt failed, or called the policy in vain or never.
+    """Raise AllRolloutsFailed where nothing can be learned: every attempt failed or got no reply of the policy.
 
     Going on would train on nothing, and look healthy.
     """
@@ -45,7 +45,7 @@ def check_attempts(outcomes: Sequence[AgentOutcome]) -> None:
         return
     count, refused = len(outcomes), sum(outcome.refused for outcome in outcomes)
     failures = Counter(outcome.own_failure for outcome in outcomes if outcome.own_failure)
-    found = [failed_of(failures, count)] if failures else []
+    found = [failure_summary(failures, count)] if failures else []
     if failures.total() < count:
         found.append(
             f"{count - failures.total()} of {count} ended without an answered call of the policy ({refused} calls were "
@@ -53,7 +53,7 @@ def check_attempts(outcomes: Sequence[AgentOutcome]) -> None:
         )
     if not found:
         found = ["an earlier process saw them fail"]
-    raise NothingUsable(
+    raise AllRolloutsFailed(
         f"no attempt shows anything: {'; '.join(found)}. The runners' logs say more. When the agent is mended, a "
         f"resumed run (--resume auto) makes these attempts again"
     )

@@ -47,7 +47,7 @@ class Agents:
         return ()
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
-        """Numbers about the tasks. Raises NothingUsable where all failed (``check_attempts``)."""
+        """Numbers about the tasks. Raises AllRolloutsFailed where all failed (``check_attempts``)."""
         check_attempts([rollout.outcome for rollout in played.finished])
         return agent_metrics(played)
 

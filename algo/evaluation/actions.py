@@ -7,7 +7,7 @@ from typing import Literal
 from algo.evaluation.games import GameRow, SeatRow
 from algo.evaluation.statistics import Estimate, Frozen, mean_by_cluster
 from store.werewolf import SideName
-from store.werewolf_study import NotedSpeech
+from store.werewolf_study import SpeechRecord
 
 VOTES_FOR_WOLVES, ODDS_OF_VOTES = "votes for a wolf, of those that name somebody", "the expert's odds of whom they name"
 OF_VOTES = (
@@ -90,7 +90,7 @@ def noted(row: GameRow) -> Iterator[tuple[SeatRow, str, float | str]]:
     yield from ((seat, f"{seat.role} alive at the end", float(seat.seat not in row.deaths)) for seat in row.seats)
 
 
-def truth_of(speech: NotedSpeech, row: GameRow) -> Literal["true", "false", "none"]:
+def truth_of(speech: SpeechRecord, row: GameRow) -> Literal["true", "false", "none"]:
     """Whether the role that a speech claims and the checks that it reports are all true; none: it claims nothing."""
     seats = {seat.seat: seat for seat in row.seats}
     claims = [] if speech.claimed is None else [speech.claimed == seats[speech.seat].role]

@@ -14,7 +14,7 @@ from algo.werewolf.rewards import game_rewards
 from configs.roles_and_decks import Role
 from configs.sections.rewards import RewardConfig
 from store.werewolf import GameTask, ResultSpan, SideName, read_events, seat_name
-from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote, StudySpan
+from store.werewolf_study import ChoiceRecord, SpeechRecord, StudySpan, VoteRecord
 
 
 class SeatRow(Frozen):
@@ -69,10 +69,10 @@ class GameRow(Row):
     result: Literal["wolf", "good", "draw"]
     days: int
     seats: tuple[SeatRow, ...]
-    votes: tuple[NotedVote, ...] = ()
-    speeches: tuple[NotedSpeech, ...] = ()
-    kills: tuple[NotedChoice, ...] = ()
-    checks: tuple[NotedChoice, ...] = ()
+    votes: tuple[VoteRecord, ...] = ()
+    speeches: tuple[SpeechRecord, ...] = ()
+    kills: tuple[ChoiceRecord, ...] = ()
+    checks: tuple[ChoiceRecord, ...] = ()
     deaths: dict[int, int] = Field(default_factory=dict)
     answers: tuple[ProbedAnswer, ...] = ()
     sample: Sample | None = None

@@ -16,7 +16,7 @@ from rich.table import Table as ShownTable
 from rich.text import Text
 
 from algo.evaluation.statistics import Estimate
-from algo.machine.whole_files import write_whole
+from algo.machine.atomic_files import write_atomically
 
 _WIDTH_OF_FILES = 120
 
@@ -73,7 +73,7 @@ class Page:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        write_whole(path, templates.get_template("page.html").render(page=self))
+        write_atomically(path, templates.get_template("page.html").render(page=self))
         return path
 
 

@@ -13,7 +13,7 @@ from algo.evaluation.games import GameRow
 from algo.evaluation.page import Table, cells
 from algo.evaluation.record import Record
 from algo.evaluation.statistics import Frozen
-from algo.machine.whole_files import write_whole
+from algo.machine.atomic_files import write_atomically
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.demonstrations import StoredGames, stored_games
 from algo.werewolf.file_names import PEOPLE_FILE
@@ -89,7 +89,7 @@ async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tu
 
     Raises StoreUnreachable, and NothingToImitate where the hub holds none.
     """
-    client = connect(config.store.url, config.store.patience_seconds)
+    client = connect(config.store.url, config.store.retry_seconds)
     try:
         await client.wait_until_reachable()
         found = await stored_games(client, StoredGames(run_id, EVALUATION), _ALL)
@@ -98,5 +98,5 @@ async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tu
     headers = [evaluation.header for evaluation in Record(run_dir, GameRow).read()]
     scores = people_scores(run_id, found.finished, {header.policy_version: header.label for header in headers})
     path = run_dir / PEOPLE_FILE
-    write_whole(path, scores.model_dump_json(indent=1) + "\n")
+    write_atomically(path, scores.model_dump_json(indent=1) + "\n")
     return scores, path

@@ -31,7 +31,7 @@ async def evaluate_in_training(
 ) -> dict[str, float]:
     """Play held-out deals with the policy after ``step``; returns numbers for the log."""
     evaluation = await evaluate(
-        config, policy.queue, policy.resources(), policy.keep_serving, f"step {step}", resumed=resumed, step=step
+        config, policy.queue, policy.resources(), policy.refresh_endpoints, f"step {step}", resumed=resumed, step=step
     )
     return metrics_of(evaluation, figures_of(evaluation))
 
@@ -41,7 +41,7 @@ async def evaluate_model(opened: OpenedRun, model: Path | None, label: str, **ch
 
     model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
     chosen: panel and players, as of ``evaluate``. Frozen policies among the players are served, too; "initial" is
-    ``model.path``. Raises StoreUnreachable, ServingError, NothingFinished, ConfigError, and ValueError as ``evaluate``.
+    ``model.path``. Raises StoreUnreachable, ServingError, NoFinishedRollouts, ConfigError; ValueError as ``evaluate``.
     """
     config = opened.config
     panel = PANELS[chosen.get("panel", RUN)]
@@ -53,7 +53,7 @@ async def evaluate_model(opened: OpenedRun, model: Path | None, label: str, **ch
             served.resources,
             served.check_alive,
             label,
-            resumed=opened.began_before,
+            resumed=opened.is_resumed,
             model=model or config.model.path,
             **chosen,
         )

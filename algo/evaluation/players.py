@@ -9,7 +9,7 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.serving.policies import open_frozen
-from algo.serving.servers import Servers
+from algo.serving.server_group import ServerGroup
 from algo.werewolf.resources import game_resources
 from configs.section import ConfigError
 from configs.sections.opponents import INITIAL_POLICY
@@ -41,7 +41,7 @@ async def serve_players(
     published = game_resources(config)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
-        client = connect(config.store.url, config.store.patience_seconds)
+        client = connect(config.store.url, config.store.retry_seconds)
         stack.push_async_callback(client.close)
         await client.wait_until_reachable()
         games = RolloutQueue(client, GAME, config.rollout, opened.resumption)
@@ -50,7 +50,7 @@ async def serve_players(
             served = config
             if model is not None and config.serving.mode == "start":
                 served = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
-            serving = await stack.enter_async_context(await Servers.open(served))
+            serving = await stack.enter_async_context(await ServerGroup.open(served))
             if model is not None and config.serving.mode == "attach":
                 try:
                     await serving.push_weights(model, 0)
@@ -60,7 +60,7 @@ async def serve_players(
         async def check_alive() -> None:
             """Frozen policies look after themselves."""
             if serving is not None and await serving.check_alive():
-                await games.serve_at(serving.endpoints)
+                await games.update_endpoints(serving.endpoints)
 
         beside = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
         frozen = await stack.enter_async_context(open_frozen(config, beside))

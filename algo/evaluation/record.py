@@ -15,7 +15,7 @@ from pydantic import Field
 
 from algo.evaluation.statistics import Frozen
 from algo.machine.progress import game_progress
-from algo.rollouts.played import NothingFinished, Progress
+from algo.rollouts.played import NoFinishedRollouts, Progress
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
 from configs.section import ConfigError
@@ -184,7 +184,7 @@ async def play_and_record(
 
     check_alive: see ``RolloutQueue.collect``. to_row: of a finished rollout and its task's number.
     resumed: an earlier process of the run may have enqueued some of the tasks. figures: what ``Record.end`` keeps.
-    Raises ConfigError for a label that cannot name games, NothingFinished where not one task has a row.
+    Raises ConfigError for a label that cannot name games, NoFinishedRollouts where not one task has a row.
     """
     check_label(header.label)
     recorded = record.begin(header)
@@ -208,7 +208,7 @@ async def play_and_record(
         await queue.watch(waiting, lambda: finished + failures.total() == len(tasks), check_alive, on_look)
     if not finished:
         reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
-        raise NothingFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
+        raise NoFinishedRollouts(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
     played = next(one for one in record.read() if one.header.key == header.key)
     if missing or not played.ended:
         record.end(header, failures, retried, figures(played))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from algo.league.pool import LeagueState
 from algo.league.results import Match, Strengths, is_past, past_name
-from algo.machine.whole_files import write_whole
+from algo.machine.atomic_files import write_atomically
 from algo.serving.policies import PolicyServers
 from configs.schema import Config
 from configs.section import ConfigError
@@ -71,7 +71,7 @@ class League:
         published = state.publish(version, settings, servers, config.run.seed)
         folders = folders_of(config, state)
         held = [(one, folders[one]) for one in published.servers]
-        await self._serving.serve_past({past_name(one): folder for one, folder in folders.items()}, held)
+        await self._serving.serve_past_selves({past_name(one): folder for one, folder in folders.items()}, held)
         if needed != state.needed:
             self._drop_folders(needed | state.needed)  # a checkpoint may be under way that has the pool as it was
 
@@ -121,7 +121,7 @@ class League:
             # Beside the policy as it is; a policy that has met nobody since it joined has no strength yet.
             present = next(row.name for row in reversed(self.state.rows) if row.name in strengths.names)
             table["strengths"] = {name: strengths.beyond(name, present).model_dump() for name in strengths.names}
-        write_whole(self._config.run_dir / PAYOFF_FILE, json.dumps(table, indent=1) + "\n")
+        write_atomically(self._config.run_dir / PAYOFF_FILE, json.dumps(table, indent=1) + "\n")
 
     def _drop_folders(self, needed: Collection[int]) -> None:
         kept = {past_name(version) for version in {*needed, *self._in_checkpoint()}}

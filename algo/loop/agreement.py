@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from algo.sequences.trajectories import Trajectory, unplayed
+from algo.sequences.trajectories import Trajectory, synthetic_trajectory
 from algo.serving.policies import PolicyServers
 from configs.schema import Config
 from configs.sections.policies import SOLE_LEARNER
@@ -17,14 +17,14 @@ from configs.sections.policies import SOLE_LEARNER
 PROBE_TOKENS = 256
 
 
-class WeightsNotServed(RuntimeError):
+class LogProbMismatch(RuntimeError):
     """vLLM's log-probs are not the trainer's: what was sampled would not be what is trained."""
 
 
 def probe_of(token_ids: Sequence[int]) -> Trajectory:
     """A fixed sequence whose log-probs tell one version of the weights from another: every token counts as sampled."""
     token_ids = tuple(token_ids[:PROBE_TOKENS])
-    return unplayed("probe", token_ids, (0, *([1] * (len(token_ids) - 1))))
+    return synthetic_trajectory("probe", token_ids, (0, *([1] * (len(token_ids) - 1))))
 
 
 async def score_probe(
@@ -38,16 +38,16 @@ async def score_probe(
 
     Every server in service computes them; the difference is the worst of all, the log-probs are the first one's.
     probe: its token ids. trainer_logprobs: the trainer's log-probs of them at temperature 1, aligned.
-    Raises WeightsNotServed as ``check_agreement`` does, for each server on its own.
+    Raises LogProbMismatch as ``check_agreement`` does, for each server on its own.
     """
     served = await serving.scores(probe, learner)
-    compared = [measured(trainer_logprobs[1:] - torch.tensor(scores)) for scores in served]
+    compared = [measure_differences(trainer_logprobs[1:] - torch.tensor(scores)) for scores in served]
     for found in compared:
         check_agreement(config, found, "log-probs of a probe sequence")
     return served[0], max(found["max"] for found in compared)
 
 
-def measured(differences: torch.Tensor) -> dict[str, float]:
+def measure_differences(differences: torch.Tensor) -> dict[str, float]:
     """How far two log-probs of the same tokens are apart, in nats per token.
 
     differences: the trainer's less vLLM's, shape (tokens,), of tokens that vLLM sampled (or of any fixed sequence).
@@ -66,7 +66,7 @@ def measured(differences: torch.Tensor) -> dict[str, float]:
 
 
 def check_agreement(config: Config, found: Mapping[str, float], what: str) -> None:
-    """Raise WeightsNotServed when ``measured`` differences are beyond what the precision explains.
+    """Raise LogProbMismatch when ``measure_differences`` differences are beyond what the precision explains.
 
     With t = ``serving.logprob_tolerance``: a mean beyond t, a 99 % quantile beyond 10 t, or a KL beyond 2 t², four
     times that of differences of t everywhere. The largest difference, as long as it is a number, ends no run.
@@ -79,7 +79,7 @@ def check_agreement(config: Config, found: Mapping[str, float], what: str) -> No
         ("kl", "the estimated KL", max(2 * tolerance**2, 1e-7)),
     ):
         if not (found[name] <= most and math.isfinite(found["max"])):
-            raise WeightsNotServed(
+            raise LogProbMismatch(
                 f"vLLM's {what} differ from the trainer's: {shown} is {found[name]:.2e} nats per token (at most "
                 f"{most:.1e} is allowed with serving.logprob_tolerance={tolerance:.0e}): vLLM does not serve the "
                 f"trained weights, samples from another distribution, or computes in another precision than model.dtype"
@@ -89,7 +89,7 @@ def check_agreement(config: Config, found: Mapping[str, float], what: str) -> No
 def logprob_agreement(
     trajectories: Sequence[Trajectory], trainer_logprobs: Sequence[torch.Tensor], policy_version: int
 ) -> dict[str, float]:
-    """``measured`` of the sampled tokens: the trainer's log-probs against those that vLLM returned.
+    """``measure_differences`` of the sampled tokens: the trainer's log-probs against those that vLLM returned.
 
     policy_version: the trainer's. Turns sampled by older weights say nothing about agreement and are not compared; with
     no other turns nothing is returned.
@@ -101,4 +101,4 @@ def logprob_agreement(
             compared[start:end] &= version == policy_version
         differences.append((recomputed - torch.tensor(trajectory.logprobs))[compared])
     together = torch.cat(differences)
-    return measured(together) if len(together) else {}
+    return measure_differences(together) if len(together) else {}

@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.registry import needs_groups
 from algo.loop.agreement import check_agreement, logprob_agreement
-from algo.loop.learn import compare
-from algo.loop.running import log_probs_of, start
+from algo.loop.policy_update import compute_advantages
+from algo.loop.run_context import log_probs_of, start
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
 from algo.rollouts.triplets import Triplet
@@ -29,7 +29,7 @@ from configs.loading import as_yaml
 async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> None:
     """Play the first rollout of the first step and print it, from the task to the batch.
 
-    Raises what a run raises: StoreUnreachable, ServingError, NothingFinished, WeightsNotServed, ConfigError.
+    Raises what a run raises: StoreUnreachable, ServingError, NoFinishedRollouts, LogProbMismatch, ConfigError.
     """
     config = opened.config
     tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
@@ -37,13 +37,13 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
     async with AsyncExitStack() as stack:
         run = await start(opened, workload, RunSummary(config.run_dir), stack)
         cancel_on_signals()  # again: Ray puts a handler of its own in place
-        await run.seat_past_selves()
+        await run.select_past_selves()
         resources = run.resources()
         task = workload.tasks(1)[0]
         _show(console, "Configuration", as_yaml(config))
         _show(console, "Task (the rollout's input)", json.dumps(task.encode(), indent=2, ensure_ascii=False))
         _show(console, "Resources", resources.model_dump_json(indent=2))
-        played = await run.queue.play([task], resources, run.keep_serving, game_progress("the rollout", 1))
+        played = await run.queue.play([task], resources, run.refresh_endpoints, game_progress("the rollout", 1))
         rollout = played.finished[0]
         for number, triplet in enumerate(rollout.triplets):
             _show_turn(console, tokenizer, number, triplet)
@@ -51,7 +51,9 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
         found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
         metrics = workload.metrics(played) | trajectory_metrics(found.trajectories)
         agreement = []
-        for share in await compare(run, found.trajectories, RoleBaselines(config.advantage.role_baseline_decay)):
+        for share in await compute_advantages(
+            run, found.trajectories, RoleBaselines(config.advantage.role_baseline_decay)
+        ):
             console.rule(f"Trajectories of {share.learner}")
             for trajectory, advantage in zip(share.trajectories, share.advantages.per_token, strict=True):
                 _print_as_it_is(

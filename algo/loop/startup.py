@@ -16,13 +16,13 @@ from algo.advantages.registry import check_estimator, needs_groups
 from algo.league.league import League, folders_of
 from algo.league.pool import LeagueState
 from algo.league.results import past_name
-from algo.loop.weight_transfer import keep_policy, policy_folder, push_policy
-from algo.machine.disk import whole_folder
+from algo.loop.weight_transfer import policy_folder, push_policy, save_policy
+from algo.machine.disk import atomic_folder
 from algo.run.checkpoints import load_state, models_in, newest_checkpoint
 from algo.run.folder import OpenedRun
 from algo.run.summary import RunSummary
 from algo.serving.policies import PolicyServers
-from algo.serving.servers import together
+from algo.serving.server_group import gather_or_cancel
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from algo.training.verl_configs import check_engine
@@ -82,7 +82,7 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Policy
 
     serving = asyncio.create_task(serve())
     training = asyncio.create_task(train())
-    await together([serving, training])
+    await gather_or_cancel([serving, training])
     servers, (engine, trainer) = serving.result(), training.result()
     await _restore(opened, servers, engine, trainer)
     await servers.wake()
@@ -117,14 +117,14 @@ async def _restore(opened: OpenedRun, serving: PolicyServers, engine: Engine, tr
     if config.model.lora_rank:
         # Games of an earlier process go on as soon as the policy is served, and may meet its past.
         past = folders_of(config, opened.state.league or LeagueState())
-        await serving.serve_past({past_name(each): folder for each, folder in past.items()}, [], now=False)
+        await serving.serve_past_selves({past_name(each): folder for each, folder in past.items()}, [], now=False)
         await push_policy(config, serving, engine, trainer, version)
     elif opened.checkpoint is not None:
         # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
         folders = {}
         for learner, kept in models_in(config, opened.checkpoint).items():
             folders[learner] = config.folder_of(learner, policy_folder(config, version))
-            with whole_folder(folders[learner]) as unfinished:
+            with atomic_folder(folders[learner]) as unfinished:
                 await asyncio.to_thread(shutil.copytree, kept / "huggingface", unfinished, dirs_exist_ok=True)
         await serving.push(folders, version)
     elif config.serving.mode == "attach":
@@ -165,4 +165,4 @@ async def start_league(
         return ((newest and load_state(newest).league) or LeagueState()).needed
 
     await serving.start_pool()
-    return League(config, state.league, serving, partial(keep_policy, config, engine, trainer), in_checkpoint)
+    return League(config, state.league, serving, partial(save_policy, config, engine, trainer), in_checkpoint)

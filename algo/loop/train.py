@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from algo.advantages.baseline import RoleBaselines
-from algo.loop.learn import compare, learn
-from algo.loop.running import start
+from algo.loop.policy_update import compute_advantages, update_policies
+from algo.loop.run_context import start
 from algo.loop.weight_transfer import policy_folder
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
@@ -48,7 +48,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
         with stopwatch.stage("start"):
             run = await start(opened, workload, summary, stack)
             cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
-        in_flight = InFlight(run.queue, schedule, per_step, workload.tasks, adopting=opened.began_before)
+        in_flight = InFlight(run.queue, schedule, per_step, workload.tasks, adopting=opened.is_resumed)
         if state.step == 0 and run.evaluation_is_due():
             with stopwatch.stage("evaluate"):
                 summary.before = await run.evaluate()
@@ -61,13 +61,13 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             # Play. With rollout.max_policy_lag more groups are in flight than the step needs: those that finish first
             # make it, the others go on meanwhile and make a later one.
             with stopwatch.stage("play"):
-                await run.seat_past_selves()
+                await run.select_past_selves()
                 per_group = config.rollout.rollouts_per_group
                 logger.info("%s: playing %d rollouts", title, per_step * per_group)
                 most_in_flight = (len(schedule.open) + schedule.room) * per_group
                 on_progress = game_progress(f"{title}: rollouts", most_in_flight)
                 made_of = await in_flight.play_step(
-                    state.policy_version, run.resources(), run.keep_serving, on_progress
+                    state.policy_version, run.resources(), run.refresh_endpoints, on_progress
                 )
             played = made_of.rollouts
             write_transcripts(config, step, played.finished)
@@ -75,22 +75,22 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             # Spans -> one token sequence per actor and segment -> an advantage for each of its sampled tokens.
             found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
             await run.after_rollouts(found.trajectories)
-            with stopwatch.stage("assess"):
+            with stopwatch.stage("advantages"):
                 # The trainer is not free before; and what a failed checkpoint left of it could only say so by riddles.
                 await _written(saving)
-                shares = await compare(run, found.trajectories, role_baselines)
+                shares = await compute_advantages(run, found.trajectories, role_baselines)
             metrics = workload.metrics(played) | trajectory_metrics(found.trajectories)
             left_out = played.left_out + found.left_out
             for share in shares:
                 metrics |= config.metrics_of(share.learner, share.advantages.metrics)
                 left_out += share.selected.left_out
-            metrics |= run.count_matches(played)
+            metrics |= run.record_matches(played)
 
             # Update, and give the new weights to vLLM.
             made = None
             if any(share.selected.rows for share in shares):
                 with stopwatch.stage("update"):
-                    made = await learn(run, shares, played, title)
+                    made = await update_policies(run, shares, played, title)
                 left_out += made.left_out
                 metrics |= made.metrics
             in_trainer = run.trainer.seconds - trainer_before

@@ -70,11 +70,11 @@ def run_training(
     from ray.exceptions import RayError
 
     from algo.evaluation.page import wide_console
-    from algo.loop.agreement import WeightsNotServed
+    from algo.loop.agreement import LogProbMismatch
     from algo.loop.dry_run import dry_run
     from algo.loop.startup import check_before_starting
     from algo.loop.train import train
-    from algo.run.command_line import begin_run, run_to_its_end
+    from algo.run.command_line import begin_run, run_to_completion
     from algo.run.summary import show_summary
     from algo.run.watch import Collapsed
 
@@ -94,14 +94,14 @@ def run_training(
         logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
         return 0
     workload = workload_of(config)
-    status, summary = run_to_its_end(
+    status, summary = run_to_completion(
         dry_run(opened, workload, wide_console()) if options.dry_run else train(opened, workload),
         config,
         logger,
         f"interrupted; finished rollouts stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; "
         f"--resume auto goes on from there",
         {
-            WeightsNotServed: "{}",
+            LogProbMismatch: "{}",
             Collapsed: "{}: the run ends, as that bound says. --resume auto goes on from the newest checkpoint before "
             "this, best with a smaller training.learning_rate or with reference.kl",
             RayError: "the trainer's Ray workers failed: {}. --resume auto goes on from the last checkpoint",

@@ -5,10 +5,10 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from algo.machine.disk import whole_folder, whole_or_removed
+from algo.machine.disk import atomic_folder, remove_on_error
 from algo.serving.policies import PolicyServers
-from algo.serving.preconditions import NewerWeightsFollow, ServingError
-from algo.serving.server import VllmServer
+from algo.serving.preconditions import ServingError, WeightsSuperseded
+from algo.serving.vllm_server import VllmServer
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from configs.schema import Config
@@ -37,8 +37,8 @@ async def push_policy(
 
     def write() -> None:
         if engine.updates != updates:
-            raise NewerWeightsFollow
-        with whole_or_removed(folder, "Free some space there; --resume auto goes on from the last checkpoint"):
+            raise WeightsSuperseded
+        with remove_on_error(folder, "Free some space there; --resume auto goes on from the last checkpoint"):
             for learner, into in folders.items():
                 engine.select(learner)
                 (engine.export_adapters if config.model.lora_rank else engine.export)(into)
@@ -68,7 +68,7 @@ async def push_policy(
     _drop_old_policies(folder, config.rollout.max_policy_lag)
 
 
-async def keep_policy(config: Config, engine: Engine, trainer: TrainerThread, version: int, folder: Path) -> None:
+async def save_policy(config: Config, engine: Engine, trainer: TrainerThread, version: int, folder: Path) -> None:
     """Write the policies' present weights, or adapters, into a folder that lasts; it is whole or not there.
 
     version: of these weights. Raises DiskFull, and what the engine raises.
@@ -77,7 +77,7 @@ async def keep_policy(config: Config, engine: Engine, trainer: TrainerThread, ve
 
     def write() -> None:
         # A checkpoint will name it.
-        with whole_folder(folder, "Free some space there, or lower league.size", durable=True) as unfinished:
+        with atomic_folder(folder, "Free some space there, or lower league.size", durable=True) as unfinished:
             if pushed.is_dir():
                 shutil.copytree(pushed, unfinished, dirs_exist_ok=True)
             else:  # handed over on the GPUs

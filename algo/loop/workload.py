@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class EvaluatedPolicy(Protocol):
-    """The run as an evaluation needs it (``algo.loop.running.Running``)."""
+    """The run as an evaluation needs it (``algo.loop.run_context.RunContext``)."""
 
     queue: RolloutQueue
 
     def resources(self) -> PolicyResources:
         """What runners are told about the policy as it stands."""
 
-    async def keep_serving(self) -> None:
+    async def refresh_endpoints(self) -> None:
         """To be called while one waits: restarts servers that have died."""
 
 

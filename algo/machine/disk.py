@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from algo.machine.whole_files import sync
+from algo.machine.atomic_files import sync
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOTHING_LEFT_BYTES = 2**20
@@ -39,7 +39,7 @@ def disk_full(error: BaseException, path: Path | str | None, remedy: str) -> Dis
 
 
 @contextmanager
-def whole_or_removed(path: Path, remedy: str) -> Iterator[None]:
+def remove_on_error(path: Path, remedy: str) -> Iterator[None]:
     """Around code that writes a file or a folder: if it fails, the path and ``path.*`` are removed.
 
     Raises DiskFull, with the remedy, where the disk is the reason.
@@ -59,13 +59,13 @@ def whole_or_removed(path: Path, remedy: str) -> Iterator[None]:
 
 
 @contextmanager
-def whole_folder(folder: Path, remedy: str = "Free some space there", *, durable: bool = False) -> Iterator[Path]:
+def atomic_folder(folder: Path, remedy: str = "Free some space there", *, durable: bool = False) -> Iterator[Path]:
     """A folder to write to, which gets its name, and replaces one of that name, when it is complete.
 
-    durable: and on the disk. Raises as ``whole_or_removed`` does.
+    durable: and on the disk. Raises as ``remove_on_error`` does.
     """
     unfinished = folder.with_name(f"unfinished-{folder.name}").absolute()
-    with whole_or_removed(unfinished, remedy):
+    with remove_on_error(unfinished, remedy):
         shutil.rmtree(unfinished, ignore_errors=True)
         unfinished.mkdir(parents=True)
         yield unfinished

@@ -17,9 +17,9 @@ from typing import Any
 from algo.machine.progress import game_progress
 from algo.prompt_search.prompts import Candidate
 from algo.prompt_search.tasks import Stage, Workload, resources_of
-from algo.rollouts.played import NothingUsable
+from algo.rollouts.played import AllRolloutsFailed
 from algo.rollouts.queue import RolloutQueue
-from algo.run.summary import failed_of
+from algo.run.summary import failure_summary
 from configs.section import ConfigError
 from store.schema import Task
 
@@ -81,8 +81,7 @@ class Arena:
     async def play(self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]) -> list[list[Played]]:
         """Let each candidate do each of a stage's tasks; returns the results by candidate and task.
 
-        Raises what ``RolloutQueue.collect`` does, NothingUsable where an agent failed every time, and ConfigError for
-        a reward out of bounds.
+        Raises what ``RolloutQueue.collect`` does, AllRolloutsFailed, and ConfigError for a reward out of bounds.
         """
         wanted = {one: [self.workload.tasks(stage, number, one) for number in numbers] for one in candidates}
         queued: list[Task] = []
@@ -118,9 +117,9 @@ class Arena:
         for reason, count in played.failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
         if (failures := played.own_failures).total() == len(played.finished):
-            raise NothingUsable(
-                f"no rollout shows anything: {failed_of(failures, len(played.finished))}. The runners' logs say more. "
-                f"When the agent is mended, a resumed search (--resume auto) plays these rollouts again"
+            raise AllRolloutsFailed(
+                f"no rollout has a result: {failure_summary(failures, len(played.finished))}. See the runners' logs. "
+                f"Fix the agent; a resumed search (--resume auto) plays these rollouts again"
             )
         finished = {one.outcome.task: one for one in played.finished}
         low, high = self.workload.bounds
@@ -133,5 +132,5 @@ class Arena:
                         f"task {task.task_id} earned {reward:g}, which is not from {low:g} to {high:g}: name the "
                         f"bounds of your rewards with --reward-range LOW HIGH"
                     )
-                answer = {"reward": reward, "summary": one.outcome.told, "transcript": one.outcome.transcript}
+                answer = {"reward": reward, "summary": one.outcome.summary, "transcript": one.outcome.transcript}
             self._journal.add(task.task_id, answer)

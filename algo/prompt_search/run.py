@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from algo.evaluation.page import Page, Section, Table, value_text, wide_console
 from algo.evaluation.players import serve_players
-from algo.machine.whole_files import write_whole
+from algo.machine.atomic_files import write_atomically
 from algo.prompt_search.arena import Arena, Journal
 from algo.prompt_search.plan import SearchPlan, read_halves
 from algo.prompt_search.prompts import Slots, Tree
@@ -25,7 +25,7 @@ from algo.prompt_search.search import Search
 from algo.prompt_search.tasks import AgentTasks, GameTasks, Workload
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
-from algo.run.command_line import begin_run, run_to_its_end
+from algo.run.command_line import begin_run, run_to_completion
 from algo.run.folder import OpenedRun, cancel_on_signals
 from configs.schema import Config
 from configs.section import ConfigError
@@ -60,7 +60,7 @@ def run(config: Config, options: argparse.Namespace, plan: SearchPlan, slots: Sl
     # Versions number prompts here: a resumed search takes back no update, so rollouts of every version stay valid.
     opened.state.policy_version = sys.maxsize
     folder = opened.config.run_dir
-    status, search = run_to_its_end(
+    status, search = run_to_completion(
         _search(opened, options, plan, slots, tree),
         opened.config,
         logger,
@@ -96,7 +96,7 @@ async def _search(opened: OpenedRun, options: argparse.Namespace, plan: SearchPl
             proposer = Proposer(client, options.proposer_model, *bounds, journal, language)
         playing = _agent(opened, options) if options.tasks else _game(opened, options)
         workload, queue, check_alive = await stack.enter_async_context(playing)
-        search = Search(plan, slots, tree, Arena(workload, queue, journal, check_alive, opened.began_before), proposer)
+        search = Search(plan, slots, tree, Arena(workload, queue, journal, check_alive, opened.is_resumed), proposer)
         await search.run()
     return search
 
@@ -111,7 +111,7 @@ async def _agent(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterato
     limits = TokenLimits(context_tokens=config.rollout.context_tokens, reply_tokens=config.rollout.reply_tokens)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
-        client = connect(config.store.url, config.store.patience_seconds)
+        client = connect(config.store.url, config.store.retry_seconds)
         stack.push_async_callback(client.close)
         await client.wait_until_reachable()
         queue = RolloutQueue(client, AGENTS, config.rollout, opened.resumption)
@@ -146,9 +146,9 @@ def _write_tree(folder: Path, tree: Tree) -> None:
     """Write every prompt as a file, and the edits as text, each with its parent, its reason, and the difference."""
     for candidate in tree.candidates:
         for slot, text in candidate.templates.items():
-            write_whole(folder / "prompts" / f"{candidate.number:03d}-{slot}.txt", text + "\n")
+            write_atomically(folder / "prompts" / f"{candidate.number:03d}-{slot}.txt", text + "\n")
     edits = [f"{one.title}\n{tree.difference(one)}\n" for one in tree.candidates]
-    write_whole(folder / "tree.txt", "\n".join([*edits, *(f"refused: {one}\n" for one in tree.refused)]))
+    write_atomically(folder / "tree.txt", "\n".join([*edits, *(f"refused: {one}\n" for one in tree.refused)]))
 
 
 def _write_results(folder: Path, title: str, search: Search) -> dict[str, Path]:
@@ -161,7 +161,7 @@ def _write_results(folder: Path, title: str, search: Search) -> dict[str, Path]:
     used = search.winner if confirmed else tree.incumbent
     files = {slot: folder / "winner" / f"{slot}.txt" for slot in used.templates}
     for slot, file in files.items():
-        write_whole(file, used.templates[slot] + "\n")
+        write_atomically(file, used.templates[slot] + "\n")
     found = {
         "winner": search.winner.number,
         "confirmed": confirmed,
@@ -173,7 +173,9 @@ def _write_results(folder: Path, title: str, search: Search) -> dict[str, Path]:
         "candidates": [asdict(candidate) for candidate in tree.candidates],
         "refused": tree.refused,
     }
-    write_whole(folder / "result.json", json.dumps(found, ensure_ascii=False, indent=1, default=BaseModel.model_dump))
+    write_atomically(
+        folder / "result.json", json.dumps(found, ensure_ascii=False, indent=1, default=BaseModel.model_dump)
+    )
     lead = _LEAD.format(budget=search.plan.budget, **found)
     sections = [_held_out(search), _races(search), _prompts(tree)]
     Page(f"The best prompt of {title}", sections, search.sentence(), confirmed, [lead]).write(folder / PAGE_NAME)

@@ -20,6 +20,7 @@ from typing import Any
 
 from rich.console import Console
 
+from algo.machine.atomic_files import make_private_folder, write_atomically
 from algo.machine.ports import free_port, is_taken
 from algo.machine.processes import (
     Interrupted,
@@ -30,7 +31,6 @@ from algo.machine.processes import (
     start_hub,
     start_logged,
 )
-from algo.machine.whole_files import make_private, write_whole
 from algo.recipes.recipe import Recipe, Stage, read_recipe, stage_config
 from algo.run.local import runner_permissions
 from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE, WARM_START_SUFFIX
@@ -133,7 +133,7 @@ def begin(
     directory = directory or runs_dir / time.strftime(f"{recipe.name}-%Y%m%d-%H%M%S")
     if directory.exists() and any(directory.iterdir()):
         raise ConfigError(f"--directory {directory} is not empty; --resume goes on with a recipe that began there")
-    make_private(directory)
+    make_private_folder(directory)
     for name, config in configs.items():
         (directory / f"{name}.yaml").write_text(as_yaml(config), encoding="utf-8")
     return _write(Opened(directory.resolve(), recipe, (command,)))
@@ -324,5 +324,5 @@ def _append(opened: Opened, try_: Mapping[str, Any]) -> None:
 
 def _write(opened: Opened) -> Opened:
     told = {"recipe": opened.recipe.model_dump(mode="json"), "commands": opened.commands}
-    write_whole(opened.directory / RECIPE_FILE, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
+    write_atomically(opened.directory / RECIPE_FILE, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
     return opened

@@ -8,7 +8,7 @@ from typing import Any
 
 from algo.rollouts.played import PlayedRollouts, read_rollout, reason_of
 from configs.sections.rollout import RolloutSettings
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
 from store.schema import IDEMPOTENCY_KEY, VERSION_SEPARATOR, PolicyResources, Task
 from store.token_spans import TaskKind
@@ -18,12 +18,12 @@ logger = logging.getLogger(__name__)
 TERMINAL = ("succeeded", "failed", "cancelled")
 _BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 _PROCESS = "process"
-"""Key of a rollout's metadata: number of the process that enqueued it (``Resumption.number``; 0 began the run)."""
+"""Key of a rollout's metadata: number of the process that enqueued it (``ResumePoint.number``; 0 began the run)."""
 _ROLLOUTS_PER_PAGE = 500
 
 
 @dataclass(frozen=True)
-class Resumption:
+class ResumePoint:
     """The point from which a run is resumed.
 
     policy_version: of the weights in the checkpoint. Later updates are lost and made again, perhaps from other
@@ -50,7 +50,7 @@ class OpenRollout:
     mode: RolloutMode
 
 
-async def newest_first(client: PatientStoreClient, **query: Any) -> AsyncIterator[list[Rollout]]:
+async def iter_rollouts(client: StoreClient, **query: Any) -> AsyncIterator[list[Rollout]]:
     """All rollouts of the hub, page by page. What is enqueued meanwhile may move one to a later page as well."""
     offset, more = 0, True
     while more:
@@ -70,10 +70,10 @@ class HubRollouts:
 
     def __init__(
         self,
-        client: PatientStoreClient,
+        client: StoreClient,
         kind: TaskKind,
         settings: RolloutSettings,
-        resumption: Resumption | None = None,
+        resumption: ResumePoint | None = None,
     ):
         self.client = client
         self.kind = kind
@@ -126,7 +126,7 @@ class HubRollouts:
 
         Returns those that can be used, by the hub's ids; the tasks without one, which are to be enqueued; and the
         number of tasks of which the hub has any rollout. A rollout cannot be used that failed or was cancelled, that
-        lost weights played (``Resumption``), or that was enqueued for a policy older than ``oldest_version``. Of
+        lost weights played (``ResumePoint``), or that was enqueued for a policy older than ``oldest_version``. Of
         several rollouts of one task (the stock hub may take a request twice) the one that got furthest counts, and the
         others are cancelled.
         """
@@ -137,10 +137,10 @@ class HubRollouts:
             usable = [one for one in found.get(task.task_id, ()) if one.status in _BEST_TO_ADOPT]
             best = None
             for rollout in sorted(usable, key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status)):
-                if best is None and version_of(rollout) >= oldest_version and await self._may_be_used(rollout):
+                if best is None and version_of(rollout) >= oldest_version and await self._is_usable(rollout):
                     best = rollout
                 elif rollout.status not in TERMINAL:
-                    await self.client.take_back(rollout.rollout_id)
+                    await self.client.cancel_rollout(rollout.rollout_id)
             if best is None:
                 missing.append(task)
             else:
@@ -155,7 +155,7 @@ class HubRollouts:
     async def _find(self, run_name: str, task_ids: Collection[str]) -> dict[str, list[Rollout]]:
         """The run's rollouts of these tasks, in any state, by task; the protocol has no search by metadata."""
         found: dict[str, dict[str, Rollout]] = defaultdict(dict)
-        async for page in newest_first(self.client):
+        async for page in iter_rollouts(self.client):
             known = len(found)
             for rollout in page:
                 metadata = rollout.metadata or {}
@@ -166,7 +166,7 @@ class HubRollouts:
                 break
         return {task_id: list(rollouts.values()) for task_id, rollouts in found.items()}
 
-    async def _may_be_used(self, rollout: Rollout) -> bool:
+    async def _is_usable(self, rollout: Rollout) -> bool:
         """Whether only weights that no resumption has lost have played, or will play, a rollout."""
         if self._resumption is None:
             return True
@@ -186,7 +186,7 @@ class HubRollouts:
         # Queried first: the stock hub would turn a finished rollout into a cancelled one.
         for rollout in await self.client.query_rollouts(rollout_id_in=list(rollout_ids)) if rollout_ids else ():
             if rollout.status not in TERMINAL:
-                await self.client.take_back(rollout.rollout_id)
+                await self.client.cancel_rollout(rollout.rollout_id)
 
     async def read(self, rollout: Rollout, resources: PolicyResources, may_lack_spans: bool) -> PlayedRollouts | None:
         """What came of a closed rollout; None of one that succeeded and lacks its spans, unless it may."""

@@ -44,12 +44,12 @@ class InFlight:
         self,
         version: int,
         resources: PolicyResources,
-        keep_serving: Callable[[], Awaitable[None]],
+        refresh_endpoints: Callable[[], Awaitable[None]],
         on_progress: Callable[[Progress], None],
     ) -> PlayedStep:
         """Wait until enough groups have finished for the step that finds the policy at ``version``, and take them.
 
-        Raises what ``keep_serving`` raises, and NothingFinished.
+        Raises what ``refresh_endpoints`` raises, and NoFinishedRollouts.
         """
         known = [group.number for group in self._schedule.open if group.number not in self._tasks]
         if known:  # an earlier process began them
@@ -64,7 +64,7 @@ class InFlight:
         def chosen() -> list[int] | None:
             return self._schedule.choose(self._finished(watched), version)
 
-        await self._queue.watch(watched, lambda: chosen() is not None, keep_serving, on_progress)
+        await self._queue.watch(watched, lambda: chosen() is not None, refresh_endpoints, on_progress)
         numbers = chosen()
         assert numbers is not None
         self._schedule.take(numbers)

@@ -12,16 +12,16 @@ from store.token_spans import MalformedSpan, TaskKind
 
 logger = logging.getLogger(__name__)
 
-FAILED_GAME = "failed_game"
+FAILED_ROLLOUT = "failed_rollout"
 SUPERSEDED_ATTEMPT = "superseded_attempt"
-UNREADABLE_GAME = "unreadable_game"
+UNREADABLE_ROLLOUT = "unreadable_rollout"
 
 
-class NothingFinished(RuntimeError):
+class NoFinishedRollouts(RuntimeError):
     """Not one rollout of a step can be used; to continue would train on nothing. The message gives the reasons."""
 
 
-class NothingUsable(NothingFinished):
+class AllRolloutsFailed(NoFinishedRollouts):
     """The finished rollouts show nothing either, since an agent fails: a resumed run must not use them."""
 
 
@@ -53,7 +53,7 @@ class PlayedRollouts:
     left_out: Counter[str]
 
     @classmethod
-    def together(cls, parts: Sequence["PlayedRollouts"]) -> "PlayedRollouts":
+    def merge(cls, parts: Sequence["PlayedRollouts"]) -> "PlayedRollouts":
         """The results of several."""
         return cls(
             finished=tuple(rollout for part in parts for rollout in part.finished),
@@ -76,7 +76,7 @@ class PlayedRollouts:
     def failure_metrics(self) -> dict[str, float]:
         """Numbers of failed rollouts and repeated attempts, in all and by the error's name, for the log."""
         metrics: Counter[str] = Counter()
-        for name, reasons in (("games/failed", self.failures), ("games/retried", self.retried)):
+        for name, reasons in (("rollouts/failed", self.failures), ("rollouts/retried", self.retried)):
             metrics[name] = reasons.total()
             for reason, count in reasons.items():
                 metrics[f"{name}/{reason.partition(':')[0].replace(' ', '_')}"] += count
@@ -106,7 +106,7 @@ def read_rollout(
         reason = reason_of(attempt) if attempt is not None else f"rollout {rollout.status}"
         logger.warning("rollout %s failed: %s", rollout.rollout_id, reason)
         failures[reason] += 1
-        left_out[FAILED_GAME] += stored
+        left_out[FAILED_ROLLOUT] += stored
     else:
         left_out[SUPERSEDED_ATTEMPT] += stored - stored_of_attempt
         try:
@@ -114,5 +114,5 @@ def read_rollout(
         except (IncompleteRollout, MalformedSpan, WrongLearner) as error:
             logger.warning("rollout left out: %s", error)
             failures[type(error).__name__] += 1
-            left_out[UNREADABLE_GAME] += stored_of_attempt
+            left_out[UNREADABLE_ROLLOUT] += stored_of_attempt
     return PlayedRollouts(finished, failures, Counter(retried), stored, +left_out)

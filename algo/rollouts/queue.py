@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 import aiohttp
 
-from algo.rollouts.hub_rollouts import TERMINAL, HubRollouts, OpenRollout, Resumption
-from algo.rollouts.played import NothingFinished, PlayedRollouts, Progress
+from algo.rollouts.hub_rollouts import TERMINAL, HubRollouts, OpenRollout, ResumePoint
+from algo.rollouts.played import NoFinishedRollouts, PlayedRollouts, Progress
 from configs.sections.rollout import RolloutSettings
-from store.client import PatientStoreClient, StoreUnreachable
-from store.finished import FinishedGames
+from store.client import StoreClient, StoreUnreachable
+from store.finished import FinishedRollouts
 from store.protocol import Rollout, RolloutMode
 from store.schema import PolicyResources, Task
 from store.token_spans import TaskKind
@@ -37,10 +37,10 @@ class RolloutQueue:
 
     def __init__(
         self,
-        client: PatientStoreClient,
+        client: StoreClient,
         kind: TaskKind,
         config: RolloutSettings,
-        resumption: Resumption | None = None,
+        resumption: ResumePoint | None = None,
     ):
         """kind: of all tasks. resumption: see ``HubRollouts``."""
         self._hub = HubRollouts(client, kind, config, resumption)
@@ -77,7 +77,7 @@ class RolloutQueue:
         self._open |= await self._hub.enqueue([OpenRollout(task, resources, mode) for task in missing])
         return known
 
-    async def serve_at(
+    async def update_endpoints(
         self, endpoints: tuple[str, ...], policies: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     ) -> None:
         """Publish the policies of all open rollouts again, under the same ids, with these endpoints.
@@ -85,7 +85,7 @@ class RolloutQueue:
         policies: endpoints of those that have names of their own.
         """
         self._open = {
-            rollout_id: replace(rollout, resources=rollout.resources.served_at(endpoints, policies))
+            rollout_id: replace(rollout, resources=rollout.resources.with_endpoints(endpoints, policies))
             for rollout_id, rollout in self._open.items()
         }
         await self._hub.publish(rollout.resources for rollout in self._open.values())
@@ -99,7 +99,7 @@ class RolloutQueue:
         """Wait until each of these tasks' rollouts has ended, and take them. Other rollouts stay in flight.
 
         check_alive: called every few seconds; what it raises ends the wait.
-        Raises NothingFinished if not one of them can be used.
+        Raises NoFinishedRollouts if not one of them can be used.
         """
         task_ids = {task.task_id for task in tasks}
         await self.watch(task_ids, lambda: not self._still_open(task_ids), check_alive, on_progress)
@@ -117,7 +117,7 @@ class RolloutQueue:
         watched: ids of their tasks. check_alive: called every few seconds; what it raises ends the wait.
         """
         looks: Counter[str] = Counter()
-        ended_since = FinishedGames(self._hub.client)
+        ended_since = FinishedRollouts(self._hub.client)
         statuses: Counter[str] = Counter()
         next_full_look, without_runner_since = 0.0, time.monotonic()
         while not enough():
@@ -128,7 +128,7 @@ class RolloutQueue:
                 closed = [rollout for rollout in rollouts if rollout.status in TERMINAL]
                 statuses = Counter(rollout.status for rollout in rollouts if rollout.status not in TERMINAL)
             else:  # in between, only what has ended since
-                closed = await ended_since.look(self._still_open(watched))
+                closed = await ended_since.poll(self._still_open(watched))
             for rollout in sorted(closed, key=lambda rollout: rollout.end_time or 0.0):
                 # A hub may just have restarted empty; the next full look then finds the rollout forgotten.
                 looks[rollout.rollout_id] += 1
@@ -157,17 +157,17 @@ class RolloutQueue:
     def take(self, tasks: Sequence[Task]) -> PlayedRollouts:
         """Results of these tasks, which have ended; they can be taken once.
 
-        Raises NothingFinished if not one of the rollouts can be used.
+        Raises NoFinishedRollouts if not one of the rollouts can be used.
         """
         played = self.take_ended([task.task_id for task in tasks])
         if not played.finished:
             reasons = "; ".join(f"{count}x {reason}" for reason, count in played.failures.most_common(3))
-            raise NothingFinished(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
+            raise NoFinishedRollouts(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
         return played
 
     def take_ended(self, watched: Collection[str]) -> PlayedRollouts:
         """Results of those of the tasks that have ended, in the order of ``watched``; they can be taken once."""
-        return PlayedRollouts.together([self._ended.pop(task_id) for task_id in watched if task_id in self._ended])
+        return PlayedRollouts.merge([self._ended.pop(task_id) for task_id in watched if task_id in self._ended])
 
     async def cancel_open(self) -> None:
         """Cancel the rollouts that will not be read any more, so that no runner plays them in vain."""

@@ -24,8 +24,8 @@ from typing import IO, TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict
 
 from algo.league.pool import LeagueState
-from algo.machine.disk import whole_folder
-from algo.machine.whole_files import write_whole
+from algo.machine.atomic_files import write_atomically
+from algo.machine.disk import atomic_folder
 from algo.rollouts.schedule import Group
 from algo.run.export import write_card
 from algo.run.names import RUN_FILE
@@ -125,7 +125,7 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
 
 def newest_checkpoint(run_dir: Path) -> Path | None:
     """The checkpoint with the most steps; None if there is none."""
-    return max(_whole(run_dir), key=lambda folder: folder.name, default=None)
+    return max(_complete_checkpoints(run_dir), key=lambda folder: folder.name, default=None)
 
 
 def load_state(folder: Path) -> RunState:
@@ -139,7 +139,7 @@ def load_state(folder: Path) -> RunState:
 
 def write_run_file(run_dir: Path, state: RunState) -> None:
     """Record how a run began and how often it has been resumed, before anything that a later process has to know of."""
-    write_whole(run_dir / RUN_FILE, state.model_dump_json() + "\n", durable=True)
+    write_atomically(run_dir / RUN_FILE, state.model_dump_json() + "\n", durable=True)
 
 
 def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported: Path) -> Path:
@@ -150,14 +150,16 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
     folder = config.run_dir / _CHECKPOINTS / f"step-{state.step:06d}"
     for leftover in folder.parent.glob("unfinished-*"):
         shutil.rmtree(leftover)
-    with whole_folder(folder, _WHEN_FULL, durable=True) as unfinished:  # before older ones go
+    with atomic_folder(folder, _WHEN_FULL, durable=True) as unfinished:  # before older ones go
         engine.save(unfinished / "trainer", state.step)
         for learner, folder_of_model in models_in(config, unfinished).items():
             engine.select(learner)
             _save_model(config, engine, config.folder_of(learner, exported), folder_of_model, state)
         state = state.model_copy(update={"settings": fixed_settings(config)})
-        write_whole(unfinished / STATE_FILE, state.model_dump_json() + "\n")
-    for old in superfluous(_whole(config.run_dir), config.checkpoint.keep, config.checkpoint.keep_best):
+        write_atomically(unfinished / STATE_FILE, state.model_dump_json() + "\n")
+    for old in expired_checkpoints(
+        _complete_checkpoints(config.run_dir), config.checkpoint.keep, config.checkpoint.keep_best
+    ):
         shutil.rmtree(old)
     return folder
 
@@ -174,7 +176,7 @@ def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, 
     if config.model.lora_rank or not exported.is_dir():
         engine.export(folder / "huggingface")
     steps = state.summary.get("steps", [])
-    played = sum(metrics.get("games/finished", 0.0) for metrics in steps)
+    played = sum(metrics.get("rollouts/finished", 0.0) for metrics in steps)
     write_card(
         folder / "huggingface",
         config,
@@ -187,7 +189,7 @@ def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, 
     )
 
 
-def superfluous(folders: Sequence[Path], keep: int, keep_best: int) -> list[Path]:
+def expired_checkpoints(folders: Sequence[Path], keep: int, keep_best: int) -> list[Path]:
     """The checkpoints that are neither among the newest nor among those with the highest score."""
     newest_first = sorted(folders, key=lambda folder: folder.name, reverse=True)
     scores = {folder: load_state(folder).score for folder in newest_first} if keep_best else {}
@@ -209,5 +211,5 @@ def lock_run(run_dir: Path) -> IO[str]:
     return file
 
 
-def _whole(run_dir: Path) -> list[Path]:
+def _complete_checkpoints(run_dir: Path) -> list[Path]:
     return [folder for folder in (run_dir / _CHECKPOINTS).glob("step-*") if (folder / STATE_FILE).is_file()]

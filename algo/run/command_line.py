@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import aiohttp
 
 from algo.machine.disk import DiskFull, disk_full
-from algo.rollouts.played import NothingFinished, NothingUsable
-from algo.run.folder import OpenedRun, give_up_rollouts, log_to, open_run
+from algo.rollouts.played import AllRolloutsFailed, NoFinishedRollouts
+from algo.run.folder import OpenedRun, discard_rollouts, log_to, open_run
 from algo.serving.preconditions import ServingError
 from configs.schema import Config
 from configs.section import ConfigError
 from store.auth import UnusableToken
-from store.client import StoreUnreachable, described
+from store.client import StoreUnreachable, describe_error
 
 _Result = TypeVar("_Result")
 
@@ -47,7 +47,7 @@ def begin_run(
     return opened
 
 
-def run_to_its_end(
+def run_to_completion(
     work: Coroutine[Any, Any, _Result],
     config: Config,
     logger: logging.Logger,
@@ -64,15 +64,15 @@ def run_to_its_end(
     except asyncio.CancelledError:
         logger.warning("%s", interrupted)
         return 130, None
-    except (StoreUnreachable, UnusableToken, ServingError, NothingFinished, ConfigError) as error:
-        if isinstance(error, NothingUsable):
-            give_up_rollouts(config.run_dir)
+    except (StoreUnreachable, UnusableToken, ServingError, NoFinishedRollouts, ConfigError) as error:
+        if isinstance(error, AllRolloutsFailed):
+            discard_rollouts(config.run_dir)
         logger.error("%s", error)
     except aiohttp.ClientResponseError as error:
         hint = "; AGL_TOKEN holds the hub's token" if error.status == 401 else ""
         logger.error("the hub at %s refused a request: %d %s%s", config.store.url, error.status, error.message, hint)
     except (aiohttp.ClientError, TimeoutError) as error:
-        logger.error("the hub at %s stopped answering: %s", config.store.url, described(error))
+        logger.error("the hub at %s stopped answering: %s", config.store.url, describe_error(error))
     except Exception as error:
         sentence = next((sentence for kind, sentence in told.items() if isinstance(error, kind)), None)
         remedy = f"Free some space there and start again; what the run wrote lies in {config.run_dir}"

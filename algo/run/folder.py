@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from algo.machine.whole_files import make_private
-from algo.rollouts.hub_rollouts import Resumption
+from algo.machine.atomic_files import make_private_folder
+from algo.rollouts.hub_rollouts import ResumePoint
 from algo.run.checkpoints import (
     RunState,
     check_same_run,
@@ -35,22 +35,22 @@ class OpenedRun:
 
     state: where it stands: at its beginning, or as its newest checkpoint has it.
     checkpoint: that checkpoint's folder; None at the beginning.
-    began_before: an earlier process has worked on it, and may have left rollouts in the hub.
+    is_resumed: an earlier process has worked on it, and may have left rollouts in the hub.
     lock: open for as long as the run is ours.
     """
 
     config: Config
     state: RunState
     checkpoint: Path | None
-    began_before: bool
+    is_resumed: bool
     lock: IO[str]
 
     @property
-    def resumption(self) -> Resumption | None:
+    def resumption(self) -> ResumePoint | None:
         """Which of the rollouts in the hub it may go on with; None for a run that begins."""
-        if not self.began_before:
+        if not self.is_resumed:
             return None
-        return Resumption(self.state.policy_version, self.state.resumes, tuple(self.state.resumed_at[:-1]))
+        return ResumePoint(self.state.policy_version, self.state.resumes, tuple(self.state.resumed_at[:-1]))
 
 
 def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
@@ -63,12 +63,12 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
     """
     name = run_name(config, resume, suffix)
     config = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
-    make_private(config.run_dir)  # keys stand nowhere in it, but transcripts, settings and addresses do
+    make_private_folder(config.run_dir)  # keys stand nowhere in it, but transcripts, settings and addresses do
     (config.run_dir / "logs").mkdir(exist_ok=True)
     lock = lock_run(config.run_dir)
     checkpoint = None
-    began_before = resume and (config.run_dir / RUN_FILE).exists()
-    if began_before:
+    is_resumed = resume and (config.run_dir / RUN_FILE).exists()
+    if is_resumed:
         checkpoint = newest_checkpoint(config.run_dir)
         state = load_state(checkpoint or config.run_dir)
         check_same_run(state.settings, config, config.run_dir)
@@ -83,14 +83,14 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
         state = RunState(run_id=f"{name}-{secrets.token_hex(4)}", settings=fixed_settings(config))
         write_run_file(config.run_dir, state)
     (config.run_dir / "config.yaml").write_text(as_yaml(config), encoding="utf-8")
-    return OpenedRun(config, state, checkpoint, began_before, lock)
+    return OpenedRun(config, state, checkpoint, is_resumed, lock)
 
 
-def give_up_rollouts(run_dir: Path) -> None:
+def discard_rollouts(run_dir: Path) -> None:
     """Let no later process of a run use the rollouts that were enqueued so far: it plays them again."""
     began = load_state(run_dir)
     began.resumes += 1
-    began.resumed_at = [*began.resumed_at, -1]  # as if the run had lost all its updates (``Resumption``)
+    began.resumed_at = [*began.resumed_at, -1]  # as if the run had lost all its updates (``ResumePoint``)
     write_run_file(run_dir, began)
 
 

@@ -9,9 +9,9 @@ import sys
 
 from rich.console import Console
 
+from algo.machine.atomic_files import make_private_folder
 from algo.machine.ports import free_port
 from algo.machine.processes import Interrupted, local_processes, runner_command, start_hub, start_logged
-from algo.machine.whole_files import make_private
 from algo.run.names import run_name
 from configs.schema import Config
 
@@ -44,7 +44,7 @@ def run_locally(
     workload, runner_options: see ``runner_command``.
     """
     folder = config.run.dir / run_name(config, getattr(options, "resume", "never") == "auto", suffix)
-    make_private(folder)
+    make_private_folder(folder)
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     own = ["--local", "0"]  # the last one counts: the child starts no hub

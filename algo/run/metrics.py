@@ -91,7 +91,7 @@ def time_metrics(seconds: dict[str, float], calls: Iterable[tuple[float, float]]
     played = seconds.get("seconds/play", 0.0)
     in_calls = min(_union(calls), played)
     of_both = seconds.get("seconds/push", 0.0)
-    learning = sum(seconds.get(f"seconds/{stage}", 0.0) for stage in ("assess", "update"))
+    learning = sum(seconds.get(f"seconds/{stage}", 0.0) for stage in ("advantages", "update"))
     step = played + learning + of_both
     rest = seconds["seconds/step"] - seconds.get("seconds/evaluate", 0.0) - step
     outside = (played - in_calls) + max(learning - trainer, 0.0) + rest

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from algo.machine.disk import whole_or_removed
-from algo.machine.whole_files import write_whole
+from algo.machine.atomic_files import write_atomically
+from algo.machine.disk import remove_on_error
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.trajectories import Trajectory
 from configs.schema import Config
@@ -25,10 +25,10 @@ def write_transcripts(config: Config, step: int, finished: Sequence[FinishedRoll
 def write_transcripts_to(folder: Path, finished: Sequence[FinishedRollout]) -> None:
     """Write rollouts as readable text, each into a file of its task's name, and as JSON where there is such a form."""
     for rollout in finished:
-        write_whole(folder / f"{rollout.outcome.task}.txt", rollout.outcome.transcript)
+        write_atomically(folder / f"{rollout.outcome.task}.txt", rollout.outcome.transcript)
         data = rollout.outcome.as_data(rollout.turns)
         if data is not None:
-            write_whole(folder / f"{rollout.outcome.task}.json", json.dumps(data, ensure_ascii=False))
+            write_atomically(folder / f"{rollout.outcome.task}.json", json.dumps(data, ensure_ascii=False))
 
 
 def write_batch(
@@ -43,7 +43,7 @@ def write_batch(
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remedy = "Free some space there, or set log.save_batches=false; --resume auto goes on from the last checkpoint"
-    with whole_or_removed(path, remedy), path.open("w", encoding="utf-8") as file:
+    with remove_on_error(path, remedy), path.open("w", encoding="utf-8") as file:
         for trajectory, advantage, logprobs in zip(trained, advantages, log_probs, strict=True):
             of_it = {name: value for name, value in vars(trajectory).items() if name != "learner" or value is not None}
             row = of_it | {"advantages": advantage.tolist(), "trainer_logprobs": logprobs.tolist()}

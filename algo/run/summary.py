@@ -32,8 +32,8 @@ def rewarded_sides(steps: Iterable[Mapping[str, float]]) -> list[str]:
 
 def log_step(step: int, steps: int, metrics: dict[str, float], failures: Counter[str]) -> None:
     """One readable line about a finished step. failures: why its actors failed by their own doing, each counted."""
-    finished, valid = metrics["games/finished"], metrics.get("turns/valid_share")
-    failed = f", {failed_of(failures, int(finished))}" if failures else ""
+    finished, valid = metrics["rollouts/finished"], metrics.get("turns/valid_share")
+    failed = f", {failure_summary(failures, int(finished))}" if failures else ""
     rewards = "".join(f", mean reward {side} {metrics[f'reward/{side}']:+.3f}" for side in rewarded_sides([metrics]))
     logger.info(
         "step %d/%d done: %d rollouts%s, %s valid replies%s, %d tokens trained, policy version %d",
@@ -48,7 +48,7 @@ def log_step(step: int, steps: int, metrics: dict[str, float], failures: Counter
     )
 
 
-def failed_of(failures: Counter[str], count: int) -> str:
+def failure_summary(failures: Counter[str], count: int) -> str:
     """ "failed 96 of 96: KeyError: 'quetsion'", with the commonest failure and how many others there are."""
     ((commonest, times),) = failures.most_common(1)
     others = failures.total() - times
@@ -95,16 +95,16 @@ class RunSummary:
 
     def as_dict(self, policy_version: int) -> dict[str, Any]:
         """The summary as JSON: totals, the steps one by one, seconds by stage, and where things lie."""
-        games, turns = self._total("games/finished"), self._total("turns/played")
+        rollouts, turns = self._total("rollouts/finished"), self._total("turns/played")
         of_policy = self._total("turns/of_policy")
         valid = sum(step.get("turns/valid_share", 0.0) * step["turns/of_policy"] for step in self.steps)
         return {
             "steps": len(self.steps),
             "policy_version": policy_version,
-            "games": {"finished": int(games), "failed": int(self._total("games/failed"))},
+            "rollouts": {"finished": int(rollouts), "failed": int(self._total("rollouts/failed"))},
             "turns": {
                 "played": int(turns),
-                "per_game": turns / games if games else None,
+                "per_rollout": turns / rollouts if rollouts else None,
                 "stored": int(self._total("turns/stored")),
                 "in_batch": int(self._total("turns/in_batch")),
                 "left_out": dict(self._left_out),
@@ -182,12 +182,12 @@ def _agreement_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def show_summary(summary: dict[str, Any], console: Console) -> None:
     """Print a summary (``RunSummary.as_dict``) as tables."""
-    turns, tokens, games = summary["turns"], summary["tokens"], summary["games"]
+    turns, tokens, rollouts = summary["turns"], summary["tokens"], summary["rollouts"]
     left_out = ", ".join(f"{count} {reason}" for reason, count in turns["left_out"].items()) or "none"
     rows = [
         ("updates made", f"{summary['policy_version']} in {summary['steps']} steps"),
-        ("rollouts", f"{games['finished']} finished, {games['failed']} failed"),
-        ("model calls per rollout", "-" if turns["per_game"] is None else f"{turns['per_game']:.1f}"),
+        ("rollouts", f"{rollouts['finished']} finished, {rollouts['failed']} failed"),
+        ("model calls per rollout", "-" if turns["per_rollout"] is None else f"{turns['per_rollout']:.1f}"),
         ("model turns", f"{turns['played']} played, {turns['stored']} stored, {turns['in_batch']} trained on"),
         ("turns left out", left_out),
         ("valid replies", "-" if turns["valid_share"] is None else f"{turns['valid_share']:.1%}"),

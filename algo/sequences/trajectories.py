@@ -102,7 +102,7 @@ class Trajectory:
         return shares
 
 
-def unplayed(name: str, token_ids: tuple[int, ...], loss_mask: tuple[int, ...]) -> Trajectory:
+def synthetic_trajectory(name: str, token_ids: tuple[int, ...], loss_mask: tuple[int, ...]) -> Trajectory:
     """A sequence of no rollout; tokens of the mask count as sampled, so that their log-probs are computed."""
     return Trajectory(
         task_id=name,

@@ -1,9 +1,9 @@
-"""Who may control a vLLM: its development endpoints obey every request that reaches them, even a web page's.
+"""Authentication for vLLM's development endpoints, which accept any request, even a web page's.
 
-A vLLM that we start answers ``/v1/`` (but for loading adapters), tokenizer and health to everybody, and anything else
-only to a request with a header that holds its token: drawn by each process that starts servers, or taken from the
-environment variable ``VLLM_CONTROL_TOKEN``, for a vLLM that you start and attach to.
-vLLM runs the middleware in its API server, so this module imports nothing but Starlette.
+A vLLM that is started here serves ``/v1/`` (except loading adapters), tokenizer and health without a token. All else
+needs a header with the control token: random in each process that starts servers, or from the environment variable
+``VLLM_CONTROL_TOKEN``, for a vLLM that you start and attach to.
+The middleware runs in vLLM's API server, so this module only imports Starlette.
 """
 
 import hmac
@@ -23,17 +23,17 @@ _OPEN = frozenset({"/health", "/ping", "/version", "/tokenize", "/detokenize", "
 
 @lru_cache
 def control_token() -> str:
-    """The token of the servers that this process starts or attaches to."""
+    """The control token of the servers that this process starts or attaches to."""
     return os.environ.get(CONTROL_VARIABLE, "").strip() or secrets.token_urlsafe(32)
 
 
 def control_headers(started_here: bool) -> dict[str, str]:
-    """Headers of a request. A token drawn here is not shown to servers that others started."""
+    """Headers of a request. A random token is only sent to servers that were started here."""
     return {CONTROL_HEADER: control_token()} if started_here or os.environ.get(CONTROL_VARIABLE, "").strip() else {}
 
 
 class ControlGuard:
-    """Refuses control without the token with status 403; where the variable is not set, it refuses nothing."""
+    """Rejects requests without the token with status 403, unless the variable is unset."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -43,7 +43,7 @@ class ControlGuard:
         if scope["type"] == "lifespan" or not self._token or _is_open(scope["path"]) or self._has_token(scope):
             await self._app(scope, receive, send)
         else:
-            message = f"control needs the token that this server was started with: set {CONTROL_VARIABLE} to it"
+            message = f"the control token of this server is required: set {CONTROL_VARIABLE} to it"
             await JSONResponse({"error": {"message": message}}, status_code=403)(scope, receive, send)
 
     def _has_token(self, scope: Scope) -> bool:

@@ -1,8 +1,8 @@
-"""Weights that vLLM reads from the trainer's GPU memory (CUDA IPC), without a pickle. Experimental: not run on GPUs.
+"""Weight transfer from the trainer's GPU memory to vLLM (CUDA IPC) without a pickle. Experimental: not run on GPUs.
 
-Over HTTP vLLM's engine "ipc" takes the handles of the memory as a pickle alone, which runs any code that its sender put
-there. This one takes JSON: numbers, and the bytes by which CUDA names a piece of memory. vLLM's workers import this
-module, which registers the engine, by ``--worker-extension-cls``. Nothing else of vLLM's engine changes.
+vLLM's engine "ipc" accepts handles over HTTP only as a pickle, which can run arbitrary code. This subclass accepts
+JSON: numbers, and CUDA's handles as bytes. vLLM's workers import this module by ``--worker-extension-cls``, which
+registers the engine.
 """
 
 import base64
@@ -17,7 +17,7 @@ from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine,
 BACKEND = "ipc_json"
 
 Handle = tuple[Any, ...]
-"""Of a tensor on a GPU by torch's ``reduce_tensor``: the arguments of its ``rebuild_cuda_tensor``."""
+"""Arguments of torch's ``rebuild_cuda_tensor``, from its ``reduce_tensor``."""
 
 _FIXED = {0: torch.Tensor, 4: torch.TypedStorage, 5: torch.uint8}
 """By position: vLLM packs weights of all types into one buffer of bytes."""
@@ -31,25 +31,25 @@ _TYPES: dict[int, type] = {
     8: int,  # bytes of the storage
     9: int,  # offset of the storage in the memory
     10: bool,  # whether it has gradients
-    11: bytes,  # CUDA's handle of the counter of its readers
-    12: int,  # which of the counters
-    13: bytes,  # CUDA's handle of the event after which it is written
+    11: bytes,  # CUDA's handle of the reference counter
+    12: int,  # index of the counter
+    13: bytes,  # CUDA's handle of the event after the write
     14: bool,  # whether to wait for the event
 }
 
 
 def as_json(handle: Handle) -> list[Any]:
-    """A handle as JSON can hold it. ValueError for one of anything but a buffer of bytes."""
+    """A handle as JSON data. Raises ValueError for anything but a buffer of bytes."""
     for position, expected in _FIXED.items():
         if handle[position] is not expected:
-            raise ValueError(f"only memory of packed bytes is handed over, not {handle[position]}")
+            raise ValueError(f"only packed bytes can be transferred, not {handle[position]}")
     return [_to_json(handle[position], kind) for position, kind in _TYPES.items()]
 
 
 def from_json(fields: Sequence[Any]) -> Handle:
-    """The handle that ``as_json`` encoded. ValueError for anything else."""
+    """The handle from ``as_json``. Raises ValueError for anything else."""
     if not isinstance(fields, list) or len(fields) != len(_TYPES):
-        raise ValueError(f"a handle of GPU memory has {len(_TYPES)} parts")
+        raise ValueError(f"a handle of GPU memory must be a list of {len(_TYPES)} parts")
     read = {at: _from_json(field, kind) for field, (at, kind) in zip(fields, _TYPES.items(), strict=True)}
     return tuple(value for _, value in sorted((_FIXED | read).items()))
 
@@ -67,7 +67,7 @@ def _from_json(value: Any, kind: type) -> Any:
         return base64.b64decode(value, validate=True)
     if kind in (int, bool) and type(value) is kind:
         return value
-    raise ValueError(f"{value!r} is no {kind.__name__}")
+    raise ValueError(f"{value!r} is not a {kind.__name__}")
 
 
 @dataclass
@@ -76,7 +76,7 @@ class JsonUpdateInfo(IPCWeightTransferUpdateInfo):
 
     def __post_init__(self) -> None:
         if self.ipc_handles_pickled is not None or not isinstance(self.ipc_handles, dict):
-            raise ValueError("handles of GPU memory come as JSON, by GPU; a pickle is never read")
+            raise ValueError("handles of GPU memory must be JSON, by GPU; pickles are rejected")
         self.ipc_handles = {gpu: from_json(fields) for gpu, fields in self.ipc_handles.items()}
         super().__post_init__()
 

@@ -1,4 +1,4 @@
-"""How vLLM is started: which servers, their command lines and environments."""
+"""vLLM servers to start, with their command lines and environments."""
 
 import json
 import os
@@ -27,24 +27,23 @@ _CPU_BATCHED_TOKENS = 4096
 
 
 HOST = "127.0.0.1"
-"""Loopback only: a vLLM that takes new weights has no authentication of its own."""
+"""Loopback only: vLLM's endpoints for weights have no authentication."""
 
 BASE_NAME = f"{SOLE_LEARNER}-base"
-"""The name in requests of the policy's base model, where the policy is adapters."""
+"""Name of the base model in requests, if the policy is adapters."""
 
 
 @dataclass(frozen=True)
 class Launch:
     """One vLLM to start: its differences from the other servers of a run.
 
-    model: Hugging Face folder. log_name: of the file in the run's folder that takes its output.
-    devices: its GPUs, as many as it splits the model over; ignored on CPU.
+    model: Hugging Face folder. log_name: file in the run's folder for its output.
+    devices: its GPUs, one per tensor-parallel rank; ignored on CPU.
     kv_cache_gb: in GiB, on CPU. gpu_memory_utilization: share of each GPU's memory.
     served_name: the model's name in requests.
-    learns: its policy is trained, so that it gets adapters (``model.lora_rank``), weights by
-        ``serving.weight_transfer``, sleeps with ``serving.share_gpus`` and has ``serving.kv_offload_gb``.
-    version: of the policy's weights in ``model``. None: they are not the newest, and it refuses completions until it
-        is given those.
+    learns: whether its policy is trained: then ``model.lora_rank``, ``serving.weight_transfer``,
+        ``serving.share_gpus`` and ``serving.kv_offload_gb`` apply.
+    version: of the policy's weights in ``model``. None: outdated weights; it rejects completions until a push.
     """
 
     model: Path
@@ -61,7 +60,7 @@ class Launch:
 def policy_launches(config: Config, learner: str | None = None, version: int | None = 0) -> list[Launch]:
     """The servers of the trained policy, with ``serving.mode`` start.
 
-    learner: of this one of several policies with whole weights; its servers follow those of the ones before it.
+    learner: one of several policies with whole weights; its ports and GPUs follow those of the policies before it.
     """
     settings = config.serving
     width = settings.tensor_parallel
@@ -84,17 +83,17 @@ def policy_launches(config: Config, learner: str | None = None, version: int | N
 
 
 def frozen_adapters(config: Config) -> dict[str, Path]:
-    """Folders of the frozen policies that are adapters of ``model.path``, which the policy's servers have too."""
+    """Folders of frozen policies that are adapters of ``model.path``; the policy's servers load them, too."""
     paths = {name: policy.path for name, policy in config.frozen.items() if policy.path is not None}
     is_adapters = {name: (path / "adapter_config.json").is_file() for name, path in paths.items()}
     return {name: path for name, path in paths.items() if config.model.lora_rank and is_adapters[name]}
 
 
 def later_adapters(config: Config) -> int:
-    """Most adapters that the policy's servers hold besides the policy's and the frozen ones: past selves and learners.
+    """Maximum number of further adapters on the policy's servers: past selves, and other learning policies.
 
-    Adapters that have left the pool and are still played with (``rollout.max_policy_lag``) need no room: vLLM reads
-    again what it uses, at a price.
+    Adapters outside the pool that rollouts still use (``rollout.max_policy_lag``) are not counted: vLLM loads them on
+    demand.
     """
     policies = len(config.learners)
     more = policies - 1 + policies * (config.pool.size if config.pool else 0)
@@ -102,7 +101,7 @@ def later_adapters(config: Config) -> int:
 
 
 def pool_servers(config: Config) -> list[FrozenPolicyConfig]:
-    """The vLLM servers of the pool of past selves, which hold whole weights; none without a pool, or with adapters."""
+    """The vLLM servers of past selves with whole weights; none without a pool, or with adapters."""
     pool = config.pool
     if pool is None or config.model.lora_rank:
         return []
@@ -118,7 +117,7 @@ def pool_servers(config: Config) -> list[FrozenPolicyConfig]:
 
 
 def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Launch:
-    """The server of a policy with frozen weights, ``policy.path``."""
+    """The server of a frozen policy."""
     assert policy.path is not None
     return Launch(
         model=policy.path,
@@ -139,13 +138,13 @@ def launch_vllm(
 
 
 def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
-    """The command line that starts vLLM with the Python that runs us; by default the policy's first."""
+    """The command line of vLLM, in this Python; by default for the policy's first server."""
     launch = launch or policy_launches(config)[0]
     settings, takes_adapters = config.serving, launch.learns and config.model.lora_rank > 0
     adapters = frozen_adapters(config) if takes_adapters else {}
     options: dict[str, Any] = {
         "--model": launch.model.resolve(),
-        # With adapters the policy's name is theirs.
+        # With adapters, the policy's name is that of its adapters.
         "--served-model-name": BASE_NAME if takes_adapters else launch.served_name,
         "--host": HOST,
         "--port": launch.port,
@@ -153,18 +152,18 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
         "--max-model-len": config.rollout.context_tokens,
         "--max-num-seqs": settings.max_concurrent_sequences,
         "--seed": config.run.seed,
-        # Of the distribution that was sampled from, after temperature and masks: the trainer recomputes the same.
+        # After temperature and masks, as the trainer computes them.
         "--logprobs-mode": "processed_logprobs",
         # Sampling defaults in the model folder would change the distribution.
         "--generation-config": "vllm",
     }
-    # A runner without the model's files reads the tokenizer here, with the added vocabulary, to disarm players' words.
+    # Runners without the model's files load the tokenizer here, with the added vocabulary, to escape players' texts.
     flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log", "--enable-tokenizer-info-endpoint"]
     if _has_scale_out():  # the routes that render messages and parse replies, which agents need
         flags.append("--enable-scale-out")
     if takes_adapters:
         flags.append("--enable-lora")
-        # vLLM knows these sizes only; a larger one costs memory.
+        # vLLM accepts only these sizes; a larger one needs more memory.
         options["--max-lora-rank"] = min(size for size in LORA_RANKS if size >= config.model.lora_rank)
         options["--max-loras"] = 1 + len(adapters) + later_adapters(config)
     if settings.tool_parser is not None:
@@ -173,12 +172,11 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
     if settings.reasoning_parser is not None:
         options["--reasoning-parser"] = settings.reasoning_parser
     if config.training.device == "cpu":
-        # Unlike VLLM_CPU_KVCACHE_SPACE this takes fractions of a GiB. One engine process instead of an
-        # engine and a worker saves a third of the start-up; vllm_environment has the other half of it.
+        # Unlike VLLM_CPU_KVCACHE_SPACE this accepts fractions of a GiB. One engine process instead of an engine and a
+        # worker saves a third of the start-up, together with vllm_environment.
         options["--kv-cache-memory-bytes"] = int(launch.kv_cache_gb * GIB_BYTES)
         options["--distributed-executor-backend"] = "uni"
-        # Seeded requests whose prompt is prefilled in chunks kill vLLM 0.28 on CPU: it rewinds a CUDA
-        # generator's offset, which a CPU generator does not have. So prompts are prefilled whole.
+        # Chunked prefill of seeded requests crashes vLLM 0.28 on CPU, where generators have no offset to rewind.
         flags += ["--enforce-eager", "--no-enable-chunked-prefill"]
         options["--max-num-batched-tokens"] = max(config.rollout.context_tokens, _CPU_BATCHED_TOKENS)
     else:
@@ -194,7 +192,7 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
             options["--weight-transfer-config"] = json.dumps({"backend": backend})
         if settings.weight_transfer == "ipc":
             options["--worker-extension-cls"] = IPC_WORKER_EXTENSION
-    # Not the `vllm` command: it looks up package metadata that vllm-cpu does not have.
+    # Not the `vllm` command, which needs package metadata that vllm-cpu lacks.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags]
     for option, value in options.items():
         command += [option, str(value)]
@@ -206,7 +204,7 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
 
 
 def _has_scale_out() -> bool:
-    """Whether the installed vLLM keeps those routes behind an option: from 0.30 on."""
+    """Whether the installed vLLM has the option: from 0.30 on."""
     for package in ("vllm", "vllm-cpu"):
         with suppress(metadata.PackageNotFoundError):
             return tuple(map(int, metadata.version(package).split(".")[:2])) >= (0, 30)
@@ -214,11 +212,11 @@ def _has_scale_out() -> bool:
 
 
 def vllm_environment(config: Config, launch: Launch | None = None) -> dict[str, str]:
-    """The environment that vLLM is started with: ours without tokens and keys, and what has no option."""
+    """The environment of vLLM: ours without secrets, and settings without an option."""
     launch = launch or policy_launches(config)[0]
     environment = environment_without_secrets(os.environ) | {
         CONTROL_VARIABLE: control_token(),
-        "VLLM_SERVER_DEV_MODE": "1",  # opens the endpoints for weight pushes
+        "VLLM_SERVER_DEV_MODE": "1",  # enables the endpoints for weight pushes
         "VLLM_NO_USAGE_STATS": "1",
         "HF_HUB_OFFLINE": "1",  # the model is a local folder
         "TOKENIZERS_PARALLELISM": "false",
@@ -226,12 +224,11 @@ def vllm_environment(config: Config, launch: Launch | None = None) -> dict[str, 
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1" if launch.learns and config.model.lora_rank else "0",
         INITIAL_VERSION: "" if launch.version is None else str(launch.version),
     }
-    environment.pop("VLLM_ALLOW_INSECURE_SERIALIZATION", None)  # with it, endpoints take pickles
+    environment.pop("VLLM_ALLOW_INSECURE_SERIALIZATION", None)  # it would allow pickles
     if config.training.device == "cpu":
         environment.pop("VLLM_CPU_KVCACHE_SPACE", None)  # it would override serving.kv_cache_gb
         environment["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-        # A core is left to the runners: with every core busy, OpenMP's barriers make small models
-        # several times slower.
+        # Leaves a core to the runners: with all cores busy, OpenMP's barriers make small models several times slower.
         environment.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) - 1)))
         environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     else:
@@ -240,14 +237,14 @@ def vllm_environment(config: Config, launch: Launch | None = None) -> dict[str, 
 
 
 def _visible_devices(devices: tuple[int, ...]) -> str:
-    """GPUs as CUDA_VISIBLE_DEVICES names them: numbered among those that this process may see."""
+    """Values for CUDA_VISIBLE_DEVICES: devices are indices into this process's own."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     if given is None:
         return ",".join(map(str, devices))
     visible = [name.strip() for name in given.split(",") if name.strip()]
     if max(devices) >= len(visible):
         raise ValueError(
-            f"serving needs GPU {max(devices)} (serving.devices, serving.servers, serving.tensor_parallel), and "
-            f"CUDA_VISIBLE_DEVICES={given} shows {len(visible)}"
+            f"serving needs GPU {max(devices)} (serving.devices, serving.servers, serving.tensor_parallel), but "
+            f"CUDA_VISIBLE_DEVICES={given} has {len(visible)}"
         )
     return ",".join(visible[number] for number in devices)

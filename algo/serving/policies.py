@@ -1,9 +1,9 @@
-"""The policies of a run by name: the weights of each, and the vLLM servers that have them.
+"""The policies of a run and their vLLM servers.
 
 | policies | whole weights | LoRA adapters (``model.lora_rank``) |
 |---|---|---|
-| those that learn (``config.learners``) | servers of its own each | the policy's servers, all of them |
-| frozen: initial, ``config.frozen`` | a server of its own each, or a running one | the same, if base or adapters |
+| learning (``config.learners``) | own servers for each | all of the policy's servers |
+| frozen: initial, ``config.frozen`` | an own or a running server for each | the same, if base or adapters |
 | past selves (``league``) | ``league.servers`` servers, one past self each | the same |
 """
 
@@ -15,8 +15,8 @@ from typing import Self
 
 from algo.serving.launch import BASE_NAME, frozen_adapters, frozen_launch, policy_launches, pool_servers
 from algo.serving.preconditions import require_servable_model
-from algo.serving.server import VllmServer
-from algo.serving.servers import Servers, sum_of, together
+from algo.serving.server_group import ServerGroup, gather_or_cancel, sum_metrics
+from algo.serving.vllm_server import VllmServer
 from configs.schema import Config
 from configs.sections.opponents import INITIAL_POLICY
 from configs.sections.policies import SOLE_LEARNER
@@ -26,43 +26,42 @@ from store.players import TRAINED_POLICY
 
 
 class PolicyServers:
-    """The policies of a run that change: those that learn, and their past selves.
+    """The servers of learning policies and past selves.
 
-    learning: servers by the names of the policies that learn; with adapters all have the same. pool: servers of one
-    past self each; empty with adapters, or without a pool.
+    learning: servers by policy name; with adapters all policies share one group.
     """
 
-    def __init__(self, config: Config, learning: Mapping[str, Servers]) -> None:
+    def __init__(self, config: Config, learning: Mapping[str, ServerGroup]) -> None:
         self._config = config
         self._learning = dict(learning)
         self._sets = list(dict.fromkeys(self._learning.values()))
-        self._pool: list[Servers] = []
+        self._pool: list[ServerGroup] = []
         self._held: list[int] = []
 
     @classmethod
     async def open(cls, config: Config, version: int | None = 0) -> Self:
-        """The servers of the policies that learn; see ``Servers.open``."""
+        """Open the servers of the learning policies; see ``ServerGroup.open``."""
         if config.model.lora_rank or len(config.learners) == 1:
-            return cls(config, dict.fromkeys(config.learners, await Servers.open(config, version)))
+            return cls(config, dict.fromkeys(config.learners, await ServerGroup.open(config, version)))
         require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
         launches = {name: policy_launches(config, name, version) for name in config.learners}
-        return cls(config, await _all_or_none({name: Servers.start(config, own) for name, own in launches.items()}))
+        return cls(config, await _start_all({name: ServerGroup.start(config, own) for name, own in launches.items()}))
 
     async def start_pool(self) -> None:
-        """Start the servers of past selves with whole weights, on ``model.path``, where the run has a pool."""
+        """Start the servers of past selves with whole weights, on ``model.path``, if the run has a pool."""
         config = self._config
         if settings := pool_servers(config):
             require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
             starting = {
-                f"past-{number}": Servers.start(config, [frozen_launch(config, f"past-{number}", policy)])
+                f"past-{number}": ServerGroup.start(config, [frozen_launch(config, f"past-{number}", policy)])
                 for number, policy in enumerate(settings, start=1)
             }
-            self._pool = [*(await _all_or_none(starting)).values()]
+            self._pool = [*(await _start_all(starting)).values()]
             self._held = [0] * len(self._pool)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """Base URLs of the first policy's servers: runners that know a single policy use these."""
+        """Base URLs of the first policy's servers, for runners with a single policy."""
         return self._sets[0].endpoints
 
     @property
@@ -71,7 +70,7 @@ class PolicyServers:
         return self._model_of(next(iter(self._learning)))
 
     def learners(self) -> list[ServedPolicy]:
-        """The policies that learn, for runners; none of a sole one, which has no name of its own."""
+        """Resources of the learning policies; empty for a sole one, which has no name of its own."""
         return [
             self._row(name, TRAINED_POLICY, self._learning[name].endpoints, self._model_of(name))
             for name in self._learning
@@ -79,16 +78,18 @@ class PolicyServers:
         ]
 
     def frozen(self) -> list[ServedPolicy]:
-        """The frozen policies that the policy's servers have, where it is adapters: its base, and other adapters."""
-        names = frozen_names_of_policy_servers(self._config)
+        """Resources of the frozen policies on the policy's servers: with adapters, the base and other adapters."""
+        names = frozen_names_on_policy_servers(self._config)
         return [ServedPolicy(name=name, endpoints=self.endpoints[:1], model=model) for name, model in names.items()]
 
     async def push(self, folders: Mapping[str, Path], version: int) -> None:
-        """``Servers.push`` of all policies that learn, under one version. folders: by the policies' names."""
+        """``ServerGroup.push`` of all learning policies, under one version. folders: by policy name."""
         if self._config.model.lora_rank:
             await self._sets[0].push_weights({self._model_of(name): folders[name] for name in self._learning}, version)
         else:
-            await together(servers.push_weights(folders[name], version) for name, servers in self._learning.items())
+            await gather_or_cancel(
+                servers.push_weights(folders[name], version) for name, servers in self._learning.items()
+            )
 
     async def transfer(
         self,
@@ -96,9 +97,9 @@ class PolicyServers:
         send: Callable[[Sequence[VllmServer]], Awaitable[None]],
         export: Callable[[], Awaitable[Path]],
     ) -> None:
-        """``push`` of a sole policy from GPU to GPU, see ``Servers.push``.
+        """``push`` of a sole policy from GPU to GPU, see ``ServerGroup.push``.
 
-        export: writes the same weights into a folder, for a server that is started again before the next push.
+        export: writes the same weights into a folder, for a server that restarts before the next push.
         """
 
         async def load(server: VllmServer) -> None:
@@ -110,14 +111,16 @@ class PolicyServers:
         return await self._learning[learner].scores(token_ids, self._model_of(learner))
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
-        """``scores`` of each policy's first server, one policy after another."""
+        """Scores of each policy's first server, concatenated."""
         return [value for name in self._learning for value in (await self.scores(token_ids, name))[0]]
 
-    async def serve_past(self, folders: Mapping[str, Path], held: Sequence[tuple[int, Path]], now: bool = True) -> None:
-        """Serve past selves. folders: of all that are needed, by name, where the policies are adapters.
+    async def serve_past_selves(
+        self, folders: Mapping[str, Path], held: Sequence[tuple[int, Path]], now: bool = True
+    ) -> None:
+        """Serve past selves. folders: adapters by name.
 
-        held: version and folder of the past self that each server of the pool is to have; it gets them only when they
-        change. now: see ``Servers.serve_adapters``.
+        held: (version, folder) of the past self for each server of the pool; pushed when it changes.
+        now: see ``ServerGroup.serve_adapters``.
         """
         if self._config.model.lora_rank:
             adapters = {
@@ -132,14 +135,14 @@ class PolicyServers:
                 self._held[number] = version
 
     def past(self, shares: Mapping[str, float], held: Iterable[str]) -> list[ServedPolicy]:
-        """Past selves for runners. shares: how often each is met, by name. held: names, by server of the pool."""
+        """Resources of past selves. shares: by name. held: names, by server of the pool."""
         if self._pool:
             at = dict(zip(held, self._pool, strict=True))
             return [
                 ServedPolicy(name=name, endpoints=at[name].endpoints[:1], model=at[name].model, share=share)
                 for name, share in shares.items()
             ]
-        # Each at one of the policy's servers, so that one prefix cache holds its games.
+        # Each on one of the policy's servers, so that its games share a prefix cache.
         endpoints = self.endpoints
         return [
             self._row(learner, name, (endpoints[number % len(endpoints)],), self._past_model(name, learner), share)
@@ -153,7 +156,7 @@ class PolicyServers:
     def _row(
         self, learner: str, player: str, endpoints: tuple[str, ...], model: str, share: float = 0.0
     ) -> ServedPolicy:
-        """A policy that learns, or that a past self was, with the seats that it plays."""
+        """The resource of a learning policy or a past self, with the seats that it plays."""
         settings = self._config.learners[learner]
         return ServedPolicy(
             name=learner if player == TRAINED_POLICY else model,
@@ -166,51 +169,51 @@ class PolicyServers:
         )
 
     async def check_alive(self) -> bool:
-        """``Servers.check_alive`` of all; returns whether addresses of policies that learn have changed."""
+        """``ServerGroup.check_alive`` of all; returns whether endpoints of learning policies have changed."""
         changed = [await servers.check_alive() for servers in (*self._sets, *self._pool)]
         return any(changed[: len(self._sets)])
 
     async def sleep(self) -> None:
-        await together(servers.sleep() for servers in self._sets)
+        await gather_or_cancel(servers.sleep() for servers in self._sets)
 
     async def wake(self) -> None:
-        await together(servers.wake() for servers in self._sets)
+        await gather_or_cancel(servers.wake() for servers in self._sets)
 
     async def metrics(self) -> dict[str, float]:
-        return sum_of([await servers.metrics() for servers in self._sets])
+        return sum_metrics([await servers.metrics() for servers in self._sets])
 
     async def stop(self) -> None:
         await asyncio.gather(*(servers.stop() for servers in (*self._sets, *self._pool)))
 
     def _model_of(self, learner: str) -> str:
-        """A policy's name in requests: as adapters that share servers each has its own."""
+        """A policy's name in requests: adapters on shared servers have their own."""
         named = self._config.model.lora_rank and learner != SOLE_LEARNER
         return learner if named else self._learning[learner].model
 
 
-def frozen_names_of_policy_servers(config: Config) -> dict[str, str]:
-    """Frozen policies that the policy's servers have next to its adapters: their names there."""
+def frozen_names_on_policy_servers(config: Config) -> dict[str, str]:
+    """Frozen policies on the policy's servers, with adapters: name -> name in requests."""
     if not config.model.lora_rank:
         return {}
     return {INITIAL_POLICY: BASE_NAME} | {name: name for name in frozen_adapters(config)}
 
 
 def frozen_with_own_server(config: Config, names: Iterable[str]) -> dict[str, FrozenPolicyConfig]:
-    """Those of these frozen policies that need a server of their own, started here or running already."""
-    # The initial policy has the defaults of a section, so that it takes little of what the policy's servers leave.
+    """The frozen policies among ``names`` that need their own server, started here or running already."""
+    # The defaults of the section limit the memory of the initial policy.
     known = {**config.frozen, INITIAL_POLICY: FrozenPolicyConfig(path=config.model.path)}
-    return {name: known[name] for name in sorted({*names} - frozen_names_of_policy_servers(config).keys())}
+    return {name: known[name] for name in sorted({*names} - frozen_names_on_policy_servers(config).keys())}
 
 
 @contextlib.asynccontextmanager
 async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[list[ServedPolicy]]:
-    """Serve frozen policies until the context is left; yields where each is served.
+    """Serve frozen policies within the context; yields their resources.
 
-    names: keys of ``config.frozen``, and "initial" for the weights in ``model.path``. A policy with a path gets a vLLM
-    of its own, one with a URL is used where it runs. Raises ServingError, see ``Servers``.
+    names: keys of ``config.frozen``, and "initial" for the weights in ``model.path``. A policy with a path gets its own
+    vLLM, one with a URL is attached to. Raises ServingError, see ``ServerGroup``.
     """
     policies = {name: config.frozen.get(name) or FrozenPolicyConfig(path=config.model.path) for name in names}
-    opened = await _all_or_none({name: _open(config, name, policy) for name, policy in policies.items()})
+    opened = await _start_all({name: _open(config, name, policy) for name, policy in policies.items()})
     try:
         yield [
             ServedPolicy(name=name, endpoints=servers.endpoints[:1], model=servers.model)
@@ -220,19 +223,19 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[lis
         await asyncio.gather(*(servers.stop() for servers in opened.values()))
 
 
-async def _open(config: Config, name: str, policy: FrozenPolicyConfig) -> Servers:
+async def _open(config: Config, name: str, policy: FrozenPolicyConfig) -> ServerGroup:
     if policy.path is not None:
         require_servable_model(policy.path, f"frozen.{name}.path", config.training.device, takes_weights=False)
-        return await Servers.start(config, [frozen_launch(config, name, policy)])
+        return await ServerGroup.start(config, [frozen_launch(config, name, policy)])
     assert policy.url is not None
-    return await Servers.attach_frozen(config, policy.url, policy.model)
+    return await ServerGroup.attach_frozen(config, policy.url, policy.model)
 
 
-async def _all_or_none(opening: Mapping[str, Awaitable[Servers]]) -> dict[str, Servers]:
-    """Open them at once; when one fails, the others are stopped and its error is raised."""
+async def _start_all(opening: Mapping[str, Awaitable[ServerGroup]]) -> dict[str, ServerGroup]:
+    """Open all concurrently; if one fails, stop the others and raise its error."""
     tasks = {name: asyncio.ensure_future(one) for name, one in opening.items()}
     try:
-        await together(tasks.values())
+        await gather_or_cancel(tasks.values())
     except BaseException:
         for task in tasks.values():
             if not task.cancelled() and task.exception() is None:

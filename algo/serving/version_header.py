@@ -1,10 +1,9 @@
-"""Adds to each completion the version of the policy's weights that sampled it: an ASGI middleware for vLLM.
+"""ASGI middleware for vLLM that adds the policy version of each completion.
 
-vLLM takes it by ``--middleware algo.serving.version_header.PolicyVersionHeader`` and runs it in its API server, so
-this module imports nothing but Starlette. Where weights are pushed with no reply under way, a reply has one version.
-Where replies are halted and continue with the new weights (``rollout.max_policy_lag``), a reply that was under way has
-both. Requests that arrive during a push wait here, and not in vLLM, which has no adapters of the policy between
-unloading the old ones and loading the new ones.
+vLLM loads it by ``--middleware algo.serving.version_header.PolicyVersionHeader`` in its API server, so this module only
+imports Starlette. A reply has one version, or two if it was interrupted by a push and continued with the new weights
+(``rollout.max_policy_lag``). Requests during a push wait here and not in vLLM, which has no adapters of the policy
+between unloading the old ones and loading the new ones.
 """
 
 import asyncio
@@ -17,34 +16,34 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 POLICY_VERSION_HEADER = "x-policy-version"
-"""Of a completion: decimal number of the weights that sampled its first tokens. Runners read it."""
+"""Header of a completion, for runners: version of the weights that sampled its first tokens."""
 
 POLICY_VERSION_UNTIL_HEADER = "x-policy-version-until"
-"""Of a completion during which new weights came: the number of those that may have sampled its last tokens."""
+"""Header of a completion that was interrupted by a push: version for its last tokens."""
 
 INITIAL_VERSION = "INITIAL_POLICY_VERSION"
-"""Environment variable: the version that a vLLM starts with. Empty: its weights are yet to be pushed, and until then
-completions are refused with status 503, which clients retry."""
+"""Environment variable: the version at vLLM's start. Empty: completions are rejected until a push, with status 503,
+which clients retry."""
 
 SET_VERSION_PATH = "/update_weight_version"
-"""vLLM's own development endpoint; the body is ``{"new_version": "7"}``."""
+"""vLLM's development endpoint; the body is ``{"new_version": "7"}``."""
 
 COMPLETIONS_PATH = "/v1/completions"
 PAUSE_PATH, RESUME_PATH = "/pause", "/resume"
-"""vLLM's own: between their answers nothing is sampled."""
+"""vLLM's endpoints: between their responses nothing is sampled."""
 
 _FINISHING = b"mode=wait"
-"""Of the query of a pause that finishes the replies under way before it answers."""
+"""In the query of a pause that first finishes open replies."""
 
 
 class PolicyVersionHeader:
-    """Adds ``x-policy-version`` to answers of ``/v1/completions``, and ``x-policy-version-until`` where that differs.
+    """Adds ``x-policy-version`` to responses of ``/v1/completions``, and ``x-policy-version-until`` if it differs.
 
-    A streamed answer has the latter at its end, as a comment of the form ``: x-policy-version-until 8``.
+    A streamed response has the latter at its end, as a comment of the form ``: x-policy-version-until 8``.
 
-    A reply's first version is that at its request's arrival, or, during a push, that of the weights that come; its last
-    one is that when its answer begins, with the last token. (A request that waited in vLLM's queue when the weights
-    came has both versions, though the new ones sampled all of it.)
+    The first version is that at the request's arrival, or, during a push, the new one; the last is that when the
+    response begins, after the last token. (A request in vLLM's queue during the push has both, although the new weights
+    sampled all of it.)
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -63,12 +62,12 @@ class PolicyVersionHeader:
             await self._complete(scope, receive, send)
         else:
             if path == RESUME_PATH:
-                self._answering.set()  # also where no new weights came
+                self._answering.set()  # also without new weights
             await self._app(scope, receive, send)
 
     async def _complete(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._version:
-            error = {"message": "the weights of the policy are yet to be loaded; retry"}
+            error = {"message": "the policy's weights are not loaded yet; retry"}
             await JSONResponse({"error": error}, 503, {"retry-after": "1"})(scope, receive, send)
             return
         await self._answering.wait()
@@ -92,8 +91,7 @@ class PolicyVersionHeader:
         await self._app(scope, receive, adding)
 
     async def _pause(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # While replies under way are finished, requests that arrive wait for the new weights. What vLLM accepted
-        # before it paused is answered before they come, so no reply has two versions.
+        # While open replies are finished, new requests wait for the new weights, so that no reply has two versions.
         if _FINISHING in scope.get("query_string", b""):
             self._answering.clear()
 
@@ -105,7 +103,7 @@ class PolicyVersionHeader:
 
         try:
             await self._app(scope, receive, _at_start(send, note))
-        except BaseException:  # vLLM is not paused then, and nobody would resume it
+        except BaseException:  # vLLM is not paused, so that no resume follows
             self._answering.set()
             raise
 
@@ -120,13 +118,13 @@ class PolicyVersionHeader:
         def note(message: Message) -> None:
             if message["status"] == 200:
                 self._version = str(json.loads(body)["new_version"])
-                self._answering.set()  # vLLM holds requests back until it is resumed
+                self._answering.set()  # vLLM delays requests until its resume
 
         await self._app(scope, copying, _at_start(send, note))
 
 
 def _at_start(send: Send, act: Callable[[Message], None]) -> Send:
-    """``send`` that calls ``act`` with the message that begins the answer."""
+    """``send`` that calls ``act`` with the first message of the response."""
 
     async def acting(message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -1,7 +1,6 @@
-"""Tensors of a folder of safetensors, by the file headers alone.
+"""Checks the tensors of safetensors files before a push, from the file headers.
 
-vLLM keeps the old values of tensors that a new folder lacks, without a word, and dies of tensors that it does not know:
-weights are compared with the model they are meant for before they are pushed.
+vLLM silently keeps the old values of missing tensors, and crashes on unknown ones.
 """
 
 from pathlib import Path
@@ -10,14 +9,13 @@ from configs.model_folder import read_architecture, read_header
 
 
 def check_same_tensors(model_dir: Path, reference_dir: Path) -> None:
-    """Raise ValueError, naming a tensor, unless ``model_dir`` holds exactly the tensors of ``reference_dir``.
+    """Raise ValueError, naming a tensor, unless ``model_dir`` has exactly the tensors of ``reference_dir``.
 
-    Both are Hugging Face model folders; names and shapes are compared, number formats are not. A reference without
-    safetensors is not compared.
+    Both are Hugging Face model folders. Compares names and shapes, not types; skips a reference without safetensors.
     """
     given, expected = tensor_shapes(model_dir), tensor_shapes(reference_dir)
     if not given:
-        raise ValueError(f"{model_dir} holds no *.safetensors file, so there are no weights to push")
+        raise ValueError(f"{model_dir} has no *.safetensors file to push")
     if not expected:
         return
     # A model with tied embeddings may be saved with or without a copy of them.

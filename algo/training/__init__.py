@@ -1,4 +1,4 @@
-"""verl's workers on Ray, on GPU or CPU, and how their weights leave."""
+"""verl's training workers on Ray, on GPU or CPU, and the export of their weights."""
 
 import os
 

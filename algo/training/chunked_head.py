@@ -1,8 +1,7 @@
-"""A language model's head that gives log-probs and entropies, and never holds all logits.
+"""A language model's head that computes log-probs and entropies in chunks, without all logits in memory.
 
-The logits of 13,312 tokens over 151,936 words are 7.5 GiB in float32, and a loss holds several such tensors; here no
-more than ``CHUNK_ELEMENTS`` exist at once, forward or backward. Without flash attention verl's loss is a loop over
-tokens.
+The logits of 13,312 tokens over 151,936 words are 7.5 GiB in float32, and a loss needs several such tensors; here at
+most ``CHUNK_ELEMENTS`` exist at once, forward or backward. Without flash attention verl's loss is a loop over tokens.
 """
 
 from typing import Any
@@ -11,11 +10,11 @@ import torch
 from torch import nn
 
 CHUNK_ELEMENTS = 2**26
-"""Logits that exist at once: 256 MiB in float32."""
+"""Maximum number of logits in memory: 256 MiB in float32."""
 
 
 class _LogProbsAndEntropies(torch.autograd.Function):
-    """Forward keeps log-sum-exps and entropies; backward computes the logits of each chunk again."""
+    """Forward saves log-sum-exps and entropies; backward recomputes the logits of each chunk."""
 
     @staticmethod
     def forward(
@@ -45,7 +44,7 @@ class _LogProbsAndEntropies(torch.autograd.Function):
     ) -> tuple[torch.Tensor, torch.Tensor | None, None, None, None]:
         hidden, weight, labels, temperatures, log_sums, entropies = context.saved_tensors
         for_hidden = torch.empty_like(hidden)
-        # Sums over many chunks: in float32, whatever the weights are in.
+        # Sums over many chunks need float32.
         for_weight = torch.zeros_like(weight, dtype=torch.float32) if context.needs_input_grad[1] else None
         for part in _chunks(len(labels), len(weight)):
             log_p = _logits(hidden[part], weight, temperatures[part]).sub_(log_sums[part, None])
@@ -68,7 +67,7 @@ def _chunks(tokens: int, words: int) -> list[slice]:
 
 
 def _logits(hidden: torch.Tensor, weight: torch.Tensor, temperatures: torch.Tensor) -> torch.Tensor:
-    # The product in the model's precision, all that follows in float32: as vLLM computes them.
+    # The product in the model's precision, then float32, as in vLLM.
     return (hidden @ weight.T).float().div_(temperatures[:, None])
 
 
@@ -83,30 +82,30 @@ class ChunkedHead(nn.Linear):
         self.weight = head.weight
         self._expected: tuple[torch.Tensor, torch.Tensor, bool, torch.Tensor | None] | None = None
 
-    def expect(
+    def set_labels(
         self,
         labels: torch.Tensor,
         temperatures: torch.Tensor,
         with_entropy: bool,
         wanted: torch.Tensor | None = None,
     ) -> None:
-        """Of the next forward pass: labels and temperatures of the logits at each position, shape (rows, tokens).
+        """Set labels and temperatures at each position for the next forward pass, shape (rows, tokens).
 
-        Without ``with_entropy`` entropies are zero. wanted: bool, of the same shape; where it is False nothing is
-        computed, and both are zero.
+        Without ``with_entropy`` entropies are zero. wanted: bool, of the same shape; where False, both outputs are zero
+        and not computed.
         """
         self._expected = labels, temperatures, with_entropy, wanted
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: shape (rows, tokens, width). Returns float32, shape (rows, tokens, 2)."""
-        assert self._expected is not None, "expect is called before each forward pass"
+        assert self._expected is not None, "set_labels must be called before each forward pass"
         labels, temperatures, with_entropy, wanted = self._expected
         self._expected, shape = None, (*labels.shape, 2)
         hidden, labels, temperatures = hidden.flatten(0, 1), labels.flatten(), temperatures.flatten()
         if wanted is not None:
             wanted = wanted.flatten()
             hidden, labels, temperatures = hidden[wanted], labels[wanted], temperatures[wanted]
-        # verl computes under autocast; the weight's own type is what it casts to.
+        # verl uses autocast, which casts to the weight's type.
         with torch.autocast(hidden.device.type, enabled=False):
             found = _LogProbsAndEntropies.apply(
                 hidden.to(self.weight.dtype), self.weight, labels, temperatures.clamp(min=1e-8), with_entropy

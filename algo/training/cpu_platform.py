@@ -1,7 +1,7 @@
 """The platform "cpu" in verl's registry.
 
-Every process that runs verl imports this module by ``VERL_USE_EXTERNAL_MODULES``, which registers the platform, and
-picks it by ``VERL_PLATFORM``.
+verl imports this module by ``VERL_USE_EXTERNAL_MODULES``, which registers the platform, and selects it by
+``VERL_PLATFORM``.
 """
 
 import os
@@ -15,7 +15,7 @@ from verl.plugin.platform.platform_base import PlatformBase
 from verl.plugin.platform.platform_manager import PlatformRegistry
 
 WORKER_ENV = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "algo.training.cpu_platform"}
-"""Environment of every process that runs verl on CPU."""
+"""Environment variables of verl on CPU."""
 
 # torch.cpu, with the functions of torch.cuda that verl calls.
 _device_module = ModuleType("cpu_device_module")
@@ -41,11 +41,11 @@ class CpuPlatform(PlatformBase):
     device_name, vendor_name, device_module = "cpu", "generic", _device_module
     is_available = _returning(True)
     is_ipc_supported = _returning(False)
-    current_device = _returning("cpu")  # for ``tensor.to``: an index would mean an accelerator
+    current_device = _returning("cpu")  # for ``tensor.to``, where an index is an accelerator
     device_count = _returning(1)
     get_device_capability = _returning((None, None))
     communication_backend_name = _returning("gloo")
-    visible_devices_envvar = _returning("VERL_CPU_VISIBLE_DEVICES")  # nothing sets it: CPUs are not assigned by it
+    visible_devices_envvar = _returning("VERL_CPU_VISIBLE_DEVICES")  # unused: CPUs are not assigned
     ray_resource_name = _returning("CPU")
     ray_noset_envvars = _returning([])
     nvtx_range = _returning(nullcontext())
@@ -55,14 +55,14 @@ class CpuPlatform(PlatformBase):
 
 
 def select() -> None:
-    """Make this process use the platform, also where an accelerator is present."""
+    """Select the platform in this process, even if it has an accelerator."""
     os.environ.update(WORKER_ENV)
     if get_platform().device_name != "cpu":
         set_platform(CpuPlatform())
 
 
 def prepare_worker() -> None:
-    """Make the process group before verl does: torch refuses its name of the backends, "cpu:gloo,cpu:gloo"."""
+    """Create the process group before verl does: torch rejects verl's backends "cpu:gloo,cpu:gloo"."""
     torch.distributed.init_process_group(
         "gloo",
         init_method=os.environ.get("DIST_INIT_METHOD"),

@@ -1,7 +1,7 @@
 """The trainer: verl's TrainingWorkers on Ray, one process per rank, sharded by FSDP2, on CPU or GPUs.
 
-The ranks get one mini-batch (one optimizer step) at a time, arranged by ``algo.sequences.batch``. On several machines
-``run.dir`` must lie on a file system that all of them share: every rank writes its share of a checkpoint there.
+The ranks get one mini-batch (one optimizer step) at a time, arranged by ``algo.sequences.batch``. Several machines need
+``run.dir`` on a shared file system: every rank writes its shard of a checkpoint there.
 """
 
 import json
@@ -21,7 +21,7 @@ from verl.single_controller.ray import RayClassWithInitArgs, RayResourcePool, Ra
 from verl.utils import tensordict_utils
 from verl.workers.config import FSDPOptimizerConfig
 
-from algo.machine.disk import whole_folder
+from algo.machine.disk import atomic_folder
 from algo.machine.ports import port_range
 from algo.sequences.batch import MiniBatch, mini_batches
 from algo.training import cpu_platform, ray_cluster
@@ -35,19 +35,19 @@ _STATE_FILE = "engine.json"
 
 
 class Engine:
-    """The policies that learn, on the ranks, with a reference and critics where the configuration has them.
+    """The learning policies on the ranks, with reference and critics if configured.
 
-    All methods but ``save`` and ``load`` concern the active policy, at first the first of ``config.learners``.
+    All methods but ``save`` and ``load`` use the active policy, initially the first of ``config.learners``.
     A context manager. When a rank dies, a call raises RayError and closes the engine: the other ranks would wait for
     the dead one.
     """
 
     def __init__(self, config: Config, optimizer: FSDPOptimizerConfig | None = None) -> None:
-        """Load ``config.model.path`` onto ``config.training.ranks`` ranks of the Ray of ``ray_cluster.connect``.
+        """Load ``config.model.path`` onto ``config.training.ranks`` ranks of the cluster of ``ray_cluster.connect``.
 
-        optimizer: of the policy, in place of the configured one.
-        Raises ConfigError before Ray starts for a folder that holds no model and for names that verl does not know, and
-        before the ranks start for a cluster that cannot hold them.
+        optimizer: of the policy, instead of the configured one.
+        Raises ConfigError before Ray starts for a folder without a model and for names unknown to verl, and before the
+        ranks start for a cluster without room for them.
         """
         check_engine(config)
         self._config = config
@@ -70,7 +70,7 @@ class Engine:
                 ray_cls_with_init=rank,
                 device_name=config.training.device,
                 worker_env=ray_cluster.worker_environment(config.training),
-                # By default a port that any connection may take until the workers have started, seconds later.
+                # The default is a port that another connection may take before the workers start, seconds later.
                 master_port_range=list(port_range()),
             )
             self._workers.wait_until_loaded()
@@ -80,7 +80,7 @@ class Engine:
 
     @property
     def updates(self) -> int:
-        """A count that grows with every update of the first policy, and so tells its weights from later ones."""
+        """Number of updates of the first policy, to identify its weights."""
         return self._updates[self._policies[0]]["policy"]
 
     def select(self, policy: str | None) -> None:
@@ -91,10 +91,10 @@ class Engine:
             self._active = policy
 
     def log_probs(self, batch: TensorDict) -> list[torch.Tensor]:
-        """Log-probs of every token under the present weights, at the batch's temperature.
+        """Log-probs of every token under the current weights, at the batch's temperature.
 
         One float32 tensor per row of the batch, aligned with the trajectory's ``token_ids``: entry i is the natural
-        logarithm of p(token i | tokens before it), whether sampled or given; entry 0 is 0.0.
+        logarithm of p(token i | tokens before it), for sampled and given tokens; entry 0 is 0.0.
         """
         return self._infer("policy", batch, "log_probs")
 
@@ -103,28 +103,28 @@ class Engine:
         return self._infer("reference", batch, "log_probs")
 
     def values(self, batch: TensorDict) -> list[torch.Tensor]:
-        """The critic's values, aligned as ``log_probs`` are.
+        """The critic's values, aligned like ``log_probs``.
 
-        Entry i is the value, in units of reward, of the state in which token i was chosen: of the tokens before it.
+        Entry i is the value, in units of reward, of the state before token i.
         """
         return self._infer("critic", batch, "values")
 
     def update(self, batch: TensorDict, target_weight: float = 0.0) -> dict[str, float]:
         """Train the policy on a batch with advantages: ``training.epochs`` passes in mini-batches.
 
-        target_weight: of the batch's target rows, next to the policy's loss (``algo.training.targets_loss``).
+        target_weight: weight of the target rows' loss relative to the policy's (``algo.training.targets_loss``).
         Returns verl's metrics, averaged over the optimizer steps (``actor/pg_loss``, ``actor/grad_norm`` before
-        clipping, ``actor/lr``, …), plus ``actor/optimizer_steps`` and ``actor/skipped_steps``: verl leaves out a step
-        whose gradient is not finite.
+        clipping, ``actor/lr``, …), plus ``actor/optimizer_steps`` and ``actor/skipped_steps``: verl skips a step with a
+        gradient that is not finite.
         """
         settings = {"calculate_entropy": self._config.training.entropy_coeff > 0, TARGET_WEIGHT: target_weight}
         return self._train("policy", "reward", batch, "actor", **settings)
 
     def imitate(self, batch: TensorDict, after_step: Callable[[], None] = lambda: None) -> dict[str, float]:
-        """Train the policy to give the batch's replies: ``training.epochs`` passes in mini-batches.
+        """Train the policy to imitate the batch's replies: ``training.epochs`` passes in mini-batches.
 
-        The loss is the cross entropy of the sampled tokens, in nats, a mean over all tokens of a mini-batch, weighed as
-        the batch says (verl's ``sft_loss``). Unlike in ``update`` the learning rate's schedule moves on at every
+        The loss is the cross entropy of the sampled tokens, in nats, a mean over all tokens of a mini-batch with the
+        batch's weights (verl's ``sft_loss``). Unlike in ``update`` the learning rate's schedule advances at every
         optimizer step, and sequences of similar length share a mini-batch.
         after_step: called after each optimizer step. Returns metrics as ``update``, named ``imitation/…``.
         """
@@ -136,7 +136,7 @@ class Engine:
 
     def save(self, directory: Path, step: int) -> None:
         """Write weights (with LoRA the adapters alone), optimizers, schedules and random state of all policies."""
-        with whole_folder(directory) as partial_directory:
+        with atomic_folder(directory) as partial_directory:
             for policy in self._policies:
                 self.select(policy)
                 self._call("save", str(self._config.folder_of(policy, partial_directory)), step)
@@ -144,19 +144,19 @@ class Engine:
             (partial_directory / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
 
     def load(self, directory: Path) -> int:
-        """Continue from what ``save`` wrote, at this engine's learning rates; returns its step.
+        """Load a checkpoint of ``save``, at this engine's learning rates; returns its step.
 
         Raises ConfigError without a checkpoint, or for one with other ranks, adapters, policies or critics.
         """
         try:
             state = json.loads((directory / _STATE_FILE).read_text(encoding="utf-8"))
         except FileNotFoundError as error:
-            raise ConfigError(f"{directory} holds no checkpoint of the engine: {_STATE_FILE} is missing") from error
+            raise ConfigError(f"{directory} has no checkpoint of the engine: {_STATE_FILE} is missing") from error
         for name, present in self._layout().items():
             if state[name] != present:
                 raise ConfigError(
-                    f"checkpoint {directory} was written with {_LAYOUT[name]}={state[name]}, and this run has "
-                    f"{present}: set it to that, or start a new run from an exported model"
+                    f"checkpoint {directory} was written with {_LAYOUT[name]}={state[name]}, but this run has "
+                    f"{present}: restore the setting, or start a new run from an exported model"
                 )
         for policy in self._policies:
             self.select(policy)
@@ -166,33 +166,33 @@ class Engine:
         return state["step"]
 
     def export(self, directory: Path, dtype: str | None = None) -> None:
-        """Write the policy as a Hugging Face folder, whole: safetensors, config, tokenizer; adapters are merged in.
+        """Write the policy as a Hugging Face folder with safetensors, config and tokenizer; adapters are merged.
 
-        dtype: of its weights ("float32" or "bfloat16"); None takes ``model.dtype``.
+        dtype: of its weights ("float32" or "bfloat16"); by default ``model.dtype``.
         """
         model = self._config.model
-        with whole_folder(directory) as into:
+        with atomic_folder(directory) as into:
             self._call("export_policy", str(into), source=str(model.path.absolute()), dtype=dtype or model.dtype)
 
     def export_adapters(self, directory: Path) -> None:
-        """Write the LoRA adapters, in float32, as a folder that vLLM and PEFT read."""
-        with whole_folder(directory) as into:
+        """Write the LoRA adapters, in float32, as a folder for vLLM and PEFT."""
+        with atomic_folder(directory) as into:
             self._call("export_adapters", str(into))
 
     def send_weights(self, servers: list[tuple[str, int]]) -> None:
         """Send the policy, in ``model.dtype``, to vLLM servers from GPU to GPU (``serving.weight_transfer``).
 
-        servers: base URL and number of starts of each; none may take requests meanwhile. Experimental.
+        servers: (base URL, number of starts) of each; all must be paused. Experimental.
         """
         self._call("send_weights", self._config.serving.weight_transfer, self._config.model.dtype, servers)
 
     def close(self) -> None:
-        """Stop the workers, and Ray if this engine started it. A call on another thread ends with an error."""
-        # That call closes the engine, too, when its ranks die; after Ray's shutdown it would wait for ever.
+        """Stop the workers, and Ray if this engine started it. A call on another thread raises an error."""
+        # That call also closes the engine when its ranks die; after Ray's shutdown it would hang.
         with self._closing:
             self._workers = None
             if self._pool is not None:
-                # Removing a placement group kills the workers in it.
+                # Removing a placement group kills its workers.
                 for group in self._pool.pgs or []:
                     ray.util.remove_placement_group(group)
                 self._pool.pgs = None
@@ -211,7 +211,7 @@ class Engine:
 
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of ``TrainingRank`` on all ranks and wait for its result."""
-        if self._workers is None:  # Ray would be started again, without a word
+        if self._workers is None:  # Ray would silently restart
             raise RuntimeError("the engine is closed: close was called, or a rank died")
         try:
             result = getattr(self._workers, method)(*arguments, **named)
@@ -221,7 +221,7 @@ class Engine:
             raise
 
     def _layout(self) -> dict[str, Any]:
-        """What must be equal for a checkpoint's files to fit."""
+        """Properties that a checkpoint and this engine must share."""
         return {
             "ranks": self._config.training.ranks,
             "lora_rank": self._config.model.lora_rank,
@@ -240,7 +240,7 @@ class Engine:
             micro_batch_size=training.micro_batch_size,
             ranks=training.ranks // training.sequence_parallel,
             seed=seed,
-            # Ranks that share a sequence hold a part of its tokens each.
+            # With sequence parallelism each rank has a part of a sequence's tokens.
             max_tokens=None if tokens is None else tokens * training.sequence_parallel,
             packed=packed,
             similar_lengths=similar_lengths,
@@ -265,13 +265,13 @@ class Engine:
         after_step: Callable[[], None] = lambda: None,
         **settings: Any,
     ) -> dict[str, float]:
-        """many: each optimizer step moves the schedule on, and rows of similar length share one."""
+        """many: the schedule advances at each optimizer step, and rows of similar length share one."""
         training = self._config.training
-        # Offloaded weights move once for the whole update, not for each of its optimizer steps.
+        # Offloaded weights move once per update, not per optimizer step.
         self._call("move", part, "device")
         steps: list[dict[str, float]] = []
         for epoch in range(1, training.epochs + 1):
-            # A new order for each pass, the same in a run that is repeated.
+            # A new order for each pass, reproducible by the run's seed.
             seed = self._config.run.seed + 1_000_003 * self._updates[self._active][part]
             self._updates[self._active][part] += 1
             arranged = self._arrange(batch, training.mini_batch_size, seed, similar_lengths=many)
@@ -303,7 +303,7 @@ class Engine:
         )
         output = self._call("infer", whole.data)
         by_row = dict(zip(whole.rows, output[name].unbind(), strict=True))
-        # verl's entry i speaks of token i + 1, and its last one of nothing.
+        # verl's entry i is about token i + 1; its last one is unused.
         return [torch.cat([torch.zeros(1), by_row[row].detach()[:-1].float()]) for row in range(len(batch))]
 
 
@@ -316,7 +316,7 @@ _LAYOUT = {
 
 
 def _flat_metrics(metrics: dict[str, Any], prefix: str) -> dict[str, float]:
-    """verl's metrics of one optimizer step as floats; each is a list with one entry, or a number."""
+    """verl's metrics of one optimizer step as floats; each is a list or a number."""
     flat: dict[str, float] = {}
     for name, value in metrics.items():
         values = [float(each) for each in value] if isinstance(value, list) else [float(value)]

@@ -1,7 +1,7 @@
-"""verl's engines of language and value models, as a rank loads them.
+"""Subclasses of verl's engines of language and value models.
 
-Language models give log-probs and entropies by a chunked head (``chunked_head``). Value models have the attention that
-the configuration names: verl 0.9.1 loads them with flash attention always, and falls back on trl.
+Language models compute log-probs and entropies by a chunked head (``chunked_head``). Value models use the configured
+attention: verl 0.9.1 always loads them with flash attention, and falls back on trl.
 """
 
 import logging
@@ -22,11 +22,11 @@ from algo.training.muon import MuonAndAdamW, parameter_groups
 logger = logging.getLogger(__name__)
 
 _LOGITS_CHANGED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-"""Settings of models that do more to their logits than multiply by the head's weight."""
+"""Settings of models that transform the logits after the head."""
 
 
 class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
-    """verl's FSDP engine of a causal language model. A model whose head cannot be chunked is left to verl's loss."""
+    """verl's FSDP engine of a causal language model, with a chunked head where the model allows one."""
 
     _head: ChunkedHead | None = None
 
@@ -38,12 +38,12 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
             self._head = ChunkedHead(head)
             module.set_output_embeddings(self._head)
         else:
-            logger.warning("%s keeps all logits in memory: %s", type(module).__name__, changes or type(head).__name__)
+            logger.warning("%s needs all logits in memory: %s", type(module).__name__, changes or type(head).__name__)
         return module
 
     def _build_lora_module(self, module: nn.Module) -> nn.Module:
         module = super()._build_lora_module(module)
-        # verl casts adapters to the type of their base; in bfloat16 a small learning rate would move none of them.
+        # verl casts adapters to the type of their base; in bfloat16 small updates would be rounded away.
         for parameter in module.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
@@ -55,7 +55,7 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
         return build_optimizer(parameter_groups(module), self.optimizer_config)
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As the base class; the head gets the labels and temperatures."""
+        """As the base class; also passes labels and temperatures to the head."""
         inputs, arguments = super().prepare_model_inputs(micro_batch)
         if self._head is not None:
             labels = arguments["input_ids_rmpad_rolled"]
@@ -69,12 +69,12 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
                 labels = torch.zeros_like(is_token, dtype=torch.long).masked_scatter_(is_token, labels)
                 temperatures = arguments["temperature"][:, None].expand(rows, longest)
                 learns = None if learns is None else torch.zeros_like(is_token).masked_scatter_(is_token, learns)
-            self._head.expect(labels, temperatures, _option(micro_batch, "calculate_entropy"), learns)
+            self._head.set_labels(labels, temperatures, _option(micro_batch, "calculate_entropy"), learns)
         return inputs, arguments
 
     def _learns(self, micro_batch: TensorDict) -> torch.Tensor | None:
-        """Of all tokens end to end: whether the next one counts in the loss; None for all."""
-        # Ranks that share sequences hold slices of them.
+        """For all tokens of the micro-batch: whether the next one counts in the loss; None for all."""
+        # With sequence parallelism a rank only has slices.
         if not torch.is_grad_enabled() or self.use_ulysses_sp or self.pad_to_length or "loss_mask" not in micro_batch:
             return None
         counts = micro_batch["loss_mask"].values() != 0
@@ -85,7 +85,7 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Any
     ) -> dict[str, torch.Tensor]:
-        """Jagged ``log_probs``, and ``entropy`` where the batch asks for it; entry i of a row speaks of token i + 1."""
+        """Jagged ``log_probs``, and ``entropy`` if the batch requires it; entry i of a row is about token i + 1."""
         if self._head is None:
             return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
         found = output.logits
@@ -111,7 +111,7 @@ class ConfiguredValueEngine(FSDPEngineWithValueHead):
         settings.architectures = [
             name.replace("ForCausalLM", "ForTokenClassification") for name in self.model_config.architectures
         ]
-        # The base class reads the type here only, to choose a loader; that of language models goes by the architecture.
+        # The base class uses the type only to choose a loader; that of language models follows the architecture.
         self.model_config.model_type = "language_model"
         try:
             return super()._build_module()
@@ -120,7 +120,7 @@ class ConfiguredValueEngine(FSDPEngineWithValueHead):
 
 
 def register_engines() -> None:
-    """Let this process load models with these engines: one for a vendor goes before verl's, for every vendor."""
+    """Register these engines for the vendor of this machine, which takes precedence over verl's for all vendors."""
     for kind, engine in (("language_model", ChunkedLanguageModelEngine), ("value_model", ConfiguredValueEngine)):
         where = {"backend": "fsdp2", "device": get_device_name(), "vendor": get_vendor()}
         EngineRegistry.register(model_type=kind, **where)(engine)
@@ -131,6 +131,6 @@ def _option(micro_batch: TensorDict, name: str, default: bool = False) -> bool:
 
 
 def _is_token(micro_batch: TensorDict, longest: int) -> torch.Tensor:
-    """Of padded rows, shape (rows, longest): which entries are no padding."""
+    """Mask of tokens in padded rows, shape (rows, longest)."""
     lengths = micro_batch["input_ids"].offsets().diff()
     return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)

@@ -1,7 +1,7 @@
-"""Several policies on one rank, which has one model and one optimizer.
+"""Several policies on one rank with one model and one optimizer.
 
-The weights, optimizer state and schedule of a policy are swapped in place, so that nothing is allocated or sharded
-again; the base under adapters, the gradients and the buffers are shared.
+Weights, optimizer state and schedule are swapped in place, without new allocations or sharding; gradients, buffers and
+the base under adapters are shared.
 """
 
 import copy
@@ -17,7 +17,7 @@ class _State(NamedTuple):
 
     weights: this rank's shards, in CPU memory, in the optimizer's order.
     moments: the optimizer's state, by parameter and name: each tensor in CPU memory, and its device.
-    groups: learning rate and the like, by group of the optimizer. schedule: the scheduler's state.
+    groups: settings such as the learning rate, by parameter group. schedule: the scheduler's state.
     """
 
     weights: list[torch.Tensor]
@@ -27,10 +27,10 @@ class _State(NamedTuple):
 
 
 class PolicyStates:
-    """The policies of one verl engine. All begin with its weights; the first is active."""
+    """The policies of one verl engine. All start with its weights; the first is active."""
 
     def __init__(self, engine: Any, rates: Sequence[float], policies: Sequence[str]) -> None:
-        """engine: verl's FSDP engine, which has made no step yet. rates: the learning rate of each policy."""
+        """engine: verl's FSDP engine before its first step. rates: the learning rate of each policy."""
         self._engine = engine
         self._inactive: dict[str, _State] = {}
         self._active = policies[0]
@@ -41,7 +41,7 @@ class PolicyStates:
 
     @torch.no_grad()
     def select(self, name: str) -> None:
-        """Make a policy active. Weights and optimizer that are offloaded between updates must be offloaded now."""
+        """Make a policy active. Weights and optimizer with offloading must be offloaded at the call."""
         if name == self._active:
             return
         optimizer, leaving, coming = self._engine.optimizer, self._state(), self._inactive.pop(name)
@@ -79,11 +79,11 @@ class PolicyStates:
 
 
 def set_learning_rate(engine: Any, rate: float) -> None:
-    """Set the rate of a verl engine's optimizer and schedule, as if they had been made with it."""
+    """Set the initial learning rate of a verl engine's optimizer and schedule."""
     schedule = engine.lr_scheduler
     for number, group in enumerate(engine.optimizer.param_groups):
         schedule.base_lrs[number] = group["initial_lr"] = rate
-        # As ``LambdaLR`` computes it, which is what verl schedules by.
+        # As in ``LambdaLR``, verl's schedule.
         group["lr"] = schedule._last_lr[number] = rate * schedule.lr_lambdas[number](schedule.last_epoch)
 
 

@@ -1,4 +1,4 @@
-"""The Ray cluster that the training ranks run on."""
+"""The Ray cluster of the training ranks."""
 
 import atexit
 import os
@@ -22,9 +22,9 @@ from configs.sections.training import TrainingConfig
 
 
 def connect(config: Config) -> Path | None:
-    """Connect to the Ray cluster that RAY_ADDRESS names, or that this process is connected to; else start a local one.
+    """Use the Ray cluster in RAY_ADDRESS, or that of this process; else start a local one.
 
-    Returns the folder of the Ray that was started here, else None.
+    Returns the folder of a cluster that was started here, else None.
     """
     if ray.is_initialized():
         return None
@@ -33,23 +33,23 @@ def connect(config: Config) -> Path | None:
         ray.init(**quiet)
         return None
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray puts workers behind everything else on the machine; here they are what the machine is for.
+    # By default Ray gives workers a low priority.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    # Nobody reads what Ray measures of itself, and collecting it has killed a raylet, and the run with it (Ray 2.60:
-    # SIGSEGV in OpenTelemetry's buildMetrics).
+    # Ray's own metrics are unused, and have crashed a raylet with its run (Ray 2.60: SIGSEGV in OpenTelemetry's
+    # buildMetrics).
     os.environ.setdefault("RAY_enable_metrics_collection", "0")
     os.environ.setdefault("RAY_AUTH_TOKEN_PATH", str(_token_file()))
-    # Ray's sockets lie below this folder, and a socket's path may not exceed 107 characters. Ray opens its own folder
-    # to everyone (0777), so it gets one inside a folder that is ours alone.
+    # A short path, since those of Ray's sockets may not exceed 107 characters; a private folder around Ray's own, which
+    # everyone can access (0777).
     directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
     gpus = training_gpus(config)
     with without_secrets():
-        if gpus is not None:  # Ray looks nowhere else for the GPUs that it may use
+        if gpus is not None:  # Ray has no other setting for its GPUs
             os.environ["CUDA_VISIBLE_DEVICES"] = gpus
         try:
             ray.init(
                 address="local",
-                # verl takes one CPU per rank; Ray's CPUs are tickets, and a small machine may have too few.
+                # verl reserves one CPU per rank, more than a small machine may have; the number is only nominal.
                 num_cpus=max(os.cpu_count() or 1, config.training.ranks + 1),
                 include_dashboard=False,
                 _temp_dir=str(directory / "r"),
@@ -63,9 +63,9 @@ def connect(config: Config) -> Path | None:
 
 @lru_cache
 def _token_file() -> Path:
-    """The token of all Rays that this process starts, which listen on every interface whatever the configuration.
+    """A private token for Ray clusters of this process, which listen on all interfaces.
 
-    Ray's own is one for all runs of a user, and everybody on the machine can read it. A process reads one file.
+    Ray's default token is shared by all runs of a user and readable by everyone on the machine.
     """
     directory = Path(tempfile.mkdtemp(prefix="ray-token-", dir="/tmp"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
@@ -76,9 +76,9 @@ def _token_file() -> Path:
 
 
 def training_gpus(config: Config) -> str | None:
-    """GPUs of a Ray that is started here, as CUDA_VISIBLE_DEVICES names them: those that serving leaves free.
+    """CUDA_VISIBLE_DEVICES for a Ray cluster started here: the GPUs without serving.
 
-    None for all: on CPU, where both share the GPUs, where vLLM runs elsewhere, and where CUDA_VISIBLE_DEVICES is set.
+    None for all: on CPU, with shared GPUs, with an attached vLLM, and if CUDA_VISIBLE_DEVICES is set.
     """
     serving = config.serving
     shared = config.training.device == "cpu" or serving.share_gpus or serving.mode == "attach"
@@ -89,9 +89,9 @@ def training_gpus(config: Config) -> str | None:
 
 
 def resource_pool(training: TrainingConfig) -> RayResourcePool:
-    """One place for each rank, those of a machine side by side.
+    """A pool with one place per rank, grouped by machine.
 
-    Raises ConfigError when the cluster cannot hold them: verl would wait for ever.
+    Raises ConfigError when the cluster has no room for them: verl would wait forever.
     """
     per_node = training.ranks // training.nodes
     wanted = {"CPU": per_node} | ({"GPU": per_node} if training.device != "cpu" else {})
@@ -103,15 +103,15 @@ def resource_pool(training: TrainingConfig) -> RayResourcePool:
     if places < training.nodes:
         shown = "; ".join(", ".join(f"{node.get(name, 0):g} {name}" for name in wanted) for node in nodes)
         raise ConfigError(
-            f"{needed} on each node, and the Ray cluster has {len(nodes)} node(s): {shown}. Add machines with "
+            f"{needed} on each node, but the Ray cluster has {len(nodes)} node(s): {shown}. Add machines with "
             f"`ray start --address=...`, or lower training.ranks"
         )
     free = ray.available_resources()
     for name, count in wanted.items():
         if free.get(name, 0) < count * training.nodes:
             raise ConfigError(
-                f"{needed} on each node, and others hold all but {free.get(name, 0):g} {name} of the Ray cluster: stop "
-                f"what runs there (`ray list actors`), or lower training.ranks"
+                f"{needed} on each node, but only {free.get(name, 0):g} {name} of the Ray cluster are free: stop other "
+                f"jobs (`ray list actors`), or lower training.ranks"
             )
     return RayResourcePool(
         process_on_nodes=[per_node] * training.nodes, use_gpu=training.device != "cpu", max_colocate_count=1
@@ -120,12 +120,11 @@ def resource_pool(training: TrainingConfig) -> RayResourcePool:
 
 def worker_environment(training: TrainingConfig) -> dict[str, str]:
     """Environment variables of every training rank."""
-    # Rank 0 gives weights to servers that this process started, where they do not travel through a folder.
+    # Rank 0 needs the control token to transfer weights between GPUs.
     environment = {"TOKENIZERS_PARALLELISM": "false", CONTROL_VARIABLE: control_token()}
     if training.device == "cpu":
-        # Ray would give each worker one thread; the ranks share the machine's cores instead.
+        # Ray's default is one thread per worker; the ranks share the machine's cores instead.
         threads = max(1, (os.cpu_count() or 1) // (training.ranks // training.nodes))
-        # And wait for one another without spinning: on a busy machine, waiting threads that hold a core
-        # from the one they wait for made small batches ten times slower.
+        # Passive waiting: on a busy machine, spinning threads made small batches ten times slower.
         environment |= cpu_platform.WORKER_ENV | {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
     return environment

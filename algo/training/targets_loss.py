@@ -1,6 +1,6 @@
 """verl's policy loss plus the cross entropy of target rows (``algo.sequences.targets``).
 
-One optimizer step for both: in a step of its own, Adam would scale the targets' weight away.
+One optimizer step for both: in a separate step, Adam would normalise the targets' weight away.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from verl.workers.config import FSDPActorConfig
 from verl.workers.utils.losses import ppo_loss
 
 TARGET_WEIGHT, TARGET_ROWS = "target_weight", "target_rows"
-"""Keys of a mini-batch: the weight of the rows' loss, and their number over all ranks."""
+"""Keys of a mini-batch: the weight of the target rows' loss, and their number over all ranks."""
 
 
 def policy_and_targets_loss(
@@ -21,13 +21,13 @@ def policy_and_targets_loss(
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """``ppo_loss`` plus the weight times the cross entropy of the target tokens, in nats, a mean over target rows.
 
-    A row counts with the sum over its tokens, times their weights. A mini-batch without such rows has the plain loss.
+    A row's loss is the weighted sum over its tokens. A mini-batch without target rows has the plain loss.
     """
     loss, metrics = ppo_loss(config, model_output, data, dp_group)
     if "targets" not in data:
         return loss, metrics
     log_probs = model_output["log_probs"].values()
-    # Entry i of the log-probs speaks of token i + 1; the first token of a row never counts.
+    # Entry i of the log-probs is about token i + 1; the first token of a row never counts.
     weights = torch.roll(data["targets"].values(), shifts=-1, dims=0)
     found = torch.where(weights > 0, weights * log_probs, 0.0).sum()
     rows = max(1, tensordict_utils.get_non_tensor_data(data=data, key=TARGET_ROWS, default=0))

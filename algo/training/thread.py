@@ -1,4 +1,4 @@
-"""The engine's blocking calls, all on one thread, while the event loop goes on."""
+"""A thread for the engine's blocking calls, beside the event loop."""
 
 import asyncio
 import time
@@ -10,7 +10,7 @@ _Result = TypeVar("_Result")
 
 
 class TrainerThread:
-    """``seconds``: how long its calls have taken, together."""
+    """Runs calls one after another. seconds: total duration of its calls."""
 
     def __init__(self) -> None:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="trainer")
@@ -27,5 +27,5 @@ class TrainerThread:
         return asyncio.wrap_future(self._executor.submit(timed))
 
     async def run(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
-        """Make a call and await it. Cancelling the wait does not end the call; closing the engine does."""
+        """Await a call. Cancellation does not end the call; closing the engine does."""
         return await asyncio.shield(self.submit(call, *arguments))

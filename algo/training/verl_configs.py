@@ -1,4 +1,4 @@
-"""Our configuration in verl's terms: models, losses and optimizers of a training rank."""
+"""verl's configuration of a training rank from ours: models, losses and optimizers."""
 
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,16 +25,15 @@ from configs.schema import Config
 from configs.section import ConfigError
 from configs.sections.training import ModelConfig, ReferenceConfig, TrainingConfig
 
-# verl keeps these in branches of agg_loss and lists them nowhere.
+# verl has these as branches of agg_loss, without a list.
 LOSS_AGG_MODES = ("seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "token-mean", "token-sum")
 
-# Losses that verl registers and that would not train what the configuration says.
+# Losses in verl's registry that do not work with this configuration.
 _UNUSABLE_LOSSES = {
-    "geo_mean": "verl averages it over each micro-batch, padding rows included, so the update depends on their size",
-    "clip_cov": "it draws the tokens that it cuts from each micro-batch, so the update depends on their size",
-    "kl_cov": "it picks the tokens that it holds back in each micro-batch, so the update depends on their size",
-    "bypass_mode": "it takes no rollout-correction weights; name the loss itself, and training.rollout_correction "
-    "weighs it",
+    "geo_mean": "verl averages it over each micro-batch with its padding rows, so the update depends on their size",
+    "clip_cov": "it selects tokens within each micro-batch, so the update depends on their size",
+    "kl_cov": "it selects tokens within each micro-batch, so the update depends on their size",
+    "bypass_mode": "it ignores rollout-correction weights; use the loss itself with training.rollout_correction",
     "dro": "it needs verl's policy_loss.dro_beta, which this configuration does not have",
 }
 
@@ -43,10 +42,10 @@ _UNUSABLE_LOSSES = {
 class PartConfigs:
     """The models of a training rank.
 
-    reference: None without a KL, and with LoRA where the reference is the policy without its adapters.
-    critic: None where the estimator needs no values.
-    actor_loss, critic_loss: read by verl's ``ppo_loss`` and ``value_loss``.
-    rates: learning rate of each trained part ("policy", "critic"), by the names of the policies that learn.
+    reference: None without a KL, and with LoRA if the reference is the policy without its adapters.
+    critic: None if the estimator needs no values.
+    actor_loss, critic_loss: for verl's ``ppo_loss`` and ``value_loss``.
+    rates: learning rate of each trained part ("policy", "critic"), by the names of the learning policies.
     """
 
     policy: TrainingWorkerConfig
@@ -58,7 +57,7 @@ class PartConfigs:
 
 
 def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -> PartConfigs:
-    """What each part is constructed with. optimizer: of the policy, in place of the configured one."""
+    """The configurations of all parts. optimizer: of the policy, instead of the configured one."""
     model, training, steps = config.model, config.training, config.run.steps
     has_critic = needs_values(config.advantage.estimator)
     optimizer = optimizer or _policy_optimizer(training, steps)
@@ -67,7 +66,7 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
         model_config=_model_config(config, None, **_adapters(model)),
         engine_config=_engine_config(config, trains_weights=model.lora_rank == 0),
         optimizer_config=optimizer,
-        # The base weights are those of model.path, always.
+        # The base weights are always those of model.path.
         checkpoint_config=CheckpointConfig(save_lora_only=model.lora_rank > 0),
     )
     other = partial(TrainingWorkerConfig, checkpoint_config=CheckpointConfig())
@@ -76,8 +75,8 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
         reference = other(
             model_type="language_model",
             model_config=_model_config(config, config.reference.path),
-            # Forward-only engines of verl keep their weights in pinned CPU memory, which a CPU without an accelerator
-            # cannot do. Nor need it: an optimizer that never steps holds no state.
+            # verl's forward-only engines need pinned memory, which a machine without an accelerator lacks; an optimizer
+            # without steps costs nothing.
             engine_config=_engine_config(config, forward_only=training.device != "cpu", trains_weights=False),
             optimizer_config=_optimizer_config(training, training.learning_rate, steps),
         )
@@ -97,12 +96,12 @@ def part_configs(config: Config, optimizer: FSDPOptimizerConfig | None = None) -
 
 
 def reference_without_adapters(config: Config) -> bool:
-    """Whether the reference is the trained model with its LoRA adapters switched off, so no second model is needed."""
+    """Whether the reference is the trained model with its LoRA adapters disabled, without a second model."""
     return config.model.lora_rank > 0 and config.reference.path in (None, config.model.path)
 
 
 def check_engine(config: Config) -> None:
-    """Raise ConfigError, naming the setting and the remedy, for what can be refused before Ray starts."""
+    """Raise ConfigError, naming the setting and the remedy, for errors that can be detected before Ray starts."""
     check_model_folders(config)
     actor_config(config.training, config.reference)
     parallel = config.training.sequence_parallel
@@ -119,7 +118,7 @@ def check_engine(config: Config) -> None:
 
 
 def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = None) -> FSDPActorConfig:
-    """What verl's ``ppo_loss`` reads. Raises ConfigError for a name that verl does not know."""
+    """The configuration of verl's ``ppo_loss``. Raises ConfigError for a name unknown to verl."""
     for key, value, known in (
         ("policy_loss", training.policy_loss, sorted(POLICY_LOSS_REGISTRY)),
         ("loss_agg_mode", training.loss_agg_mode, LOSS_AGG_MODES),
@@ -130,11 +129,11 @@ def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = N
         raise ConfigError(f"training.policy_loss {training.policy_loss!r} cannot be used: {reason}")
     if training.policy_loss == "sapo" and training.loss_agg_mode != "seq-mean-token-mean":
         raise ConfigError(
-            "training.policy_loss 'sapo' always aggregates by seq-mean-token-mean; set training.loss_agg_mode to that"
+            "training.policy_loss 'sapo' always uses seq-mean-token-mean: set training.loss_agg_mode to it"
         )
     reference = reference or ReferenceConfig()
     return FSDPActorConfig(
-        rollout_n=1,  # read by verl's own trainer only, but required
+        rollout_n=1,  # required, but only used by verl's own trainer
         clip_ratio=training.clip_ratio_low,
         clip_ratio_low=training.clip_ratio_low,
         clip_ratio_high=training.clip_ratio_high,
@@ -148,12 +147,12 @@ def actor_config(training: TrainingConfig, reference: ReferenceConfig | None = N
 
 
 def critic_config(config: Config) -> CriticConfig:
-    """What verl's ``value_loss`` reads; aggregated as the policy's loss is, as in verl's own defaults."""
+    """The configuration of verl's ``value_loss``, with the policy loss's aggregation as in verl's defaults."""
     return CriticConfig(cliprange_value=0.5, **_aggregation(config.training))
 
 
 def packs_sequences(model: ModelConfig) -> bool:
-    """Whether a micro-batch is laid end to end instead of padded: only flash attention keeps such rows apart."""
+    """Whether micro-batches are packed instead of padded: only flash attention separates packed rows."""
     return model.attn_implementation.startswith("flash_attention")
 
 
@@ -162,8 +161,8 @@ def _aggregation(training: TrainingConfig) -> dict[str, Any]:
         "strategy": "fsdp2",
         "ppo_micro_batch_size_per_gpu": training.micro_batch_size,
         "loss_agg_mode": training.loss_agg_mode,
-        # Only seq-mean-token-sum-norm divides by it. By default verl divides by the length of the longest response of
-        # each micro-batch, so that the loss depends on the arrangement.
+        # Only used by seq-mean-token-sum-norm. verl's default, the longest response of each micro-batch, would make the
+        # loss depend on the arrangement.
         "loss_scale_factor": training.max_sequence_tokens
         if training.loss_agg_mode == "seq-mean-token-sum-norm"
         else None,
@@ -180,7 +179,7 @@ def _model_config(config: Config, path: Path | None, **adapters: Any) -> HFModel
     return HFModelConfig(
         path=str((path or config.model.path).absolute()),
         use_remove_padding=packs_sequences(config.model),
-        # Recomputing activations buys memory with time; a CPU run is small enough without.
+        # Saves memory at the cost of time, which small CPU runs do not need.
         enable_gradient_checkpointing=config.training.device != "cpu" if checkpointing is None else checkpointing,
         override_config={"attn_implementation": config.model.attn_implementation},
         **adapters,
@@ -193,14 +192,14 @@ def _engine_config(config: Config, *, forward_only: bool = False, trains_weights
         strategy="fsdp2",
         forward_only=forward_only,
         use_torch_compile=False,
-        # Deferred, each rank keeps the gradients of the whole model in float32 until a mini-batch's last forward pass.
+        # Else each rank keeps float32 gradients of the whole model until a mini-batch's last forward pass.
         use_no_sync_for_gradient_accumulation=False,
         ulysses_sequence_parallel_size=training.sequence_parallel,
         param_offload=training.param_offload,
         optimizer_offload=training.optimizer_offload,
         seed=config.run.seed,
-        # Trained weights stay in float32, with their gradients and optimizer; a base under adapters and a reference
-        # are kept in the precision that they compute with.
+        # Trained weights, gradients and optimizer are float32; a base under adapters and a reference have the precision
+        # of the computation.
         model_dtype="float32" if trains_weights else config.model.dtype,
         # Of the forward pass; verl ignores the field ``dtype`` of this configuration.
         mixed_precision={"param_dtype": config.model.dtype, "reduce_dtype": "float32", "buffer_dtype": "float32"},

@@ -1,7 +1,7 @@
 """The trainer's side of weight transfers between GPUs. Experimental: not run on GPUs, only its HTTP is tested.
 
-vLLM's trainer engines (``vllm.distributed.weight_transfer``) do the work on every training rank: rank 0 speaks to the
-servers and sends, the others take part in gathering the weights.
+Every training rank runs vLLM's trainer engine (``vllm.distributed.weight_transfer``): rank 0 sends the weights to the
+servers, the others participate in the gathering.
 """
 
 import math
@@ -28,10 +28,10 @@ _TIMEOUT_SECONDS = 600.0
 
 
 class PolicySource(WeightSource):
-    """The policy's gathered weights, as vLLM's trainer engines want them.
+    """The policy's gathered weights, for vLLM's trainer engines.
 
-    weights: makes a new pass over names and whole tensors; a collective, the same on every rank.
-    dtype: of the floating-point weights on their way. device: that they are sent from.
+    weights: iterates over names and whole tensors; a collective of all ranks.
+    dtype: of floating-point weights in the transfer. device: of the sender.
     """
 
     def __init__(
@@ -54,15 +54,15 @@ class PolicySource(WeightSource):
             yield name, tensor.detach().to(self._device, dtype)
 
 
-class ServersClient:
+class WeightUpdateClient:
     """vLLM's ``VLLMWeightSyncClient`` for several servers at once.
 
-    urls: base URLs. Raises RuntimeError, naming the URL, when a server does not answer or refuses.
+    urls: base URLs. Raises RuntimeError, naming the URL, when a request fails.
     """
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = [url.rstrip("/") for url in urls]
-        # A proxy from the environment must not come between the trainer and its own servers.
+        # Requests must bypass a proxy from the environment.
         headers = control_headers(started_here=False)
         self._http = httpx.Client(trust_env=False, timeout=_TIMEOUT_SECONDS, headers=headers)
 
@@ -70,7 +70,7 @@ class ServersClient:
         return [int(answer["world_size"]) for answer in self._ask("/get_world_size", None, method="GET")]
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Prepare the workers; with NCCL each server's come after those of the server before it."""
+        """Prepare the workers; with NCCL, servers get consecutive rank offsets."""
         infos = [dict(init_info) for _ in self._urls]
         if "rank_offset" in init_info:
             offsets = accumulate(self.world_sizes(), initial=init_info["rank_offset"])
@@ -82,39 +82,39 @@ class ServersClient:
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         if handles := update_info.get("ipc_handles"):
-            # Of memory on this machine's GPUs, for vLLM's engine of algo.serving.gpu_memory.
+            # For algo.serving.gpu_memory.
             update_info = {**update_info, "ipc_handles": {gpu: as_json(handle) for gpu, handle in handles.items()}}
         self._ask("/update_weights", {"update_info": update_info})
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
-        """weight_version: None, since ``VllmServer.answer_as`` sets it."""
+        """weight_version: None here, since ``VllmServer.resume`` sets it."""
         self._ask("/finish_weight_update", None if weight_version is None else {"weight_version": weight_version})
 
     def close(self) -> None:
         self._http.close()
 
     def _ask(self, path: str, *bodies: dict[str, Any] | None, method: str = "POST") -> list[Any]:
-        """The answers of all servers. bodies: one for each server, or one for all."""
+        """The responses of all servers. bodies: one for each server, or one for all."""
 
         def ask(url: str, body: dict[str, Any] | None) -> Any:
             try:
                 answer = self._http.request(method, url + path, json=body)
             except httpx.HTTPError as error:
                 raise RuntimeError(
-                    f"{method} {url}{path} from the trainer's rank 0 failed: {error!r}. With serving.weight_transfer "
-                    f"nccl or ipc, rank 0 must reach the servers: train on their machine, or use folder"
+                    f"{method} {url}{path} from the trainer's rank 0 failed: {error!r}. serving.weight_transfer nccl "
+                    f"and ipc need a connection from rank 0 to the servers: train on their machine, or use folder"
                 ) from error
             if answer.status_code != 200:
-                raise RuntimeError(f"{method} {url}{path} answered {answer.status_code}: {answer.text[:1000]}")
+                raise RuntimeError(f"{method} {url}{path} returned {answer.status_code}: {answer.text[:1000]}")
             return answer.json()
 
-        # All at once: the workers of all servers meet in one NCCL group.
+        # Concurrently, since the workers of all servers join one NCCL group.
         with ThreadPoolExecutor(max_workers=len(self._urls)) as threads:
             return list(threads.map(ask, self._urls, bodies if len(bodies) > 1 else bodies * len(self._urls)))
 
 
 class WeightSender:
-    """One rank's share in sending the weights; ``send`` is a collective of all ranks."""
+    """One rank's part of a weight transfer; ``send`` is a collective of all ranks."""
 
     def __init__(self, backend: str, rank: int, source: PolicySource) -> None:
         """backend: "nccl" or "ipc"."""
@@ -122,13 +122,13 @@ class WeightSender:
         self._rank = rank
         self._source = source
         self._servers: Sequence[tuple[str, int]] = ()
-        self._client: ServersClient | None = None
+        self._client: WeightUpdateClient | None = None
         self._engine: TrainerWeightTransferEngine[Any] | None = None
 
     def send(self, servers: Sequence[tuple[str, int]]) -> None:
-        """Send the weights to servers that take no requests meanwhile.
+        """Send the weights to paused servers.
 
-        servers: base URL and number of starts of each; when they change, the NCCL group is made again.
+        servers: (base URL, number of starts) of each; a change creates a new NCCL group.
         """
         if self._engine is None or servers != self._servers:
             self._connect(servers)
@@ -139,21 +139,21 @@ class WeightSender:
         if self._engine is not None and self._client is not None:
             self._engine.shutdown()
             self._client.close()
-        self._client = ServersClient([url for url, _ in servers])
+        self._client = WeightUpdateClient([url for url, _ in servers])
         self._engine = WeightTransferTrainerFactory.trainer_init(
             self._init_info(self._client), client=self._client, source=self._source
         )
         self._servers = servers
 
-    def _init_info(self, client: ServersClient) -> TrainerInitInfo:
+    def _init_info(self, client: WeightUpdateClient) -> TrainerInitInfo:
         if self._backend == "ipc":
-            # Packed: through a buffer of bounded size, not a second copy of all weights. No tensor may be larger.
+            # Packed: through a buffer instead of a second copy of all weights. It must hold the largest tensor.
             largest = max(math.prod(each.shape) * each.dtype.itemsize for each in self._source.metadata())
             size = max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, largest)
             return IPCTrainerInitInfo(rank=self._rank, packed=True, packed_buffer_size_bytes=size)
-        # Packed, vLLM's producer gathers each tensor on a side stream while an earlier one is still being broadcast:
-        # two communicators at once on rank 0, which wait for one another as soon as a third rank gathers late.
-        if self._rank != 0:  # takes part in gathering only
+        # Not packed: vLLM's producer would gather a tensor during another one's broadcast, and the two communicators on
+        # rank 0 deadlock when a third rank gathers late.
+        if self._rank != 0:  # only participates in the gathering
             return NCCLTrainerInitInfo("", 0, 0, rank=self._rank, packed=False)
         return NCCLTrainerInitInfo(
             master_address=ray.util.get_node_ip_address(),

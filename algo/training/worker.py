@@ -1,4 +1,4 @@
-"""One training rank: the policy, its reference and its critic in one process, each a TrainingWorker of verl."""
+"""One training rank: policy, reference and critic in one process, each a TrainingWorker of verl."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from algo.training.weight_sender import WeightSender
 
 PART, LOSS, ENDS_UPDATE = "part", "loss", "ends_update"
-"""Keys of a batch: which part computes; which loss it descends ("reward", "imitation", "values"); and whether this is
-the last mini-batch of its update, after which the learning rate's schedule moves on."""
+"""Keys of a batch: its part; its loss ("reward", "imitation", "values"); and whether it is the last mini-batch of its
+update, after which the learning rate's schedule advances."""
 
 _MESH = "ranks"
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -42,11 +42,11 @@ _on_all = register(dispatch_mode=Dispatch.ONE_TO_ALL)
 
 
 class _Part(TrainingWorker):
-    """A TrainingWorker whose learning rate follows updates, however many mini-batches of unequal size each has."""
+    """A TrainingWorker with a learning rate schedule by updates, not by mini-batches."""
 
     @classmethod
     def load(cls, config: TrainingWorkerConfig) -> "_Part":
-        torch.manual_seed(config.engine_config.seed)  # new adapters and a new value head begin at random
+        torch.manual_seed(config.engine_config.seed)  # new adapters and a new value head are random
         part = cls(config)
         part.reset()
         return part
@@ -62,16 +62,16 @@ class _Part(TrainingWorker):
 
 
 class TrainingRank(Worker):
-    """All models of one rank. Methods that take a batch get the rank's share of its rows.
+    """All models of one rank. Methods with a batch get the rank's share of its rows.
 
-    policies: names of those that learn; the first is active.
+    policies: names of the learning ones; the first is active.
     """
 
     def __init__(self, configs: PartConfigs, policies: Sequence[str]) -> None:
         if os.environ.get("VERL_PLATFORM") == "cpu":
             cpu_platform.prepare_worker()
         super().__init__()
-        # Imported late: verl looks for the platform when its engines are imported.
+        # Imported late: importing verl's engines selects the platform.
         from algo.training.engines import register_engines
 
         register_engines()
@@ -107,7 +107,7 @@ class TrainingRank(Worker):
         """Log-probs (and entropies) of the policy or the reference, or the critic's values."""
         part = tensordict_utils.pop(data, PART)
         if part == "reference" and part not in self._parts:
-            # The policy with its adapters switched off.
+            # The policy with its adapters disabled.
             tensordict_utils.assign_non_tensor(data, no_lora_adapter=True)
             part = "policy"
         return self._parts[part].infer_batch(data)
@@ -120,7 +120,7 @@ class TrainingRank(Worker):
 
     @_on_all
     def move(self, part: str, device: Literal["device", "cpu"]) -> None:
-        """Bring the offloaded state of a part to the device, or take it back to CPU memory."""
+        """Move the offloaded state of a part to the device or to CPU memory."""
         worker = self._parts[part]
         weights, optimizer = worker.engine.is_param_offload_enabled, worker.engine.is_optimizer_offload_enabled
         if weights or optimizer:
@@ -139,7 +139,7 @@ class TrainingRank(Worker):
 
     @_on_all
     def load(self, directory: str, rates: dict[str, float]) -> None:
-        """Read what ``save`` wrote on as many ranks. rates: by part; they replace the rates in the checkpoint."""
+        """Load a checkpoint from the same number of ranks. rates: by part, instead of those in the checkpoint."""
         for name, part in self._trained.items():
             part.load_checkpoint(str(Path(directory) / name))
             set_learning_rate(part.engine, rates[name])
@@ -148,11 +148,11 @@ class TrainingRank(Worker):
     def export_policy(self, directory: str, source: str, dtype: str) -> None:
         """Gather the weights tensor by tensor; rank 0 writes them to an empty directory.
 
-        source: model folder from which config, generation config and tokenizer are copied. dtype: of the weights.
+        source: model folder with config, generation config and tokenizer to copy. dtype: of the weights.
         """
         state: dict[str, torch.Tensor] = {}
         for name, tensor in self.whole_weights():
-            # Every rank takes part in the gathering, only rank 0 keeps the result.
+            # Gathering is a collective; only rank 0 keeps the result.
             if self.rank == 0:
                 kept = tensor.detach().to(_DTYPES[dtype]) if tensor.is_floating_point() else tensor.detach()
                 # A copy: on CPU with one rank the tensor is the parameter itself.
@@ -163,7 +163,7 @@ class TrainingRank(Worker):
         config.dtype = _DTYPES[dtype]
         with torch.device("meta"):
             skeleton = AutoModelForCausalLM.from_config(config)
-        # Tied weights were gathered once per name; a file with both names does not load as tied.
+        # Tied weights were gathered under both names; a file with both does not load as tied.
         drop_tied_target_keys(state, skeleton, config)
         save_torch_state_dict(state, directory)
         config.save_pretrained(directory)
@@ -190,7 +190,7 @@ class TrainingRank(Worker):
     def send_weights(self, backend: str, dtype: str, servers: list[tuple[str, int]]) -> None:
         """See ``algo.training.weight_sender``."""
         if self._sender is None:
-            # Imported late: it brings vLLM along.
+            # Imported late: it imports vLLM.
             from algo.training.weight_sender import PolicySource, WeightSender
 
             device = torch.device(get_device_name(), get_device_id())
@@ -198,7 +198,7 @@ class TrainingRank(Worker):
         self._sender.send(servers)
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """The policy's weights by their Hugging Face names, one gathered tensor at a time, adapters merged in.
+        """The policy's weights by Hugging Face name, one gathered tensor at a time, with merged adapters.
 
         A collective of all ranks. A tensor may be the parameter itself.
         """
@@ -208,7 +208,7 @@ class TrainingRank(Worker):
         if not scales:
             yield from self._policy.get_per_tensor_param()[0]
             return
-        # verl's own merge rounds to bfloat16 and changes the live weights for as long as it lasts.
+        # verl's merge rounds to bfloat16 and temporarily changes the live weights.
         state = module.state_dict()
         for name, parameter in state.items():
             if ".lora_A." in name or ".lora_B." in name:
@@ -223,5 +223,5 @@ class TrainingRank(Worker):
 
 
 def _whole(parameter: torch.Tensor) -> torch.Tensor:
-    # Offloaded weights lie in CPU memory, where NCCL gathers nothing.
+    # NCCL cannot gather offloaded weights in CPU memory.
     return parameter.to(get_device_id()).full_tensor() if isinstance(parameter, DTensor) else parameter

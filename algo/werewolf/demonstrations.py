@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import get_args
 
-from algo.rollouts.hub_rollouts import newest_first
+from algo.rollouts.hub_rollouts import iter_rollouts
 from algo.rollouts.played import PlayedRollouts, read_rollout
 from algo.rollouts.triplets import FinishedRollout, Triplet
 from algo.sequences.selection import select_sequences
@@ -15,7 +15,7 @@ from algo.sequences.trajectories import Trajectory, build_trajectories
 from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import derived_seed, study_of_training, token_limits
 from configs.werewolf import WerewolfConfig
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import Rollout
 from store.schema import VERSION_SEPARATOR
 from store.werewolf import GAME, PEOPLE, PERSON, GameTask, SeatingRule, SideName
@@ -91,17 +91,17 @@ class StoredGames:
         )
 
 
-async def stored_games(client: PatientStoreClient, wanted: StoredGames, newest: int) -> PlayedRollouts:
+async def stored_games(client: StoreClient, wanted: StoredGames, newest: int) -> PlayedRollouts:
     """Those of the wanted games that have finished, the newest first and at most ``newest`` of them.
 
     Raises NothingToImitate if there are none.
     """
     rollouts: dict[str, Rollout] = {}
-    async for page in newest_first(client, status_in=["succeeded"]):
+    async for page in iter_rollouts(client, status_in=["succeeded"]):
         rollouts |= {one.rollout_id: one for one in page if wanted.have(one)}
         if len(rollouts) >= newest:
             break
-    found = PlayedRollouts.together(
+    found = PlayedRollouts.merge(
         [
             read_rollout(GAME, rollout, list(await client.query_spans(rollout.rollout_id)))
             for rollout in list(rollouts.values())[:newest]

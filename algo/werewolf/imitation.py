@@ -31,14 +31,14 @@ from algo.rollouts.triplets import FinishedRollout
 from algo.run.checkpoints import load_state
 from algo.run.export import write_card
 from algo.run.folder import OpenedRun, cancel_on_signals
+from algo.run.memory_plan import make_plan
 from algo.run.metrics import Stopwatch
 from algo.run.names import RUN_FILE
-from algo.run.plan import make_plan
 from algo.run.records import write_transcripts
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.targets import TargetRow
-from algo.sequences.trajectories import Trajectory, unplayed
+from algo.sequences.trajectories import Trajectory, synthetic_trajectory
 from algo.serving.policies import open_frozen
 from algo.training.engine import Engine
 from algo.training.verl_configs import check_engine
@@ -58,7 +58,7 @@ from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig, CriticConfig, ReferenceConfig
 from configs.sections.warm_start import WarmStartConfig
 from configs.werewolf import WerewolfConfig
-from store.client import PatientStoreClient, connect
+from store.client import StoreClient, connect
 from store.werewolf import GAME
 
 logger = logging.getLogger("algo.werewolf_sft")
@@ -232,13 +232,13 @@ def _summed_log_probs(engine: Engine, trajectories: Sequence[Trajectory]) -> lis
 
 def _as_trajectory(row: TargetRow) -> Trajectory:
     """Its answer counts as sampled, so that its log-probs are computed."""
-    return unplayed("asked", row.token_ids, tuple(int(weight > 0) for weight in row.weights))
+    return synthetic_trajectory("asked", row.token_ids, tuple(int(weight > 0) for weight in row.weights))
 
 
 async def _games(opened: OpenedRun, stored: StoredGames | None) -> PlayedRollouts:
     config, settings = opened.config, opened.config.warm_start
     async with AsyncExitStack() as stack:
-        client = connect(config.store.url, config.store.patience_seconds)
+        client = connect(config.store.url, config.store.retry_seconds)
         stack.push_async_callback(client.close)
         await client.wait_until_reachable()
         if stored is None:
@@ -268,7 +268,7 @@ def check_tokenizer(games: Sequence[FinishedRollout], model: Path) -> None:
         )
 
 
-async def _play(opened: OpenedRun, client: PatientStoreClient, stack: AsyncExitStack) -> PlayedRollouts:
+async def _play(opened: OpenedRun, client: StoreClient, stack: AsyncExitStack) -> PlayedRollouts:
     config, tasks = opened.config, demonstration_tasks(opened.config)
     demonstrator = config.warm_start.demonstrator
     frozen = await stack.enter_async_context(open_frozen(config, {demonstrator} & config.frozen.keys()))

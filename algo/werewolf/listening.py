@@ -16,7 +16,7 @@ from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from configs.roles_and_decks import Role
 from configs.sections.policies import LearnerConfig, learner_of
-from store.werewolf_study import AskedTokens, StudySpan
+from store.werewolf_study import ProbeTokens, StudySpan
 
 
 def listening_rows(
@@ -42,7 +42,7 @@ def listening_rows(
                     yield row
 
 
-def _row(context: tuple[int, ...], asked: AskedTokens, role: str, learner: str | None) -> TargetRow:
+def _row(context: tuple[int, ...], asked: ProbeTokens, role: str, learner: str | None) -> TargetRow:
     answer = asked.words[role]
     given = (*context, *asked.prompt_ids)
     return TargetRow((*given, *answer), (0.0,) * len(given) + (1.0,) * len(answer), learner)

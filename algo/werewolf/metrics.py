@@ -21,11 +21,11 @@ def game_metrics(played: PlayedRollouts) -> dict[str, float]:
     seats = [seat for game in games for seat in game.outcome.seats if seat.policy == TRAINED_POLICY]
     turns = sum(seat.turns for seat in seats)
     metrics = {
-        "games/finished": float(len(games)),
+        "rollouts/finished": float(len(games)),
         **played.failure_metrics(),
         "games/days_mean": fmean(game.outcome.days for game in games),
         "turns/played": float(sum(game.outcome.turns for game in games)),
-        "turns/per_game": fmean(game.outcome.turns for game in games),
+        "turns/per_rollout": fmean(game.outcome.turns for game in games),
         "turns/stored": float(played.turns_stored),
         "turns/of_policy": float(turns),
         "decisions/defaulted": float(sum(seat.defaulted_decisions for seat in seats)),

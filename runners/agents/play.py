@@ -20,7 +20,7 @@ from runners.policy.resources import PublishedResources
 from runners.policy.server import POLICY_PATIENCE_SECONDS
 from runners.policy.servers import Connections
 from store.agents import AGENT, AgentOutcome, AgentTask
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
 from store.schema import TRAINED_POLICY, PolicyResources, check_kind
 
@@ -108,7 +108,7 @@ class AgentPlay:
 
     def __init__(
         self,
-        client: PatientStoreClient,
+        client: StoreClient,
         player: Player,
         policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
         resources_patience_seconds: float = 60.0,

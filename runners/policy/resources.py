@@ -7,7 +7,7 @@ from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_result,
 from runners.addresses import Addresses
 from runners.errors import MissingResources
 from runners.policy.shared import Shared
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import AttemptedRollout
 from store.schema import PolicyResources
 
@@ -24,7 +24,7 @@ class PublishedResources:
     addresses: that models may be called at.
     """
 
-    def __init__(self, client: PatientStoreClient, patience_seconds: float, addresses: Addresses):
+    def __init__(self, client: StoreClient, patience_seconds: float, addresses: Addresses):
         self._client = client
         self._addresses = addresses
         self._patience = patience_seconds

@@ -11,7 +11,7 @@ from runners.play import TurnSink
 from runners.policy.resources import PublishedResources
 from runners.policy.server import POLICY_PATIENCE_SECONDS
 from runners.werewolf.game import get_preset
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.printable import printable
 from store.protocol import AttemptedRollout, Rollout
 from store.werewolf import GameTask, ResultSpan
@@ -30,7 +30,7 @@ class WerewolfPlay:
 
     def __init__(
         self,
-        client: PatientStoreClient,
+        client: StoreClient,
         tokenizer: Path | None = None,
         resources_patience_seconds: float = 60.0,
         policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,

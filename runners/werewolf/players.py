@@ -34,7 +34,7 @@ from runners.werewolf.prompts_zh.questions import (
 )
 from runners.werewolf.prompts_zh.quoting import one_line
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
-from store.werewolf_study import AskedTokens
+from store.werewolf_study import ProbeTokens
 
 logger = logging.getLogger(__name__)
 
@@ -79,12 +79,12 @@ class BeliefQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Believed:
-    """mass, asked: as in ``store.werewolf_study.NotedBelief``."""
+    """mass, asked: as in ``store.werewolf_study.BeliefRecord``."""
 
     # Seat -> role -> probability; None of a player that cannot be asked, whose questions alone are noted.
     chances: Mapping[int, Mapping[Role, float]] | None
     mass: float | None = None
-    asked: tuple[AskedTokens, ...] = ()
+    asked: tuple[ProbeTokens, ...] = ()
 
 
 class Player(AgentBase):
@@ -198,7 +198,7 @@ class PolicyPlayer(Player):
             asked=_in_tokens(question, roles, words, asked),
         )
 
-    async def questions_in_tokens(self, question: BeliefQuestion) -> tuple[AskedTokens, ...]:
+    async def questions_in_tokens(self, question: BeliefQuestion) -> tuple[ProbeTokens, ...]:
         """What ``believe`` would ask; nobody is asked. Empty where it does not fit."""
         roles = sorted(set(question.deck))
         try:
@@ -262,10 +262,10 @@ class PolicyPlayer(Player):
 
 def _in_tokens(
     question: BeliefQuestion, roles: Sequence[Role], words: Sequence[tuple[int, ...]], asked: Sequence[AskedPrompt]
-) -> tuple[AskedTokens, ...]:
+) -> tuple[ProbeTokens, ...]:
     """As it is noted."""
     return tuple(
-        AskedTokens(
+        ProbeTokens(
             target=seat,
             segment=prompt.segment,
             context_tokens=prompt.context_tokens,

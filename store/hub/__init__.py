@@ -1,1 +1,1 @@
-"""The hub's process: what stands between the network and the store, and what looks after what is kept."""
+"""The hub's process: access control, limits and routes of its server, its store, retention."""

@@ -1,7 +1,7 @@
-"""uvicorn's HTTP protocol with limits on what comes before, between and after the bodies of requests.
+"""uvicorn's HTTP protocol with limits on headers and trailers.
 
-uvicorn's protocol on httptools has none: a header without end fills the memory of a server that does not know yet
-whether the sender may use it. The one on h11 limits bytes, not seconds, at 0.1 ms a request.
+uvicorn's protocol on httptools has none: an endless header fills the memory before the client is authenticated. The one
+on h11 limits bytes, not seconds, and costs 0.1 ms a request.
 """
 
 import asyncio
@@ -12,11 +12,10 @@ _MOST_BYTES = 64 * 1024
 _SECONDS = 30.0
 
 
-class BoundedHeadProtocol(HttpToolsProtocol):
-    """A connection whose next request's head must come within a time, and within a number of bytes.
+class HeaderLimitProtocol(HttpToolsProtocol):
+    """A connection with limits of bytes and time for the head of the next request.
 
-    What follows a body, such as trailing headers, has the same limit of bytes, and a body that goes on after the answer
-    the same limit of time.
+    The limit of bytes also applies to trailers, the limit of time to a body that continues after the response.
     """
 
     _bytes_without_body = 0

@@ -1,4 +1,4 @@
-"""How much an OTLP request holds, before anything is made of it: an empty value is two bytes, then five kilobytes."""
+"""Size limits of OTLP requests, checked before decoding: an empty value grows from two bytes to five kilobytes."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -12,15 +12,15 @@ from store.printable import printable
 _MOST_SPANS = 20_000
 _MOST_PARTS = 1_000_000
 _SMALL_BYTES = 512 * 1024
-"""Requests up to this size are taken apart before they are counted: as messages they are at most some tens of MB."""
+"""Requests up to this size are decoded without a check: they take some tens of MB at most."""
 
 _MOST_REPEATED_BYTES = 256 * 1024 * 1024
-_TOO_MANY_SPANS = f"a request may have {_MOST_SPANS} spans; send less at a time"
-_TOO_MANY_PARTS = f"a request may have {_MOST_PARTS} attributes, values, events and the like"
+_TOO_MANY_SPANS = f"a request may have {_MOST_SPANS} spans; send smaller requests"
+_TOO_MANY_PARTS = f"a request may have {_MOST_PARTS} attributes, values and events; send smaller requests"
 _TEXTS, _NUMBERS = {"string_value", "bytes_value"}, {"bool_value", "int_value", "double_value"}
 
 Message: TypeAlias = dict[int, "Message"]
-"""Those fields of a kind of message that are messages themselves, by number."""
+"""Field number -> message type, for the fields of a message that are messages."""
 
 _ANY_VALUE: Message = {}
 _KEY_VALUE: Message = {2: _ANY_VALUE}
@@ -28,28 +28,27 @@ _ANY_VALUE |= {5: {1: _ANY_VALUE}, 6: {1: _KEY_VALUE}}
 _SPAN: Message = {9: _KEY_VALUE, 11: {3: _KEY_VALUE}, 13: {4: _KEY_VALUE}, 15: {}}
 _RESOURCE: Message = {1: _KEY_VALUE, 3: {}}
 _REQUEST: Message = {1: {1: _RESOURCE, 2: {1: {3: _KEY_VALUE}, 2: _SPAN}}}
-"""opentelemetry-proto: ExportTraceServiceRequest and all that it is made of."""
+"""ExportTraceServiceRequest of opentelemetry-proto, with its parts."""
 
 
 def check_otlp_size(body: bytes) -> None:
-    """HTTPException for a request of very many parts.
+    """Raises HTTPException for a request with too many parts, and for groups or lengths beyond the end.
 
-    A part is whatever has a length of its own: a span, an attribute, a value of a list, a text. Also for what has no
-    place in such a request, and would keep its parts from being counted: groups, and lengths beyond the end.
+    A part is a length-delimited field: a span, an attribute, a value of a list, a text.
     """
     if len(body) <= _SMALL_BYTES:
         return
     position = parts = spans = 0
-    inside = [(len(body), _REQUEST)]  # where each message around the position ends, and what kind it is
+    inside = [(len(body), _REQUEST)]  # (end, type) of the messages around the position
     while inside:
         end, message = inside[-1]
         if position >= end:
-            _check(position == end, "it is no OTLP request: a part of it ends after the whole")
+            _check(position == end, "invalid OTLP request: a field ends after its message")
             inside.pop()
             continue
         tag, position = _varint(body, position)
         kind = tag & 7
-        _check(kind in (0, 1, 2, 5), "it is no OTLP request: it has groups")
+        _check(kind in (0, 1, 2, 5), "invalid OTLP request: groups are not supported")
         if kind != 2:
             position = _varint(body, position)[1] if kind == 0 else position + (8 if kind == 1 else 4)
             continue
@@ -66,9 +65,9 @@ def check_otlp_size(body: bytes) -> None:
 
 
 def check_values(request: ExportTraceServiceRequest) -> None:
-    """HTTPException for very many spans, for the first value that no attribute can have, and for large shared parts.
+    """Raises HTTPException for too many spans, for the first invalid attribute, and for large shared resources.
 
-    Of very many such values every one would be told, in five ways each; a resource is stored with each of its spans.
+    pydantic would report every invalid value in five ways; a resource is stored with each of its spans.
     """
     number = sum(len(scope.spans) for group in request.resource_spans for scope in group.scope_spans)
     _check(number <= _MOST_SPANS, _TOO_MANY_SPANS)
@@ -92,7 +91,7 @@ def _check_attributes(attributes: Iterable[KeyValue]) -> None:
             possible = kinds <= _TEXTS or kinds <= _NUMBERS
         if not possible:
             name = printable(attribute.key)[:100]
-            raise HTTPException(400, f"attributes: {name!r} is no text or number, and no list of one of them")
+            raise HTTPException(400, f"attributes: {name!r} must be a text, a number, or a list of one of them")
 
 
 def _check(holds: bool, otherwise: str) -> None:
@@ -101,7 +100,7 @@ def _check(holds: bool, otherwise: str) -> None:
 
 
 def _varint(body: bytes, position: int) -> tuple[int, int]:
-    """(value, position behind it)."""
+    """(value, position after it)."""
     value = shift = 0
     while position < len(body) and shift < 70:
         byte = body[position]
@@ -110,4 +109,4 @@ def _varint(body: bytes, position: int) -> tuple[int, int]:
         if byte < 128:
             return value, position
         shift += 7
-    raise HTTPException(400, "it is no OTLP request: a number in it has no end")
+    raise HTTPException(400, "invalid OTLP request: unterminated number")

@@ -1,4 +1,4 @@
-"""Which finished games stay in the database, and copies of them as JSON lines."""
+"""Deletion of old finished rollouts, and their export as JSON lines."""
 
 import asyncio
 import gzip
@@ -28,27 +28,27 @@ _OLDEST_FIRST: SortOptions = {"name": "end_time", "order": "asc"}
 
 @dataclass(frozen=True)
 class RetentionRule:
-    """Which finished games stay; a game is deleted when any of the limits says so.
+    """Retention of finished rollouts; one that exceeds any limit is deleted.
 
-    keep_games: the most that stay, the newest ones; None means any number.
-    keep_days: how long a game stays after its end; None means for ever.
-    youngest_seconds: no game is deleted sooner than this after its end, so that the algorithm has read it.
+    keep_rollouts: number of the newest to keep; None: no limit.
+    keep_days: days to keep a rollout after its end; None: no limit.
+    youngest_seconds: minimum age of a deleted rollout, so that the algorithm has read it.
     """
 
-    keep_games: int | None = None
+    keep_rollouts: int | None = None
     keep_days: float | None = None
     youngest_seconds: float = 3600.0
 
 
-async def delete_old_games(collections: SqlCollections, rule: RetentionRule, now: float | None = None) -> int:
-    """Delete the finished games that need not stay, in batches between which other calls go on; returns how many.
+async def delete_old_rollouts(collections: SqlCollections, rule: RetentionRule, now: float | None = None) -> int:
+    """Delete old finished rollouts, in batches between which other calls proceed; returns their number.
 
-    With them go resources without a game and workers that were not heard of for a week.
+    Also deletes resources without a rollout, and workers, after a week.
     """
     now, deleted = time.time() if now is None else now, 0
     while True:
         oldest = await collections.rollouts.query(_FINISHED, _OLDEST_FIRST, limit=_BATCH)
-        excess = 0 if rule.keep_games is None else oldest.total - rule.keep_games
+        excess = 0 if rule.keep_rollouts is None else oldest.total - rule.keep_rollouts
         ages = [now - (rollout.end_time or 0.0) for rollout in oldest]
         old = [
             rollout.rollout_id
@@ -58,21 +58,21 @@ async def delete_old_games(collections: SqlCollections, rule: RetentionRule, now
         ]
         if not old:
             break
-        await collections.forget(old)
+        await collections.delete_rollouts(old)
         deleted += len(old)
         await asyncio.sleep(0)
-    await collections.forget_unused(now - _UNUSED_DAYS * _SECONDS_PER_DAY)
+    await collections.delete_unused(now - _UNUSED_DAYS * _SECONDS_PER_DAY)
     return deleted
 
 
 async def export(database: DatabaseAddress, output: Path) -> int:
-    """Write all finished games, one JSON object a line; returns how many.
+    """Write all finished rollouts, one JSON object a line; returns their number.
 
     A line has ``rollout``, ``attempts``, ``spans`` and ``resources``. The database may be in use by a hub.
     output: compressed if its name ends in .gz. Raises DatabaseUnusable, or another OSError.
     """
     if isinstance(database, Path) and not database.exists():
-        raise DatabaseUnusable(f"there is no database {database}; name another with --db")
+        raise DatabaseUnusable(f"database {database} does not exist: name another with --db")
     number = 0
     async with opened_store(database) as store:
         with _new_file(output) as lines:
@@ -86,7 +86,7 @@ async def _lines(collections: SqlCollections) -> AsyncIterator[bytes]:
     for position in await collections.rollouts.positions(_FINISHED, _OLDEST_FIRST):
         async with collections.atomic(mode="r"):
             found = await collections.rollouts.at([position], None)
-            if not found:  # it was deleted meanwhile
+            if not found:  # deleted meanwhile
                 continue
             (rollout,) = found
             its: FilterOptions = {"rollout_id": {"exact": rollout.rollout_id}}
@@ -98,9 +98,9 @@ async def _lines(collections: SqlCollections) -> AsyncIterator[bytes]:
 
 @contextmanager
 def _new_file(output: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
-    """Takes the place of what is there once it is complete. For its owner only: a game has prompts and names."""
+    """A file that replaces ``output`` when it is complete; for its owner only, since it contains prompts and names."""
     if output.exists() and not (output.is_file() or output.is_dir()):
-        raise FileExistsError(f"{output} is a device or a pipe, which a file would replace: name a file")
+        raise FileExistsError(f"{output} is a device or a pipe: name a file")
     part = output.with_name(f"{output.name}.{secrets.token_hex(6)}.part")
     try:
         with (

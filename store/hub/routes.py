@@ -1,9 +1,9 @@
-"""Routes in the place of the stock server's, without FastAPI's layers, and two of our own.
+"""Routes that replace the stock server's, without FastAPI's layers, and two additional ones.
 
-Most do what the stock ones do not: tell the first of many faults (a list of all would take a thousand times the
-request's size), count what OTLP holds before it is taken apart, end a wait with its client, send all games in pieces.
-Two are here for their CPU alone, as a share of the stock hub's, with FastAPI's layers and without: 1.10 and 0.92 for
-``spans/search``, 1.21 and 0.94 for the end of an attempt.
+They report only the first of many errors (a list of all takes a thousand times the request's size), check the size of
+OTLP before decoding, end a wait when its client disconnects, and stream large pages. Two only save CPU, in multiples of
+the stock hub's with and without FastAPI's layers: 1.10 and 0.92 for ``spans/search``, 1.21 and 0.94 for the end of an
+attempt.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 _LONGEST_DETAIL = 500
 _LARGEST_PAGE = 1000
-"""Of rollouts, that is read at once; more are read and sent in batches."""
+"""Rollouts that are read at once; larger pages are streamed in batches."""
 
 _ROLLOUTS, _SPANS = TypeAdapter(list[Rollout]), TypeAdapter(list[Span])
 _MIXED_ROLLOUTS = TypeAdapter(list[AttemptedRollout | Rollout])
@@ -57,13 +57,13 @@ class _EnqueueRequest(BaseModel):
 
 
 class FinishedRequest(BaseModel):
-    """Which rollouts were closed since a mark; see ``SqlLightningStore.finished_since``."""
+    """Body of a request for ``SqlLightningStore.finished_since``."""
 
     after: str | None = None
 
 
 class AliveRequest(BaseModel):
-    """A heartbeat of attempts, each (rollout id, attempt id); see ``SqlLightningStore.keep_alive``."""
+    """Body of a request for ``SqlLightningStore.keep_alive``."""
 
     attempts: Annotated[list[tuple[str, str]], FailFast()]
 
@@ -81,7 +81,7 @@ def routes(store: LightningStore) -> list[Route]:
         f"{API_V1_AGL_PREFIX}/waits/rollouts": mine.wait,
     }
     if isinstance(store, SqlLightningStore):
-        # Not of the stock protocol: a stock hub answers 405.
+        # Not in the stock protocol: a stock hub returns 405.
         paths[f"{API_V1_AGL_PREFIX}/queues/rollouts/finished"] = mine.finished
         paths[f"{API_V1_AGL_PREFIX}/queues/attempts/alive"] = mine.keep_alive
     return [
@@ -142,7 +142,7 @@ class _Routes:
         try:
             rollouts = await _unless_disconnected(waiting, request)
         except ClientDisconnect:
-            return Response(status_code=499)  # nobody reads it
+            return Response(status_code=499)
         except asyncio.CancelledError:  # the server stops
             return JSONResponse({"detail": "the hub is stopping"}, 503)
         return _json(_ROLLOUTS.dump_json(rollouts))
@@ -161,7 +161,7 @@ class _Routes:
 
     async def add_otlp(self, request: Request) -> Response:
         if _content_type(request) != "application/x-protobuf":
-            raise HTTPException(400, "Unsupported Content-Type: spans come as application/x-protobuf")
+            raise HTTPException(400, "Unsupported Content-Type: spans must be application/x-protobuf")
         export = ExportTraceServiceRequest()
         try:
             export.ParseFromString(await request.body())
@@ -172,16 +172,16 @@ class _Routes:
         return Response(b"", media_type="application/x-protobuf")
 
 
-def described(problems: Any) -> str:
-    """pydantic's problems in a line: what is wrong and where, without the data, which may be large or no JSON."""
+def describe_problems(problems: Any) -> str:
+    """pydantic's errors as one line of locations and messages, without the values, which may be large."""
     lines = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
     return printable("; ".join(lines)[:_LONGEST_DETAIL])
 
 
 async def _read(request: Request, model: type[Model], check: Callable[[Any], None] = lambda _: None) -> Model:
-    """The request's JSON. check: raises HTTPException for what would be told of in too many words."""
+    """The request's JSON. check: raises HTTPException for input with too many errors for pydantic."""
     if _content_type(request) != "application/json":
-        raise HTTPException(422, "body: it must be application/json")
+        raise HTTPException(422, "body: the content type must be application/json")
     try:
         content = from_json(await request.body())
     except ValueError as error:
@@ -199,11 +199,11 @@ def _valid(model: type[Model], content: Any) -> Model:
         return model.model_validate(content)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
-        raise HTTPException(422, f"body.{described(problems)}") from None
+        raise HTTPException(422, f"body.{describe_problems(problems)}") from None
 
 
 def _check_attributes(span: Any) -> None:
-    """Refuse at the first value that no attribute can have: each of very many would be told, in five ways."""
+    """Reject the first invalid attribute: pydantic would report each of very many, in five ways."""
     given = span if isinstance(span, dict) else {}
     parts = [
         given,
@@ -211,13 +211,13 @@ def _check_attributes(span: Any) -> None:
     ]
     for part in parts:
         if not isinstance(part, dict):
-            raise HTTPException(422, f"body: a span's events and links are objects, not {type(part).__name__}")
+            raise HTTPException(422, f"body: a span's events and links must be objects, not {type(part).__name__}")
         attributes = part.get("attributes")
         for name, value in attributes.items() if isinstance(attributes, dict) else ():
             kinds = set(map(type, value)) if isinstance(value, list) else {type(value)}
             if kinds != {str} and not kinds <= {bool, int, float}:
                 shown = printable(name)[:100]
-                raise HTTPException(422, f"body.attributes.{shown}: only text, numbers, or a list of one of them")
+                raise HTTPException(422, f"body.attributes.{shown}: must be a text, a number, or a list of one of them")
 
 
 def _check_page(wanted: Any, model: type[BaseModel]) -> None:
@@ -226,7 +226,7 @@ def _check_page(wanted: Any, model: type[BaseModel]) -> None:
             400, f"Invalid sort_by: {wanted.sort_by}, allowed fields are: {', '.join(model.model_fields)}"
         )
     if not (wanted.limit > 0 or wanted.limit == -1) or wanted.offset < 0:
-        raise HTTPException(400, "limit is a number from 1, or -1 for all, and offset a number from 0")
+        raise HTTPException(400, "limit must be at least 1, or -1 for all, and offset at least 0")
 
 
 def _json(content: bytes, status: int = 200) -> Response:
@@ -250,7 +250,7 @@ async def _in_pieces(
 
 
 async def _unless_disconnected(answering: Coroutine[Any, Any, Any], request: Request) -> Any:
-    """What the coroutine returns; ClientDisconnect if the client leaves first, and the coroutine is cancelled."""
+    """The result of the coroutine; if the client disconnects first, cancels it and raises ClientDisconnect."""
 
     async def disconnect() -> None:
         while (await request.receive())["type"] != "http.disconnect":

@@ -1,4 +1,4 @@
-"""The hub: agentlightning's server over a store that lasts, behind a door, with a watchdog that needs no caller."""
+"""The hub: agentlightning's server with a durable store, access control, and its own watchdog task."""
 
 import asyncio
 import contextlib
@@ -23,14 +23,14 @@ from starlette.middleware import Middleware
 
 from store.addresses import is_loopback
 from store.errors import OneLineError, UnknownId
-from store.hub.bodies import DEFAULT_LARGEST_REQUEST_BYTES
-from store.hub.connections import BoundedHeadProtocol
-from store.hub.database.database import DatabaseAway
+from store.hub.access import host_names
+from store.hub.body_limits import DEFAULT_LARGEST_REQUEST_BYTES
+from store.hub.connections import HeaderLimitProtocol
+from store.hub.database.database import DatabaseUnavailable
 from store.hub.database.lightning_store import SqlLightningStore
 from store.hub.database.opening import DatabaseAddress, opened_store
-from store.hub.database.sqlite import as_its_only_hub
-from store.hub.door import own_names
-from store.hub.retention import RetentionRule, delete_old_games
+from store.hub.database.sqlite import lock_database
+from store.hub.retention import RetentionRule, delete_old_rollouts
 from store.hub.routes import routes
 from store.hub.web import protect
 
@@ -43,19 +43,19 @@ _CONNECTIONS_WAITING = 2048
 
 
 class CannotServe(OneLineError):
-    """The hub cannot start as it was told to."""
+    """The hub cannot start with these settings."""
 
 
 @dataclass(frozen=True)
 class HubSettings:
-    """How to run a hub.
+    """Settings of a hub.
 
-    port: 0 takes any free one. database: None keeps nothing when the hub stops; fsync: see ``SqliteDatabase``.
-    token: None lets everybody in; for_everybody: also where others than this machine can reach it.
-    public_names: what else it is called, see ``store.hub.door``.
+    port: 0 for any free one. database: None for memory only; fsync: see ``SqliteDatabase``.
+    token: None disables authentication; no_auth: also on an address that other machines can reach.
+    public_names: further host names, see ``store.hub.access``.
     certificate, key: PEM files; None serves plain HTTP.
-    n_workers: processes; more than one only for a PostgreSQL database.
-    retention: which finished games stay in the database; the others are deleted.
+    n_workers: processes; more than one needs a PostgreSQL database.
+    retention: of finished rollouts; None keeps all.
     """
 
     host: str
@@ -63,7 +63,7 @@ class HubSettings:
     database: DatabaseAddress | None
     fsync: bool = False
     token: str | None = None
-    for_everybody: bool = False
+    no_auth: bool = False
     public_names: Sequence[str] = ()
     largest_request_bytes: int = DEFAULT_LARGEST_REQUEST_BYTES
     cors_origins: Sequence[str] = ()
@@ -75,16 +75,16 @@ class HubSettings:
 
 
 class Hub(LightningStoreServer):
-    """The stock server, whose app is protected and served here instead of by its own launcher.
+    """The stock server's app, served here instead of by its own launcher.
 
-    That one cannot do TLS, does not say that a port is taken, and waits for ever for a request that hangs at the end.
+    The launcher has no TLS, does not report a port in use, and waits forever for a hanging request when it stops.
     """
 
     def __init__(self, store: LightningStore, settings: HubSettings, port: int):
         super().__init__(store, settings.host, port, tracker=settings.tracker)
         assert self.app is not None
         self._settings = settings
-        # Of the stock layers, those for log lines and for tracebacks in answers go; the third is for a tracker.
+        # Keeps the stock middleware for a tracker, without those for log lines and for tracebacks in responses.
         self.app.user_middleware = [one for one in self.app.user_middleware if _is_for_a_tracker(one)]
         stock = self.app.router.routes
         for route in routes(store):
@@ -95,27 +95,27 @@ class Hub(LightningStoreServer):
             largest_request_bytes=settings.largest_request_bytes,
             cors_origins=settings.cors_origins,
             token=settings.token,
-            names=own_names(settings.host) if settings.token is None or settings.public_names else None,
+            names=host_names(settings.host) if settings.token is None or settings.public_names else None,
             public_names=settings.public_names,
             healthy=lambda: not isinstance(store, SqlLightningStore) or store.collections.database.answers,
         )
 
     async def get_rollout_by_id(self, rollout_id: str) -> Rollout:
-        """The rollout. Raises UnknownId, where the stock server fails over a None that it did not expect."""
+        """The rollout. Raises UnknownId, where the stock server fails on an unexpected None."""
         rollout = await super().get_rollout_by_id(rollout_id)
         if rollout is None:
-            raise UnknownId(f"there is no rollout {rollout_id!r}")
+            raise UnknownId(f"rollout {rollout_id!r} does not exist")
         return rollout
 
     async def serve(self, listener: socket.socket, parent: int | None = None) -> None:
-        """Answer requests until SIGINT or SIGTERM, and then those that are under way. Raises CannotServe.
+        """Serve until SIGINT or SIGTERM, then finish open requests. Raises CannotServe.
 
-        parent: the id of the process whose child this is, and whose end ends this one, too.
+        parent: id of the parent process; when it ends, the hub stops.
         """
         assert self.app is not None and self.store is not None
         config = uvicorn.Config(
             self.app,
-            http=BoundedHeadProtocol,
+            http=HeaderLimitProtocol,
             ws="none",
             log_config=None,
             access_log=False,
@@ -132,15 +132,14 @@ class Hub(LightningStoreServer):
                 f"cannot use the certificate {self._settings.certificate} with the key {self._settings.key}: {error}"
             ) from error
         server = uvicorn.Server(config)
-        # What was imported stays: the garbage collector need not look through it again, which takes it tenths of a
-        # second in which nobody is answered.
+        # A full garbage collection of imported modules blocks the event loop for tenths of a second.
         gc.collect()
         gc.freeze()
         with _signals_end_quietly():
-            async with asyncio.TaskGroup() as group:  # a helper that fails ends the hub
+            async with asyncio.TaskGroup() as group:  # an error of a helper stops the hub
                 helpers = [group.create_task(watch(self.store, self._settings.retention))]
                 if parent is not None:
-                    helpers.append(group.create_task(_end_with(parent, server)))
+                    helpers.append(group.create_task(_stop_with_parent(parent, server)))
                 await server.serve([listener])
                 for helper in helpers:
                     helper.cancel()
@@ -151,48 +150,48 @@ def _is_for_a_tracker(layer: Middleware) -> bool:
 
 
 async def watch(store: LightningStore, retention: RetentionRule | None = None) -> None:
-    """Notice overdue attempts every second, without anybody's call, and delete old games. Never returns."""
-    passing = (sqlite3.OperationalError, DatabaseAway)  # such as a full disk: requests fail for it, too
+    """Close overdue attempts every second, and delete old rollouts. Never returns."""
+    passing = (sqlite3.OperationalError, DatabaseUnavailable)  # such as a full disk
     was_away, retention_at = False, 0.0
     while True:
         try:
             if isinstance(store, SqlLightningStore):
                 if was_away:
-                    store.restart_silence()
+                    store.reset_heartbeat_timers()
                 await store.close_overdue()
-                await store.collections.add_up_counts()
+                await store.collections.compact_counts()
                 was_away = False
                 if retention is not None and time.monotonic() > retention_at:
                     retention_at = time.monotonic() + _RETENTION_SECONDS
-                    if deleted := await delete_old_games(store.collections, retention):
-                        logger.info("%d old games deleted", deleted)
+                    if deleted := await delete_old_rollouts(store.collections, retention):
+                        logger.info("%d old rollouts deleted", deleted)
             else:
-                await store.wait_for_rollouts(rollout_ids=[], timeout=0)  # the stock store looks at every call
+                await store.wait_for_rollouts(rollout_ids=[], timeout=0)  # the stock store scans at every call
         except passing as error:
             was_away = True
-            logger.error("the watchdog cannot write the database: %s; trying again", error)
+            logger.error("the watchdog cannot write to the database: %s; retrying", error)
         await asyncio.sleep(_WATCHDOG_SECONDS)
 
 
-async def _end_with(parent: int, server: uvicorn.Server) -> None:
+async def _stop_with_parent(parent: int, server: uvicorn.Server) -> None:
     while os.getppid() == parent:
         await asyncio.sleep(_WATCHDOG_SECONDS)
-    logger.error("the hub's first process has died; this one ends, too")
+    logger.error("the hub's parent process has died; this worker stops")
     server.should_exit = True
 
 
-def check_admission(settings: HubSettings) -> None:
-    """Raises CannotServe for a hub that everybody could use without that being said."""
-    if settings.token is None and not settings.for_everybody and not is_loopback(settings.host):
+def require_auth(settings: HubSettings) -> None:
+    """Raises CannotServe for a hub that is reachable by other machines without a token, unless ``no_auth``."""
+    if settings.token is None and not settings.no_auth and not is_loopback(settings.host):
         raise CannotServe(
-            f"whoever reaches {settings.host} could read and change everything: give the hub a token with "
-            f"--token-file or AGL_TOKEN, or say --for-everybody if that is meant"
+            f"{settings.host} is reachable by other machines without a token: set one with --token-file or "
+            f"AGL_TOKEN, or allow access to everyone with --no-auth"
         )
 
 
 async def run(settings: HubSettings) -> None:
     """Run a hub until SIGINT or SIGTERM. Raises CannotServe or DatabaseUnusable."""
-    check_admission(settings)
+    require_auth(settings)
     allow_many_connections()
     with listen(settings.host, settings.port) as listener:
         await serve(settings, listener)
@@ -210,26 +209,26 @@ async def serve(settings: HubSettings, listener: socket.socket, parent: int | No
 
 @asynccontextmanager
 async def open_store(settings: HubSettings) -> AsyncIterator[LightningStore]:
-    """The store of a hub; closed in the end. Raises DatabaseUnusable."""
+    """The store of a hub, closed on exit. Raises DatabaseUnusable."""
     place = settings.database
     if place is None:
-        logger.warning("backend memory: everything is forgotten when the hub stops")
+        logger.warning("backend memory: all data is lost when the hub stops")
         yield InMemoryLightningStore(thread_safe=True, tracker=settings.tracker)
         return
-    with as_its_only_hub(place) if isinstance(place, Path) else contextlib.nullcontext():
+    with lock_database(place) if isinstance(place, Path) else contextlib.nullcontext():
         async with opened_store(place, fsync=settings.fsync, tracker=settings.tracker) as store:
             waiting = await store.collections.rollout_queue.size()
-            logger.info("database %s: %d games wait for a runner", store.collections.database.name, waiting)
+            logger.info("database %s: %d rollouts wait for a runner", store.collections.database.name, waiting)
             yield store
 
 
 def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A listening socket. Raises CannotServe when the port is taken or the address is not this machine's.
+    """A listening socket. Raises CannotServe when the port is in use or the address is not this machine's.
 
-    asyncio switches Nagle's algorithm off only for sockets that were made with the protocol number of TCP, which those
-    of ``create_server`` are not; with it, every small answer waits some 40 ms for an acknowledgement of its first half.
+    asyncio disables Nagle's algorithm only for sockets with TCP's protocol number, which ``create_server`` does not
+    set; with it, every small response waits some 40 ms for an acknowledgement of its first half.
 
-    shared: with other processes of the same user, among which the kernel divides the connections.
+    shared: the kernel distributes connections over all processes of the user that share the port.
     """
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -246,18 +245,18 @@ def _announce(settings: HubSettings, port: int) -> None:
     scheme = "http" if settings.certificate is None else "https"
     logger.info("the hub listens at %s://%s:%d", scheme, settings.host, port)
     if settings.token is None and not is_loopback(settings.host):
-        logger.warning("no token: whoever reaches %s port %d can read and change everything", settings.host, port)
+        logger.warning("no authentication: %s port %d gives everyone full access", settings.host, port)
 
 
 def allow_many_connections() -> None:
-    """A process may open 1024 files by default on most systems, each connection of a runner being one."""
+    """Raise the limit of open files, by default often 1024: each connection is one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @contextmanager
 def _signals_end_quietly():
-    """uvicorn ends in good order on SIGINT and SIGTERM, then raises them again, which would kill what comes after."""
+    """Ignore the signals that uvicorn raises again after its shutdown, which would kill our own."""
     previous = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

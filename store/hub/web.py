@@ -1,4 +1,4 @@
-"""What stands between the network and the stock server: who may ask, how much, and answers that say what is wrong."""
+"""Middleware and exception handlers around the stock server."""
 
 import logging
 import sqlite3
@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from store.errors import Conflict, UnknownId
-from store.hub.bodies import LimitedBody
-from store.hub.database.database import DatabaseAway
-from store.hub.door import Door
-from store.hub.routes import described
+from store.hub.access import AccessMiddleware
+from store.hub.body_limits import BodyLimitMiddleware
+from store.hub.database.database import DatabaseUnavailable
+from store.hub.routes import describe_problems
 from store.printable import printable
 
 logger = logging.getLogger(__name__)
@@ -26,20 +26,20 @@ _STATUSES: dict[type[Exception], int] = {
     Conflict: 409,
     ValueError: 400,
     sqlite3.Error: 503,
-    DatabaseAway: 503,
+    DatabaseUnavailable: 503,
 }
-"""Of errors that the store raises; 5xx tells the client to retry."""
+"""Statuses of the store's errors; clients retry 5xx."""
 
 
-def protect(app: FastAPI, *, largest_request_bytes: int, cors_origins: Sequence[str], **door: Any) -> None:
-    """Put a door, limits and clear errors around the stock server's app. door: see ``Door``."""
+def protect(app: FastAPI, *, largest_request_bytes: int, cors_origins: Sequence[str], **access: Any) -> None:
+    """Add access control, limits and exception handlers to the stock server's app. access: of ``AccessMiddleware``."""
     for error_type, status in _STATUSES.items():
         app.add_exception_handler(error_type, _refusal(status))
     app.add_exception_handler(RequestValidationError, _refuse_invalid)
     app.add_exception_handler(Exception, _fail)
-    # What is added last is outermost. CORS comes before the token is looked at, since browsers ask for it without one.
-    app.add_middleware(LimitedBody, largest_bytes=largest_request_bytes)
-    app.add_middleware(Door, origins=cors_origins, **door)
+    # Outermost is last: CORS comes before the token check, since browsers send preflight requests without a token.
+    app.add_middleware(BodyLimitMiddleware, largest_bytes=largest_request_bytes)
+    app.add_middleware(AccessMiddleware, origins=cors_origins, **access)
     if cors_origins:
         origins = ["*"] if "*" in cors_origins else list(cors_origins)
         app.add_middleware(
@@ -60,9 +60,9 @@ def _refusal(status: int) -> Callable[[Request, Exception], Awaitable[JSONRespon
 
 async def _refuse_invalid(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
-    return JSONResponse({"detail": described(error.errors())}, 422)
+    return JSONResponse({"detail": describe_problems(error.errors())}, 422)
 
 
 async def _fail(_: Request, error: Exception) -> JSONResponse:
-    """A bug: it ends this request alone; Starlette raises it again, for the log."""
-    return JSONResponse({"detail": "internal error; the hub's log says more"}, 500)
+    """Response to a bug; Starlette raises it again, for the log."""
+    return JSONResponse({"detail": "internal error; see the hub's log"}, 500)

@@ -1,4 +1,4 @@
-"""Several processes behind one port: one that watches, and its children, each a whole hub over the same database."""
+"""Several hub processes behind one port: a supervisor, and workers that share a database."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ import sys
 import time
 
 from store.errors import OneLineError
-from store.hub.server import HubSettings, allow_many_connections, check_admission, listen, open_store, serve
+from store.hub.server import HubSettings, allow_many_connections, listen, open_store, require_auth, serve
 
 logger = logging.getLogger(__name__)
 
@@ -17,19 +17,19 @@ _DELAY_SECONDS = 1.0
 
 
 def run_workers(settings: HubSettings) -> None:
-    """Run ``n_workers`` hubs until SIGINT or SIGTERM; one that dies is replaced. Raises CannotServe, DatabaseUnusable.
+    """Run ``n_workers`` hubs until SIGINT or SIGTERM; restart dead ones. Raises CannotServe, DatabaseUnusable.
 
-    The kernel divides connections among them; a client whose hub died connects anew, to one of the others.
+    The kernel distributes connections over them; the clients of a dead worker reconnect to another one.
     """
-    check_admission(settings)
+    require_auth(settings)
     allow_many_connections()
-    asyncio.run(_try_out(settings))  # what is wrong is told once, here, and the tables are made
+    asyncio.run(_check_startup(settings))  # reports errors once, and creates the tables
     with listen(settings.host, settings.port) as alone:  # fails where another program has the port
         port = alone.getsockname()[1]
     _Workers(settings, port).run()
 
 
-async def _try_out(settings: HubSettings) -> None:
+async def _check_startup(settings: HubSettings) -> None:
     async with open_store(settings):
         pass
 
@@ -51,7 +51,7 @@ class _Workers:
                 born = self._started.pop(pid, None)
                 if born is None or self._ending:
                     continue
-                logger.error("hub process %d has died (%s); another takes its place", pid, _manner(status))
+                logger.error("hub worker %d has died (%s); restarting it", pid, _exit_description(status))
                 if time.monotonic() - born < _TOO_SOON_SECONDS:
                     time.sleep(_DELAY_SECONDS)
                 if not self._ending:
@@ -59,7 +59,7 @@ class _Workers:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
-        logger.info("all hub processes have stopped")
+        logger.info("all hub workers have stopped")
 
     def _end(self, *_: object) -> None:
         self._ending = True
@@ -77,14 +77,14 @@ class _Workers:
                 asyncio.run(self._serve(watcher))
                 status = 0
             except OneLineError as error:
-                logger.error("hub process %d: %s", os.getpid(), error)
+                logger.error("hub worker %d: %s", os.getpid(), error)
             except Exception:  # logged here, since the process ends without a traceback
-                logger.exception("hub process %d fails", os.getpid())
+                logger.exception("hub worker %d failed", os.getpid())
             finally:
                 sys.stdout.flush()
                 os._exit(status)
         self._started[pid] = time.monotonic()
-        if self._ending:  # the signal came in between
+        if self._ending:  # signalled during the fork
             os.kill(pid, signal.SIGTERM)
 
     async def _serve(self, watcher: int) -> None:
@@ -92,6 +92,6 @@ class _Workers:
             await serve(self._settings, listener, watcher)
 
 
-def _manner(status: int) -> str:
+def _exit_description(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     return f"exit status {code}" if code >= 0 else signal.Signals(-code).name

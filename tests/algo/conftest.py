@@ -18,7 +18,7 @@ def configure(tmp_path, tiny_model):
 def watched_closely(monkeypatch):
     """Has servers looked at, given up and taken back at once."""
     for name, seconds in (("_UNHEALTHY_SECONDS", 0.0), ("_CHECK_SECONDS", 0.02), ("_TAKE_BACK_SECONDS", 0.02)):
-        monkeypatch.setattr(f"algo.serving.servers.{name}", seconds)
+        monkeypatch.setattr(f"algo.serving.server_group.{name}", seconds)
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ async def test_the_kind_of_a_hub_and_its_token(hub, tmp_path, monkeypatch):
     ours = await HubProcess(tmp_path, "--token-file", str(tmp_path / "token")).start()
     try:
         ((level, text),) = (await findings("--store", ours.url))["hub"]
-        assert level == PROBLEM and "wants a token" in text
+        assert level == PROBLEM and "requires a token" in text
         monkeypatch.setenv(TOKEN_VARIABLE, "secret-of-the-hub")
         ((level, text),) = (await findings("--store", ours.url))["hub"]
         assert level == OK and "of this project" in text and "accepts ours" in text and "secret" not in text

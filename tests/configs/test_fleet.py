@@ -165,7 +165,7 @@ async def test_every_health_check_asks_for_what_is_served(file_store, tmp_path):
             elif port == POLICY_PORT:
                 assert f"= {path}" in proxy_locations() or path.startswith("/v1/"), path
             else:
-                assert path == "/health"  # what algo.serving.server asks vLLM
+                assert path == "/health"  # what algo.serving.vllm_server asks vLLM
 
 
 async def runner_health(*arguments):

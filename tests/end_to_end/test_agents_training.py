@@ -101,7 +101,7 @@ async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
         hub.kill()
     run = folder / "runs" / "calculating"
     summary = json.loads((run / "summary.json").read_text())
-    assert summary["games"] == {"finished": STEPS * GROUPS * EACH, "failed": 0}
+    assert summary["rollouts"] == {"finished": STEPS * GROUPS * EACH, "failed": 0}
     assert summary["turns"]["stored"] == summary["turns"]["in_batch"] + sum(summary["turns"]["left_out"].values())
     assert list(summary["reward_by_side"]) == ["agent"] and summary["policy_version"] >= 1
     evaluations = read_evaluations(run)

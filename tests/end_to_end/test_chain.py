@@ -172,7 +172,7 @@ def test_no_span_is_lost(run, stored):
     assert len(run.proxy.exchanges) == spans_stored == played
     turns = run.summary["turns"]
     assert turns["in_batch"] + sum(turns["left_out"].values()) == turns["stored"] == turns["played"]
-    assert run.summary["games"] == {"finished": STEPS * DEALS * GAMES_PER_DEAL, "failed": 0}
+    assert run.summary["rollouts"] == {"finished": STEPS * DEALS * GAMES_PER_DEAL, "failed": 0}
 
 
 def test_the_killed_run_goes_on_from_its_last_checkpoint(run, stored):

@@ -111,7 +111,7 @@ async def test_a_runner_and_an_algorithm_do_not_notice_that_hubs_die(
 
     async with balancer(port, tmp_path / "haproxy.log") as url:
         arguments = ("--store", url, "--n", "6", "--tokenizer", str(tiny_model))
-        process, client = runner(tmp_path / "runner.log", *arguments), connect(url, patience_seconds=60)
+        process, client = runner(tmp_path / "runner.log", *arguments), connect(url, retry_seconds=60)
         try:
             killing = asyncio.create_task(killed())
             played = await RolloutQueue(client, GAME, config.rollout).play(

@@ -28,7 +28,7 @@ GAMES = 20_000
 RUN_CONFIG = werewolf_config(RUN, groups_per_step=50, rollouts_per_group=4)
 STEPS = GAMES // (RUN_CONFIG.rollout.groups_per_step * RUN_CONFIG.rollout.rollouts_per_group)
 STEPS_AT_ONCE, RUNNERS, GAMES_AT_ONCE = 3, 2, 8
-RULE = RetentionRule(keep_games=1000, youngest_seconds=60)
+RULE = RetentionRule(keep_rollouts=1000, youngest_seconds=60)
 # How long a game above RULE may stay: until it may go, then until the hub next deletes, and that takes a while.
 LONGEST_STAY_SECONDS = RULE.youngest_seconds + 60 + 30
 MB = 1e6
@@ -45,7 +45,7 @@ def tasks_of(step: int) -> list[GameTask]:
 
 
 class DeletingHub(hub_process.HubProcess):
-    """A hub that deletes finished games sooner than an hour after their end, as `--keep-games` would."""
+    """A hub that deletes finished games sooner than an hour after their end, as `--keep-rollouts` would."""
 
     def _fork(self):
         settings = HubSettings(host="127.0.0.1", port=self.port, database=self.database, retention=RULE)
@@ -114,7 +114,7 @@ async def test_memory_and_file_stay_bounded_over_20_000_games(tmp_path):
         assert grown(each.resident) < 15 * MB, f"{each.name} grows: {[round(size / MB) for size in each.resident]}"
     for number, look in enumerate(looks):
         since = [earlier.games for earlier in looks[:number] if earlier.time < look.time - LONGEST_STAY_SECONDS]
-        look.most_games = max(RULE.keep_games, look.games - max(since, default=0))
+        look.most_games = max(RULE.keep_rollouts, look.games - max(since, default=0))
     # The file keeps the space that it once needed.
     most_bytes = OTHER_BYTES + BYTES_PER_GAME * max(look.most_games for look in looks)
     assert max(look.file_bytes for look in looks) < most_bytes, f"more than {most_bytes / MB:.0f} MB: {looks}"

@@ -42,6 +42,6 @@ def test_a_vllm_that_dies_in_mid_game_is_started_again_and_ctrl_c_ends_every_pro
         wait_until(lambda: not processes_marked(tmp_path), 20, "the end of every process")
         assert "vLLM exited with code 137" in output() and "interrupted" in output()
         summary = json.loads((tmp_path / "demo" / "summary.json").read_text())
-        assert summary["games"] == {"finished": 4, "failed": 0} and summary["policy_version"] == 1
+        assert summary["rollouts"] == {"finished": 4, "failed": 0} and summary["policy_version"] == 1
     finally:
         end(demo)

@@ -70,6 +70,6 @@ def test_a_recipe_that_is_killed_three_times_goes_on_to_its_report(tmp_path, req
         assert [row.number for row in evaluation.rows] == list(range(games)) and evaluation.ended
     assert (before.header.step, after.header.step) == (0, 2)
     summary = json.loads((out / "seed-1" / "summary.json").read_text())
-    assert summary["games"] == {"finished": 16, "failed": 0}
+    assert summary["rollouts"] == {"finished": 16, "failed": 0}
     report = (out / "report.html").read_text(encoding="utf-8")
     assert "Before and after" in report and "Who beats whom" in report

@@ -47,12 +47,12 @@ async def test_killed_at_many_stages_it_ends_with_the_same_weights(machine):
     broken = steps_of(machine, name)
     assert [line["step"] for line in broken] == [line["step"] for line in steps] == [1, 2, 3]
     for ours, undisturbed in zip(broken, steps, strict=True):
-        for metric in ("games/finished", "turns/in_batch", "tokens/trained", "policy_version", "reward/wolf"):
+        for metric in ("rollouts/finished", "turns/in_batch", "tokens/trained", "policy_version", "reward/wolf"):
             assert ours["data"][metric] == undisturbed["data"][metric], (ours["step"], metric)
     for tensor, values in weights_of(machine, name).items():
         assert torch.equal(values, weights[tensor]), tensor
     summary = json.loads((machine.folder / name / "summary.json").read_text())
-    assert summary["steps"] == STEPS and summary["games"] == {"finished": STEPS * GAMES, "failed": 0}
+    assert summary["steps"] == STEPS and summary["rollouts"] == {"finished": STEPS * GAMES, "failed": 0}
     assert not list((machine.folder / name / "checkpoints").glob("unfinished-*"))
     await check_games_of(machine, name)
 
@@ -94,13 +94,13 @@ def test_killed_with_games_in_flight_it_loses_no_group_and_every_turn_is_of_the_
     assert [step["policy_version"] for step in steps] == [1, 2, 3]
     assert steps[0]["policy_lag/max"] == 0
     assert 0 < max(step["policy_lag/max"] for step in steps) <= 1
-    assert all(step["games/finished"] == GAMES and step["tokens/trained"] > 0 for step in steps)
+    assert all(step["rollouts/finished"] == GAMES and step["tokens/trained"] > 0 for step in steps)
     # As in a run that nothing disturbs: every group of the run once.
     assert sorted(group for groups in groups_of(machine, "ahead") for group in groups) == sorted(
         f"ahead-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(2)
     )
     summary = json.loads((machine.folder / "ahead" / "summary.json").read_text())
-    assert summary["games"] == {"finished": STEPS * GAMES, "failed": 0}
+    assert summary["rollouts"] == {"finished": STEPS * GAMES, "failed": 0}
 
     folders = [machine.model, *sorted((machine.folder / "ahead" / "checkpoints").glob("step-*/huggingface"))]
     models = [load_model(folder) for folder in folders]

@@ -114,7 +114,7 @@ def test_the_log_has_each_policy_under_its_name(machine, whole):
                 step[f"{member}/serving/probe_difference"] < FLOAT32_TOLERANCE < step[f"{member}/serving/probe_change"]
             )
         assert not any(name.startswith(("actor/", "advantage/")) for name in step)
-        assert step["games/finished"] == GAMES and step["turns/in_batch"] > 0
+        assert step["rollouts/finished"] == GAMES and step["turns/in_batch"] > 0
     checkpoint = whole[0] / "checkpoints" / f"step-{STEPS:06d}"
     assert not (checkpoint / "huggingface").exists() and (checkpoint / "policies/wolves/huggingface").is_dir()
 

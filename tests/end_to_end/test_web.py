@@ -91,7 +91,7 @@ async def test_a_real_game_is_watched_as_it_is_played_and_a_person_plays_that_po
     tmp_path, vllm, start, person, tiny_model
 ):
     hub = await HubProcess(tmp_path).start()
-    client = connect(hub.url, patience_seconds=60)
+    client = connect(hub.url, retry_seconds=60)
     resources = PolicyResources(run_name=RUN, version=VERSION, endpoints=(vllm,), model="policy")
     await client.update_resources(resources.resources_id, resources.encode())
     task = game_task("first-step0024-deal00-game00", seed=4, sampling_seed=4, trainable=["wolf", "good"], **LIMITS)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from runners.worker import Worker
-from store.client import PatientStoreClient, connect
+from store.client import StoreClient, connect
 from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from tests.support.fakes import make_result, make_turn
 from tests.support.hub.asking import look_up, take
@@ -65,7 +65,7 @@ async def test_a_game_without_spans_is_kept_alive_by_its_runner_and_by_nothing_e
     await until(is_requeued)
 
 
-class Recording(PatientStoreClient):
+class Recording(StoreClient):
     """Remembers what it asked for."""
 
     def __init__(self, url):

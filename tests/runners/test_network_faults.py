@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from runners.worker import Worker
-from store.client import PatientStoreClient, connect
+from store.client import StoreClient, connect
 from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import IDEMPOTENCY_KEY
 from store.werewolf import TurnSpan, is_result, is_turn
@@ -19,7 +19,7 @@ from tests.support.hub.hub_process import HubProcess, StockHub
 from tests.support.waiting import until
 
 TURNS = 4
-PATIENCE_SECONDS = 30.0
+RETRY_SECONDS = 30.0
 ANSWER_SECONDS = 1.0
 """How long a client waits for an answer; 30 s in earnest. A hub on a busy machine must answer within it."""
 SHORT_ANSWER_SECONDS = 0.5
@@ -83,7 +83,7 @@ async def proxy(hub):
 @pytest.fixture
 async def afar(proxy):
     """Sees the hub through the proxy, as a runner does."""
-    client = PatientStoreClient(proxy.url, PATIENCE_SECONDS, request_timeout_seconds=ANSWER_SECONDS)
+    client = StoreClient(proxy.url, RETRY_SECONDS, request_timeout_seconds=ANSWER_SECONDS)
     yield client
     await client.close()
 
@@ -285,9 +285,7 @@ async def test_faults_by_chance(client, proxy):
 
 async def faults_by_chance(client, proxy, seed, games, share):
     ids = await enqueue(client, games, unresponsive_seconds=2.0)
-    clients = [
-        PatientStoreClient(proxy.url, PATIENCE_SECONDS, request_timeout_seconds=SHORT_ANSWER_SECONDS) for _ in "abc"
-    ]
+    clients = [StoreClient(proxy.url, RETRY_SECONDS, request_timeout_seconds=SHORT_ANSWER_SECONDS) for _ in "abc"]
     workers = [Worker(afar, Play(), f"w{n}", games_at_once=4, heartbeat_seconds=0.3) for n, afar in enumerate(clients)]
     proxy.by_chance(seed, share)
     try:

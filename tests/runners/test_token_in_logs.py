@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from runners.worker import Worker
-from store.client import PatientStoreClient, StoreUnreachable
+from store.client import StoreClient, StoreUnreachable
 from store.protocol import EnqueueRolloutRequest
 from store.token_spans import to_span
 from tests.support.fakes import make_result, make_turn
@@ -26,7 +26,7 @@ async def proxy(hub):
 
 @pytest.fixture
 async def afar(proxy):
-    client = PatientStoreClient(proxy.url, patience_seconds=0.3, token=TOKEN)
+    client = StoreClient(proxy.url, retry_seconds=0.3, token=TOKEN)
     yield client
     await client.close()
 

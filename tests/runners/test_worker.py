@@ -74,7 +74,7 @@ async def test_a_report_that_did_not_arrive_is_not_repeated_for_a_game_that_anot
     proxy = FaultProxy(hub.url)
     proxy.plan("update_attempt", [Fault.BAD_GATEWAY])
     await proxy.start()
-    afar = connect(proxy.url, patience_seconds=30)
+    afar = connect(proxy.url, retry_seconds=30)
     try:
         running = asyncio.create_task(Worker(afar, play, "w", max_games=1).run())
         await until(lambda: proxy.hit)
@@ -262,7 +262,7 @@ async def test_a_hub_that_restarts_empty_costs_its_games_only(hub, client, play)
 
 
 async def test_a_hub_that_stays_away_ends_the_worker(hub, play):
-    impatient = connect(hub.url, patience_seconds=0.3)
+    impatient = connect(hub.url, retry_seconds=0.3)
     running = asyncio.create_task(Worker(impatient, play, "w", heartbeat_seconds=0.1).run())
     await until(lambda: impatient.request("get", "/statistics"))
     await hub.stop()

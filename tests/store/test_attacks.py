@@ -266,13 +266,13 @@ async def test_what_is_no_hub_is_told_at_once(answer):
                 writer.write(f"HTTP/1.1 200 OK\r\n{answer}".encode())
 
     server = await asyncio.start_server(serve, "127.0.0.1", port := free_port())
-    client = connect(f"http://127.0.0.1:{port}", patience_seconds=100)
+    client = connect(f"http://127.0.0.1:{port}", retry_seconds=100)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
-            with pytest.raises(NotAHub, match=rf"127.0.0.1:{port} is no hub"):
+            with pytest.raises(NotAHub, match=rf"127.0.0.1:{port} is not a hub"):
                 await client.wait_until_reachable()
             if "true" not in answer:
-                with pytest.raises(NotAHub, match="is no hub"):
+                with pytest.raises(NotAHub, match="is not a hub"):
                     await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=1)])
     finally:
         await client.close()

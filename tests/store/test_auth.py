@@ -15,7 +15,7 @@ from starlette.routing import Mount
 
 from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
-from store.client import StoreRefused, connect
+from store.client import StoreUnauthorized, connect
 from store.hub.server import Hub, HubSettings
 from store.token_spans import to_span
 from tests.support.fakes import make_turn
@@ -130,7 +130,7 @@ async def test_the_token_shows_nowhere(tmp_path):
         assert len(await good.query_spans(rollout.rollout_id)) == 1
         with pytest.raises(aiohttp.ClientResponseError, match="401") as refused:
             await bad.query_rollouts()
-        with pytest.raises(StoreRefused, match=rf"does not accept our token: set {TOKEN_VARIABLE}"):
+        with pytest.raises(StoreUnauthorized, match=rf"rejects the token: set {TOKEN_VARIABLE}"):
             await bad.upload_spans([turn])
         answer = await bad._get_session()
         async with answer.get(f"{hub.url}/v1/agl/rollouts") as response:
@@ -152,7 +152,7 @@ async def test_the_client_takes_the_token_from_the_environment(tmp_path, monkeyp
     await client.wait_until_reachable()
     monkeypatch.delenv(TOKEN_VARIABLE)
     without = connect(hub.url, 20)
-    with pytest.raises(StoreRefused, match=rf"wants a token: set {TOKEN_VARIABLE}"):
+    with pytest.raises(StoreUnauthorized, match=rf"requires a token: set {TOKEN_VARIABLE}"):
         await without.wait_until_reachable()
     await client.close()
     await without.close()
@@ -198,7 +198,7 @@ def test_a_token_that_did_not_arrive_opens_no_hub(tmp_path, monkeypatch, empty):
     ):
         with monkeypatch.context() as environment:
             environment.setenv(variable, value)
-            with pytest.raises(UnusableToken, match="but empty"):
+            with pytest.raises(UnusableToken, match="empty"):
                 connect("http://127.0.0.1:1")
     assert read_token() is None
 
@@ -207,14 +207,14 @@ def test_a_token_that_did_not_arrive_opens_no_hub(tmp_path, monkeypatch, empty):
 def test_a_hub_without_a_token_does_not_face_the_network_unless_told(tmp_path, host):
     status, said = run_command("--host", host, "--port", str(free_port()), "--db", str(tmp_path / "db"))
     assert status == 1 and said.count("\n") == 1
-    assert f"whoever reaches {host}" in said and "--token-file" in said and "--for-everybody" in said
+    assert f"{host} is reachable" in said and "--token-file" in said and "--no-auth" in said
 
 
 async def test_a_hub_that_is_meant_for_everybody_says_so(tmp_path):
-    hub = HubProcess(tmp_path, "--host", "0.0.0.0", "--for-everybody")
+    hub = HubProcess(tmp_path, "--host", "0.0.0.0", "--no-auth")
     await hub.start()
     assert hub.stop() == 0
-    assert "no token: whoever reaches 0.0.0.0" in hub.log.read_text()
+    assert "no authentication: 0.0.0.0" in hub.log.read_text()
 
 
 async def test_https(tmp_path):

@@ -96,7 +96,7 @@ async def test_a_request_outlives_more_hubs_than_the_stock_client_tries():
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    client = connect(f"http://127.0.0.1:{runner.addresses[0][1]}", patience_seconds=20)
+    client = connect(f"http://127.0.0.1:{runner.addresses[0][1]}", retry_seconds=20)
     try:
         assert await client.request("get", "/statistics") == {"total_rollouts": 1} and len(met) > 8
     finally:
@@ -117,14 +117,14 @@ async def test_a_hub_that_never_answers_is_named_with_a_remedy():
     client = connect(f"http://127.0.0.1:{free_port()}")
     try:
         with pytest.raises(StoreUnreachable, match=r"http://127.0.0.1:\d+.*agl store"):
-            await client.wait_until_reachable(patience_seconds=0.3)
+            await client.wait_until_reachable(retry_seconds=0.3)
     finally:
         await client.close()
 
 
 def test_a_patience_without_end_is_refused():
     with pytest.raises(ValueError, match="finite"):
-        connect("http://127.0.0.1:1", patience_seconds=float("inf"))
+        connect("http://127.0.0.1:1", retry_seconds=float("inf"))
 
 
 def test_an_address_without_scheme_is_refused():

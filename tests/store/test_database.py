@@ -10,7 +10,7 @@ from agentlightning.types import Worker
 
 from store.hub.database.database import DatabaseUnusable
 from store.hub.database.opening import opened_store
-from store.hub.database.sqlite import APPLICATION_ID, SqliteDatabase, as_its_only_hub
+from store.hub.database.sqlite import APPLICATION_ID, SqliteDatabase, lock_database
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
@@ -105,7 +105,7 @@ async def test_a_file_is_one_file_for_its_owner_only(tmp_path):
     [
         (lambda path: path.write_text("my diary" * 200), "not a database"),
         (lambda path: path.mkdir(), "unable to open"),
-        (lambda path: sqlite_file(path, "CREATE TABLE mine (x)"), "something else"),
+        (lambda path: sqlite_file(path, "CREATE TABLE mine (x)"), "not a hub"),
         (
             lambda path: sqlite_file(path, f"PRAGMA application_id={APPLICATION_ID}", "PRAGMA user_version=99"),
             "version 99.*export",
@@ -132,9 +132,9 @@ def test_a_file_serves_one_hub_at_a_time(tmp_path):
     path = tmp_path / "hub.sqlite3"
     for _ in range(2):
         with (
-            as_its_only_hub(path),
-            as_its_only_hub(tmp_path / "other.sqlite3"),
-            pytest.raises(DatabaseUnusable, match=r"another hub is using .*hub.sqlite3;"),
-            as_its_only_hub(path),
+            lock_database(path),
+            lock_database(tmp_path / "other.sqlite3"),
+            pytest.raises(DatabaseUnusable, match=r"another hub has locked .*hub.sqlite3:"),
+            lock_database(path),
         ):
             pass

@@ -6,7 +6,7 @@ import pytest
 from agentlightning import EnqueueRolloutRequest
 
 from store.client import connect
-from store.finished import FinishedGames
+from store.finished import FinishedRollouts
 from store.hub.database.opening import opened_store
 from tests.support.hub.hub_process import HubProcess, StockHub
 
@@ -28,7 +28,7 @@ async def enqueue(store, number):
 
 
 async def found(finished, ids):
-    return sorted(ids.index(rollout.rollout_id) for rollout in await finished.look(ids))
+    return sorted(ids.index(rollout.rollout_id) for rollout in await finished.poll(ids))
 
 
 async def test_finished_games_are_found_whenever_they_were_finished_and_asked_for(client, monkeypatch):
@@ -41,14 +41,14 @@ async def test_finished_games_are_found_whenever_they_were_finished_and_asked_fo
     monkeypatch.setattr(client, "query_rollouts", watched)
     ids = await enqueue(client, 6)
     await client.update_rollout(ids[0], status="succeeded")  # before anybody looks
-    finished = FinishedGames(client)
+    finished = FinishedRollouts(client)
     assert await found(finished, ids[:4]) == await found(finished, ids[:4]) == [0]
     await client.update_rollout(ids[3], status="failed")
     await client.update_rollout(ids[5], status="cancelled")  # nobody waits for it yet
     assert await found(finished, ids[:4]) == [0, 3]
     assert await found(finished, ids[1:]) == [2, 4]
     assert await found(finished, ids[1:3]) == []
-    assert await finished.look([]) == []
+    assert await finished.poll([]) == []
     # Our hub is not asked again for games that are open.
     assert asked in ([4, 1, 2, 3], [4, 4, 4, 5, 2])
 
@@ -56,7 +56,7 @@ async def test_finished_games_are_found_whenever_they_were_finished_and_asked_fo
 async def test_a_game_that_has_just_ended_is_not_taken_back_from_our_hub(client):
     ids = await enqueue(client, 2)
     await client.update_rollout(ids[0], status="succeeded")
-    taken_back = [await client.take_back(rollout_id) for rollout_id in ids]
+    taken_back = [await client.cancel_rollout(rollout_id) for rollout_id in ids]
     statuses = [rollout.status for rollout in await client.query_rollouts(rollout_id_in=ids)]
     assert (taken_back, statuses) in (([False, True], ["succeeded", "cancelled"]), ([True, True], ["cancelled"] * 2))
 

@@ -81,10 +81,10 @@ async def blocks(store, call):
         return await asked("SELECT blks_hit + blks_read FROM pg_stat_database WHERE datname = current_database()")
 
     for _ in range(8):  # until statements are prepared, and plans chosen for good
-        store._none_overdue_before = 0.0
+        store._next_scan_at = 0.0
         await call(store)
         first, before = await looked_at(), await looked_at()
-    store._none_overdue_before = 0.0
+    store._next_scan_at = 0.0
     await call(store)
     return await looked_at() - before - (before - first)  # to look costs something, too
 
@@ -136,7 +136,7 @@ async def test_numbers_are_right_after_all_that_happens_to_games(our_store):
     taken = await store.dequeue_many_rollouts(limit=3)
     await store.update_attempt(taken[0].rollout_id, taken[0].attempt.attempt_id, status="succeeded")
     await store.update_rollout(taken[1].rollout_id, status="cancelled")
-    await store.collections.add_up_counts(more_than=0)
+    await store.collections.compact_counts(more_than=0)
     await store.update_rollout(taken[2].rollout_id, status="failed")
     await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(2)])
     for status, number in {"queuing": 4, "preparing": 0, "succeeded": 1, "cancelled": 1, "failed": 1}.items():

@@ -39,7 +39,7 @@ async def hub(tmp_path):
 
 @pytest.fixture
 async def client(hub):
-    client = connect(hub.url, patience_seconds=60)
+    client = connect(hub.url, retry_seconds=60)
     yield client
     await client.close()
 
@@ -123,7 +123,7 @@ async def kill_the_hub(hub):
 async def play_with_kills(folder, chance, kills, *options, kill=kill_the_hub):
     hub = HubProcess(folder, *options)
     await hub.start()
-    client = connect(hub.url, patience_seconds=60)
+    client = connect(hub.url, retry_seconds=60)
     traffic = Traffic(client)
     try:
         async with asyncio.TaskGroup() as group:
@@ -203,7 +203,7 @@ async def test_a_second_hub_on_the_same_file_or_port_says_so_in_one_line(hub, tm
     assert status == 1 and re.search(rf"^python -m store: .*port {hub.port}: the port is in use.*--port\n$", said)
     assert not (tmp_path / "other.sqlite3").exists()
     status, said = run_command("--port", "0", "--db", str(hub.database))
-    assert status == 1 and re.search(r"^python -m store: another hub is using .*hub.sqlite3.*\n$", said)
+    assert status == 1 and re.search(r"^python -m store: another hub has locked .*hub.sqlite3.*\n$", said)
 
 
 @pytest.mark.parametrize(
@@ -211,14 +211,14 @@ async def test_a_second_hub_on_the_same_file_or_port_says_so_in_one_line(hub, tm
     [
         (["--db", "/proc/nowhere/hub.sqlite3"], "cannot write /proc/nowhere/hub.sqlite3.lock: No such file"),
         (["--db", "{folder}/diary"], "cannot use the database .*diary: file is not a database"),
-        (["--host", "203.0.113.1", "--for-everybody"], "cannot listen on 203.0.113.1 port"),
-        (["--host", "no such host", "--for-everybody"], "cannot listen on no such host port"),
+        (["--host", "203.0.113.1", "--no-auth"], "cannot listen on 203.0.113.1 port"),
+        (["--host", "no such host", "--no-auth"], "cannot listen on no such host port"),
         (["--port", "99999"], "error: argument --port: '99999' is not a number from 0 to 65535"),
         (["--token-file", "/nonexistent"], "cannot read the token file /nonexistent: No such file"),
         (["--certificate", "/nonexistent", "--key", "/nonexistent"], "cannot use the certificate /nonexistent"),
-        (["--certificate", "/nonexistent"], "error: --certificate and --key go together"),
-        (["--n-workers", "2"], "error: --workers needs a database for many, such as --db postgresql://"),
-        (["--db", "postgresql://h/d", "--backend", "memory"], "error: --backend memory does not go with"),
+        (["--certificate", "/nonexistent"], "error: --certificate and --key need each other"),
+        (["--n-workers", "2"], "error: --workers above 1 needs PostgreSQL, such as --db postgresql://"),
+        (["--db", "postgresql://h/d", "--backend", "memory"], "error: --backend memory cannot be combined with"),
         (["--max-request-mb", "-1"], "error: argument --max-request-mb: '-1' is not a positive number"),
     ],
 )
@@ -237,7 +237,7 @@ def test_the_command_as_one_types_it():
 
 async def test_the_memory_backend_forgets_and_a_killed_hub_s_port_is_free(tmp_path):
     hub = await HubProcess(tmp_path, "--backend", "memory").start()
-    client = connect(hub.url, patience_seconds=60)
+    client = connect(hub.url, retry_seconds=60)
     rollout = await enqueue_one(client, 1)
     assert (await look_up(client, rollout.rollout_id)).input == 1
     hub.kill()

@@ -91,9 +91,9 @@ def test_policies_that_play_no_such_seat_say_so():
 
 
 def test_policies_are_served_elsewhere_one_by_one():
-    moved = make_resources().served_at((SECOND,), {"seers": (SECOND,), "wolves": (SECOND,)})
+    moved = make_resources().with_endpoints((SECOND,), {"seers": (SECOND,), "wolves": (SECOND,)})
     assert [policy.endpoints for policy in moved.policies] == [(SECOND,), (OTHER,), (SECOND,)]
-    assert make_resources(policies=()).served_at((OTHER,), {}).endpoints == (OTHER,)
+    assert make_resources(policies=()).with_endpoints((OTHER,), {}).endpoints == (OTHER,)
 
 
 def test_a_turn_names_its_learner_and_without_one_has_no_such_attribute():

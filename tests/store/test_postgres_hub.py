@@ -14,7 +14,7 @@ from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
 from store.client import connect
 from store.errors import Conflict
-from store.hub.database.database import DatabaseAway
+from store.hub.database.database import DatabaseUnavailable
 from store.hub.database.opening import opened_store
 from store.hub.database.schema import VERSION
 from store.schema import IDEMPOTENCY_KEY
@@ -91,7 +91,7 @@ async def test_of_reports_at_once_one_closes_the_game_and_the_counts_are_right(t
         assert rollout.status == rollout.attempt.status
     counted = [(await two_hubs[0].query_rollouts(status_in=[s], limit=1)).total for s in ("succeeded", "failed")]
     assert sum(counted) == 10
-    await asyncio.gather(*(hub.collections.add_up_counts(more_than=0) for hub in two_hubs))
+    await asyncio.gather(*(hub.collections.compact_counts(more_than=0) for hub in two_hubs))
     assert (await two_hubs[1].statistics())["total_rollouts"] == 10
 
 
@@ -147,7 +147,7 @@ async def test_a_deadlock_ends_one_of_two_transactions_which_may_be_retried(two_
 
     crossed = await asyncio.gather(change(one, first, second), change(another, second, first), return_exceptions=True)
     (failed,) = [error for error in crossed if error is not None]
-    assert isinstance(failed, DatabaseAway) and failed.undone
+    assert isinstance(failed, DatabaseUnavailable) and failed.undone
 
 
 # Kills
@@ -228,7 +228,7 @@ async def kill_a_worker(hub):
     ("kill", "options", "note"),
     [
         (kill_the_hub, (), ""),
-        (kill_a_worker, ("--workers", "2"), "has died (SIGKILL); another takes its place"),
+        (kill_a_worker, ("--workers", "2"), "has died (SIGKILL); restarting it"),
     ],
 )
 async def test_a_hub_process_that_is_killed_loses_and_doubles_nothing(tmp_path, postgres_url, kill, options, note):
@@ -251,7 +251,7 @@ async def test_the_database_is_killed(tmp_path, mortal_server):
 async def test_while_the_database_is_away_the_hub_says_so_and_clients_wait(tmp_path, mortal_server):
     url = await mortal_server.make_database("away")
     hub = await HubProcess(tmp_path, "--db", url).start()
-    client = connect(hub.url, patience_seconds=200)
+    client = connect(hub.url, retry_seconds=200)
     rollout = await enqueue_one(client, 1)
     mortal_server.stop("immediate")
     async with aiohttp.ClientSession() as session:
@@ -279,10 +279,10 @@ async def test_time_during_which_the_database_was_away_is_not_silence(two_hubs):
     taken = await store.dequeue_rollout()
     await store.update_attempt(taken.rollout_id, taken.attempt.attempt_id, last_heartbeat_time=1.0)
     store._launch_time = 2.0
-    store.restart_silence()
+    store.reset_heartbeat_timers()
     await store.close_overdue()
     assert (await store.get_rollout_by_id(taken.rollout_id)).status == "preparing"
-    store._launch_time, store._none_overdue_before = 2.0, 0.0
+    store._launch_time, store._next_scan_at = 2.0, 0.0
     await store.close_overdue()
     assert (await store.get_rollout_by_id(taken.rollout_id)).status == "failed"
 
@@ -324,14 +324,14 @@ async def test_workers_do_not_outlive_the_one_that_watches_them(tmp_path, postgr
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda url: url.replace(ESCAPED, "wrong"), "does not let user postgres in: set PGPASSWORD"),
-        (lambda url: url.replace("/games", "/nogames"), "there is no such database: make it with createdb"),
+        (lambda url: url.replace(ESCAPED, "wrong"), "rejects user postgres: set PGPASSWORD"),
+        (lambda url: url.replace("/games", "/nogames"), "the database does not exist: create it with createdb"),
         (lambda url: f"{url}?nonsense=1", "nonsense"),
         (lambda url: url.replace("127.0.0.1:", "127.0.0.1:99"), "not the address"),
-        (lambda _: "postgresql://u:wrong@127.0.0.1:1/games", "u@127.0.0.1:1/games: no PostgreSQL answers there"),
-        (lambda _: "postgresql://u:wrong", "escaped"),
-        (lambda _: "postgresql://u:wr@wrong@h/d", "escaped"),
-        (lambda _: "mysql://u:wrong@h", "escaped"),
+        (lambda _: "postgresql://u:wrong@127.0.0.1:1/games", "u@127.0.0.1:1/games: no PostgreSQL responds there"),
+        (lambda _: "postgresql://u:wrong", "escape special characters"),
+        (lambda _: "postgresql://u:wr@wrong@h/d", "escape special characters"),
+        (lambda _: "mysql://u:wrong@h", "escape special characters"),
     ],
 )
 def test_a_database_that_cannot_be_used_is_one_line_without_the_password(postgres_url, change, reason):

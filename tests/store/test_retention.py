@@ -15,7 +15,7 @@ from store.__main__ import main
 from store.hub.database import schema
 from store.hub.database.opening import opened_store
 from store.hub.database.statements import Statement
-from store.hub.retention import RetentionRule, delete_old_games, export
+from store.hub.retention import RetentionRule, delete_old_rollouts, export
 from store.schema import IDEMPOTENCY_KEY
 from store.token_spans import to_span
 from tests.support.fakes import make_result, make_turn
@@ -55,17 +55,17 @@ async def kept(store):
 
 
 async def forget(store, days=0.5, **rule):
-    return await delete_old_games(store.collections, RetentionRule(**rule), now=time.time() + days * DAY)
+    return await delete_old_rollouts(store.collections, RetentionRule(**rule), now=time.time() + days * DAY)
 
 
 async def test_either_limit_deletes_what_is_older_than_an_hour(store):
     await play(store, 1, 5)
     await play(store, 6, 6, status=None)
-    assert await forget(store, days=3500 / DAY, keep_games=0) == 0
-    assert await forget(store, keep_games=4) == 1 and await kept(store) == [2, 3, 4, 5, 6]
-    assert await forget(store, keep_games=4) == 0
-    assert await forget(store, days=1.9, keep_days=2, keep_games=3) == 1
-    assert await forget(store, days=2.1, keep_days=2, keep_games=3) == 3 and await kept(store) == [6]
+    assert await forget(store, days=3500 / DAY, keep_rollouts=0) == 0
+    assert await forget(store, keep_rollouts=4) == 1 and await kept(store) == [2, 3, 4, 5, 6]
+    assert await forget(store, keep_rollouts=4) == 0
+    assert await forget(store, days=1.9, keep_days=2, keep_rollouts=3) == 1
+    assert await forget(store, days=2.1, keep_days=2, keep_rollouts=3) == 3 and await kept(store) == [6]
 
 
 async def test_a_deleted_game_leaves_nothing_behind(store):
@@ -73,7 +73,7 @@ async def test_a_deleted_game_leaves_nothing_behind(store):
     await play(store, 1, 60)
     await store.add_resources({"policy": LLM(endpoint="http://localhost:1/v1", model="new")})
     await store.update_worker("gone")
-    await forget(store, days=8, keep_games=0)
+    await forget(store, days=8, keep_rollouts=0)
     collections = store.collections
     for table in schema.metadata.sorted_tables:
         if table.name not in ("resources", "marks", "counts"):
@@ -92,7 +92,7 @@ async def test_marks_go_on_after_games_were_deleted(store):
     await play(store, 1, 2)
     closed, mark = await store.finished_since(mark)
     assert len(closed) == 2
-    await forget(store, keep_games=0)
+    await forget(store, keep_rollouts=0)
     await play(store, 3, 3)
     closed, _ = await store.finished_since(mark)
     assert [(await store.get_rollout_by_id(one)).input for one in closed] == [3]
@@ -104,7 +104,7 @@ async def test_a_running_hub_deletes(tmp_path):
         old = [one.model_copy(update={"end_time": 1.0}) for one in await store.collections.rollouts.query()][:2]
         await store.collections.rollouts.replace(old)
     hub = await HubProcess(tmp_path, "--keep-days", "2").start()
-    await until(lambda: "2 old games deleted" in hub.log.read_text())
+    await until(lambda: "2 old rollouts deleted" in hub.log.read_text())
     hub.stop()
     async with opened_store(tmp_path / "hub.sqlite3") as store:
         assert await kept(store) == [3]
@@ -149,8 +149,8 @@ async def test_what_cannot_be_exported_is_one_line(file_store, tmp_path, capsys)
     for name, output, said in (
         ("hub.sqlite3", "no/out", "No such file or directory"),
         ("hub.sqlite3", "folder", "Is a directory"),
-        ("hub.sqlite3", "pipe", "which a file would replace"),
-        ("none.sqlite3", "out", "there is no database"),
+        ("hub.sqlite3", "pipe", "is a device or a pipe"),
+        ("none.sqlite3", "out", "does not exist"),
     ):
         assert await asyncio.to_thread(main, ["export", "--db", str(tmp_path / name), str(tmp_path / output)]) == 1
         refusal = capsys.readouterr().err

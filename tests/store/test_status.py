@@ -45,10 +45,10 @@ def test_runners_are_counted_by_machine_and_errors_by_kind():
 
 
 def test_the_speed_is_that_of_the_last_ten_minutes_or_of_the_latest_games():
-    assert summed_up(closed=[rollout("succeeded", 601)])["games_per_minute"] == 0
-    assert summed_up(closed=[rollout("succeeded", 1), rollout("failed", 1)])["games_per_minute"] == 0.1
+    assert summed_up(closed=[rollout("succeeded", 601)])["rollouts_per_minute"] == 0
+    assert summed_up(closed=[rollout("succeeded", 1), rollout("failed", 1)])["rollouts_per_minute"] == 0.1
     fast = [rollout("succeeded", n / 10) for n in range(500)]
-    assert summed_up(closed=fast)["games_per_minute"] == pytest.approx(600, rel=0.01)
+    assert summed_up(closed=fast)["rollouts_per_minute"] == pytest.approx(600, rel=0.01)
 
 
 ESCAPES = "\x1b]0;owned\x07\x9b2J\r\u202e"
@@ -60,7 +60,7 @@ def test_names_of_others_cannot_command_the_terminal():
         workers=[worker(f"host{ESCAPES}[red]-1", NOW)],
     )
     console = Console(width=300, file=io.StringIO(), force_terminal=True)
-    console.print(table({"url": "http://hub", "games": {}, **status}))
+    console.print(table({"url": "http://hub", "rollouts": {}, **status}))
     assert "[red]" in console.file.getvalue()
     for text in (console.file.getvalue(), json.dumps(status, ensure_ascii=False)):
         for name in ("host", "Odd"):
@@ -88,8 +88,8 @@ async def test_a_real_hub(tmp_path, capsys, monkeypatch):
     for _ in range(2):
         said = json.loads(await asyncio.wait_for(process.stdout.readline(), 60))
         counted = {"queuing": 2, "requeuing": 1, "preparing": 1, "succeeded": 1}
-        assert said["games"] == dict.fromkeys(STATES, 0) | counted
-        assert said["runners"] == {"host": 1} and said["games_per_minute"] == pytest.approx(0.1)
+        assert said["rollouts"] == dict.fromkeys(STATES, 0) | counted
+        assert said["runners"] == {"host": 1} and said["rollouts_per_minute"] == pytest.approx(0.1)
         assert said["errors"] == {"HubError": 1}
     process.send_signal(2)
     assert await asyncio.wait_for(process.wait(), 60) == 130
@@ -97,7 +97,7 @@ async def test_a_real_hub(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("AGL_TOKEN", "another")
     assert await asyncio.to_thread(main, ["status", "--url", hub.url]) == 1
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "does not accept the token: set AGL_TOKEN" in said
+    assert said.count("\n") == 1 and "rejects the token: set AGL_TOKEN" in said
     hub.kill()
 
 

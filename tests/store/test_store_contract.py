@@ -282,7 +282,7 @@ async def test_a_closed_rollout_stays_closed(store, closed):
     first = await store.update_rollout(attempted.rollout_id, status=closed)
     await store.update_rollout(attempted.rollout_id, status=closed)  # sent again, since its answer was lost
     for late in {"succeeded", "failed", "cancelled", "queuing", "requeuing", "running"} - {closed}:
-        with pytest.raises(Conflict, match=f"{attempted.rollout_id} stays {closed} and does not become {late}"):
+        with pytest.raises(Conflict, match=f"{attempted.rollout_id} is {closed} and cannot become {late}"):
             await store.update_rollout(attempted.rollout_id, status=late, metadata={"said": "later"})
     with pytest.raises(Conflict, match="closed"):
         await store.start_attempt(attempted.rollout_id)
@@ -307,7 +307,7 @@ async def test_a_closed_attempt_stays_closed_and_its_spans_are_stored(store, clo
     before = await states(store, attempted)
     await end(store, attempted, closed)
     for late in {"succeeded", "failed", "timeout", "running", "unresponsive"} - {closed}:
-        with pytest.raises(Conflict, match=f"{first.attempt_id} of .* stays {closed} and does not become {late}"):
+        with pytest.raises(Conflict, match=f"{first.attempt_id} of .* is {closed} and cannot become {late}"):
             await end(store, attempted, late)
     await store.add_span(span(attempted))
     second = await store.update_attempt(*key(attempted), last_heartbeat_time=1.0)
@@ -335,7 +335,7 @@ async def test_a_silent_attempt_that_was_replaced_or_was_the_last_does_not_come_
     await store.dequeue_rollout()
     before = await states(store, attempted)
     await store.add_span(span(attempted))
-    with pytest.raises(Conflict, match="and does not become"):
+    with pytest.raises(Conflict, match="and cannot become"):
         await end(store, attempted, "succeeded")
     assert await states(store, attempted) == before
     first, *_ = await store.query_attempts(attempted.rollout_id)

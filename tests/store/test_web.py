@@ -12,7 +12,7 @@ import uvicorn
 from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
 
 from store.client import encode_otlp
-from store.hub import bodies, connections
+from store.hub import body_limits, connections
 from store.hub.server import Hub, HubSettings, listen
 from store.schema import IDEMPOTENCY_KEY
 
@@ -85,7 +85,7 @@ async def check_refused(web, store, path, body, headers, status, fragment):
     assert await contents(store) == before
 
 
-ENQUEUE, NAN = "/queues/rollouts/enqueue", "cannot be stored: it has NaN"
+ENQUEUE, NAN = "/queues/rollouts/enqueue", "cannot be stored: it contains NaN"
 JSON_REQUESTS = {
     "broken JSON": (ENQUEUE, '{"rollouts": [{"inp', 422, "JSON decode error"),
     "missing field": (ENQUEUE, '{"rollouts": [{}]}', 422, "input: Field required"),
@@ -166,8 +166,8 @@ async def test_bad_spans_in_bulk_are_refused_whole(web, store, playing):
     [
         (b"\xff\xff\xff", PROTOBUF, b"Unable to parse OTLP"),
         (b"{}", JSON, b"Unsupported Content-Type"),
-        (b"no gzip", {**PROTOBUF, "Content-Encoding": "gzip"}, b"not the gzip"),
-        (gzip.compress(b"x" * 100, mtime=0)[:-9], {**PROTOBUF, "Content-Encoding": "gzip"}, b"not the gzip"),
+        (b"no gzip", {**PROTOBUF, "Content-Encoding": "gzip"}, b"not valid gzip"),
+        (gzip.compress(b"x" * 100, mtime=0)[:-9], {**PROTOBUF, "Content-Encoding": "gzip"}, b"not valid gzip"),
     ],
 )
 async def test_a_body_that_is_no_spans_is_refused(web, body, headers, fragment):
@@ -214,7 +214,7 @@ async def test_errors_inside_are_told_without_a_traceback(web, store, monkeypatc
 
     monkeypatch.setattr(store, "query_workers", failing(RuntimeError("a detail from inside")))
     response = await web.get("/workers")
-    assert (response.status_code, response.json()) == (500, {"detail": "internal error; the hub's log says more"})
+    assert (response.status_code, response.json()) == (500, {"detail": "internal error; see the hub's log"})
     monkeypatch.setattr(store, "enqueue_many_rollouts", failing(sqlite3.OperationalError("database or disk is full")))
     response = await web.post(ENQUEUE, json={"rollouts": [{"input": 1}]})
     assert response.status_code == 503 and "disk is full" in response.text
@@ -247,10 +247,10 @@ async def test_a_request_and_a_wait_end_with_their_connection(app, store, playin
 
 
 async def test_what_does_not_come_is_not_waited_for(app, monkeypatch):
-    monkeypatch.setattr(bodies, "_SECONDS", 0.05)
+    monkeypatch.setattr(body_limits, "_SECONDS", 0.05)
     monkeypatch.setattr(connections, "_SECONDS", 0.05)
     assert await answered(app, f"/v1/agl{ENQUEUE}") == 408
-    protocol = connections.BoundedHeadProtocol
+    protocol = connections.HeaderLimitProtocol
     server = uvicorn.Server(uvicorn.Config(app, http=protocol, ws="none", lifespan="off", log_config=None))
     with listen("127.0.0.1", 0) as listener:
         serving = asyncio.create_task(server.serve([listener]))

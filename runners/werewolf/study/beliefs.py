@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from runners.werewolf.brains.odds import role_odds
 from runners.werewolf.game import SPEECHES, Decision, EventKind, GameState, Request, Role
 from runners.werewolf.players import BeliefQuestion, Player
-from store.werewolf_study import Chances, NotedBelief, ProbeMoment, Study
+from store.werewolf_study import BeliefRecord, Chances, ProbeMoment, Study
 
 _TO_LISTEN_TO = SPEECHES | {EventKind.VOTE}
 
@@ -30,7 +30,7 @@ class BeliefProbes:
     def __init__(self, wanted: Study, players: Mapping[int, Player]):
         self._wanted = wanted
         self._players = players
-        self.answers: list[NotedBelief] = []
+        self.answers: list[BeliefRecord] = []
 
     async def look(self, state: GameState, requests: Sequence[Request]) -> None:
         """Ask every living seat about the others, before ``requests`` are put. Raises what players raise."""
@@ -38,7 +38,7 @@ class BeliefProbes:
         if moment in self._wanted.probes:
             self.answers += await asyncio.gather(*(self._ask(state, moment, seat) for seat in sorted(state.living)))
 
-    async def _ask(self, state: GameState, moment: ProbeMoment, seat: int) -> NotedBelief:
+    async def _ask(self, state: GameState, moment: ProbeMoment, seat: int) -> BeliefRecord:
         known = tuple(event for event in state.events if event.visible_to(seat))
         others = sorted(state.living - {seat})
         if self._wanted.questions is not None:
@@ -50,7 +50,7 @@ class BeliefProbes:
         odds = role_odds(known, seat, state.preset.deck)
         unheard = [event for event in known if event.kind not in _TO_LISTEN_TO]
         deaf = role_odds(unheard, seat, state.preset.deck)
-        return NotedBelief(
+        return BeliefRecord(
             at=len(state.events),
             day=state.day,
             moment=moment,

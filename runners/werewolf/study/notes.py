@@ -9,11 +9,11 @@ from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.odds import odds_of, wolf_odds
 from runners.werewolf.game import SPEECHES, Event, EventKind, GameState, Role
 from runners.werewolf.language.speech import understand
-from store.werewolf_study import NotedBelief, NotedChoice, NotedSpeech, NotedVote, StudySpan
+from store.werewolf_study import BeliefRecord, ChoiceRecord, SpeechRecord, StudySpan, VoteRecord
 
 
 def study_of(
-    game_id: str, state: GameState, beliefs: Sequence[NotedBelief], turns: Mapping[tuple[int, int], int]
+    game_id: str, state: GameState, beliefs: Sequence[BeliefRecord], turns: Mapping[tuple[int, int], int]
 ) -> StudySpan:
     """All that is noted of a game. beliefs: what was asked while it was played.
 
@@ -29,10 +29,10 @@ def study_of(
             if event.kind in SPEECHES and event.text
         ),
         kills=tuple(
-            NotedChoice(day=event.day, target=event.target) for event in events if event.kind is EventKind.WOLF_TARGET
+            ChoiceRecord(day=event.day, target=event.target) for event in events if event.kind is EventKind.WOLF_TARGET
         ),
         checks=tuple(
-            NotedChoice(day=event.day, seat=event.seat, target=event.target)
+            ChoiceRecord(day=event.day, seat=event.seat, target=event.target)
             for event in events
             if event.kind is EventKind.SEER_RESULT
         ),
@@ -41,9 +41,9 @@ def study_of(
     )
 
 
-def _speech(number: int, event: Event, turn: int | None) -> NotedSpeech:
+def _speech(number: int, event: Event, turn: int | None) -> SpeechRecord:
     heard = understand(event.text)
-    return NotedSpeech(
+    return SpeechRecord(
         at=number,
         day=event.day,
         seat=event.seat,
@@ -61,8 +61,8 @@ def _deaths(events: Sequence[Event]) -> dict[int, int]:
     return died
 
 
-def _votes(state: GameState) -> list[NotedVote]:
-    found: list[NotedVote] = []
+def _votes(state: GameState) -> list[VoteRecord]:
+    found: list[VoteRecord] = []
     dead: set[int | None] = set()
     sheriff, tied = None, frozenset[int]()
     number = 0
@@ -90,7 +90,7 @@ def _votes(state: GameState) -> list[NotedVote]:
 
 def _ballot(
     state: GameState, number: int, votes: Sequence[Event], stand: frozenset[int], sheriff: int | None
-) -> list[NotedVote]:
+) -> list[VoteRecord]:
     """The votes of one ballot. number: of events before it. stand: who could be voted for."""
     public = tuple(event for event in state.events[:number] if event.audience is None)
     halves = {vote.seat: 3 if vote.seat == sheriff else 2 for vote in votes}
@@ -99,7 +99,7 @@ def _ballot(
         likely = public_wolf_odds(public, vote.seat, state.preset.deck)
         others = [likely[seat] for seat in stand if seat != vote.seat]
         noted.append(
-            NotedVote(
+            VoteRecord(
                 at=number,
                 day=vote.day,
                 seat=vote.seat,

@@ -104,7 +104,7 @@ async def _serve(options: argparse.Namespace) -> None:
     for path in options.games:
         if not path.is_file():
             raise ValueError(f"{path} is no file; `python -m runners.werewolf play --output {path}` writes one")
-    client = None if options.store is None else connect(options.store, patience_seconds=5.0)
+    client = None if options.store is None else connect(options.store, retry_seconds=5.0)
     runs = RunFolders(options.runs)
     opponents = Opponents(
         client, runs, options.policy, options.model_url, options.model, options.chat_model, options.store or "",

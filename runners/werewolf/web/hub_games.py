@@ -15,7 +15,7 @@ from runners.werewolf.seating import who_plays
 from runners.werewolf.transcript import asked_in, event_data
 from runners.werewolf.web.folders import NotThere
 from runners.werewolf.web.views import ShownGame, UnreadableGame, number_in, read_game
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import AGL_ANNOTATION, Rollout
 from store.schema import VERSION_SEPARATOR
 from store.token_spans import MalformedSpan
@@ -50,7 +50,7 @@ _FILTERS_OF_THE_END = {
 class HubGames:
     """The games of one hub. All pages that follow a game share its requests."""
 
-    def __init__(self, client: PatientStoreClient, url: str):
+    def __init__(self, client: StoreClient, url: str):
         self.url = url
         self._client = client
         self._ends: dict[str, dict[str, Any]] = {}  # of finished games, by rollout
@@ -159,7 +159,7 @@ class _Watched:
     game: as the last look found it, another object whenever anything changed; None before the first.
     """
 
-    def __init__(self, client: PatientStoreClient, game_id: str):
+    def __init__(self, client: StoreClient, game_id: str):
         self.game: ShownGame | None = None
         self.turns: list[TurnSpan] = []
         self.readers = 0

@@ -14,7 +14,7 @@ import aiohttp
 from runners.addresses import Addresses
 from runners.keys import ApiKeys, origin_of
 from runners.werewolf.web.folders import RunFolders
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.schema import VERSION_SEPARATOR, ChatEndpoint, PolicyResources, Sampling
 
 _CHAT_MODEL = re.compile(r"(?P<name>[A-Za-z][\w-]*)=(?P<model>[^@]+)@(?P<url>https?://\S+)")
@@ -33,7 +33,7 @@ class Opponents:
 
     def __init__(
         self,
-        client: PatientStoreClient | None = None,
+        client: StoreClient | None = None,
         runs: RunFolders | None = None,
         run: str | None = None,
         model_url: str | None = None,

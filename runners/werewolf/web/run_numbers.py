@@ -43,7 +43,7 @@ class RunNumbers:
             "name": name,
             "steps": steps,
             "position": position,
-            "summary": {name: summary.get(name) for name in ("policy_version", "games", "turns")},
+            "summary": {name: summary.get(name) for name in ("policy_version", "rollouts", "games", "turns")},
             "evaluations": [_slim(evaluation) for evaluation in evaluations],
             "payoff": self._payoff(name),
             "reports": list(self._runs.reports(name)),

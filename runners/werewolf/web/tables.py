@@ -28,7 +28,7 @@ from runners.werewolf.web.folders import NotThere
 from runners.werewolf.web.opponents import Opponents
 from runners.werewolf.web.seats import PacedPlayer, Seat, UnusableTable
 from runners.werewolf.web.views import PUBLIC, ShownGame, shown
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.schema import TRAINED_POLICY, PolicyResources, TokenLimits
 from store.token_spans import SpanRecord
 from store.werewolf import DEMONSTRATION, EVALUATION, PEOPLE, PERSON, GameTask, ResultSpan, SeatingRule
@@ -98,7 +98,7 @@ class Tables:
         opponents: Opponents,
         keep: Path | None = None,
         tokenizer: Path | None = None,
-        client: PatientStoreClient | None = None,
+        client: StoreClient | None = None,
         limits: TokenLimits | None = None,
     ):
         self._games = games

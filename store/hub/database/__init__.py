@@ -1,1 +1,1 @@
-"""The hub's database: agentlightning's store as tables of SQLite or PostgreSQL, with the promises of this hub."""
+"""The hub's database: agentlightning's store in SQLite or PostgreSQL, with this hub's guarantees."""

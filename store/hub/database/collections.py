@@ -40,10 +40,10 @@ Comparison: TypeAlias = tuple[str, str, int]
 """(field, operator, number of the parameter to compare with)."""
 
 Condition: TypeAlias = tuple[str, tuple[Comparison, ...], tuple[Comparison, ...]]
-"""A filter without its values: ("and" or "or" among the last ones, what must be, the others)."""
+"""A filter without its values: ("and" or "or" among the last ones, required comparisons, others)."""
 
 Order: TypeAlias = tuple[str, str]
-"""(field, "asc" or "desc"). Equal items keep the order in which they were inserted, in both directions."""
+"""(field, "asc" or "desc"). Equal items stay in the order of insertion, in both directions."""
 
 ALL: Condition = ("and", (), ())
 _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {"exact": operator.eq, "within": among, "contains": contains}
@@ -61,10 +61,7 @@ _ADD_COUNT = Statement(sa.insert(schema.counts).values({n: sa.bindparam(n) for n
 
 
 class SqlCollection(Collection[Item], Generic[Item]):
-    """Items of one pydantic type in the order in which they were inserted.
-
-    What comes out is a copy: changing it changes nothing that is stored.
-    """
+    """Items of one pydantic type in the order of insertion. Returned items are copies."""
 
     def __init__(self, database: Database, table: sa.Table, model: type[Item], tracker: MetricsBackend | None = None):
         super().__init__(tracker=tracker)
@@ -113,7 +110,7 @@ class SqlCollection(Collection[Item], Generic[Item]):
         return items[0] if items else None
 
     async def positions(self, filter: FilterOptions | None, sort: SortOptions | None) -> list[int]:
-        """Where the items that ``query`` finds are, for ``at``."""
+        """Positions of the items that ``query`` finds, for ``at``."""
         condition, values = self._condition(filter)
         rows = await self._database.rows(self._select("sorted", condition, self._order(sort)), **values)
         return [position for _, position in rows]
@@ -168,11 +165,11 @@ class SqlCollection(Collection[Item], Generic[Item]):
         return changed
 
     async def replace(self, items: Sequence[Item], before: Mapping[Key, Item] | None = None) -> None:
-        """Replace items that exist. before: what they were, by their keys, where the caller knows it."""
+        """Replace items that exist. before: their stored versions by key, if the caller has them."""
         await self._database.change_each(self._put, [self._row(item) for item in items])
 
-    async def forget(self, deletion: Statement, **parameters: Any) -> None:
-        """Delete items: the statement returns the state of each."""
+    async def delete_by(self, deletion: Statement, **parameters: Any) -> None:
+        """Delete items by a statement that returns the state of each."""
         gone = await self._database.change(deletion, **parameters)
         await self._count({state: -number for state, number in Counter(state for (state,) in gone).items()})
 
@@ -181,11 +178,11 @@ class SqlCollection(Collection[Item], Generic[Item]):
         await self._database.change_each(_ADD_COUNT, rows)
 
     def _state(self, item: Item) -> str:
-        """What its number is kept by."""
+        """Key of the item's count."""
         return ""
 
     async def _existing(self, items: Sequence[Item]) -> dict[Key, Item]:
-        """What is stored under the keys of items, locked until the transaction ends."""
+        """The stored versions of items by key, locked until the transaction ends."""
         return {self._key(item): item for item in await self.select(self._stored, self._keys_of(items))}
 
     def _key(self, item: Item) -> Key:
@@ -222,14 +219,14 @@ class SqlCollection(Collection[Item], Generic[Item]):
 
     def _check(self, field: str) -> None:
         if field not in self._fields:
-            raise ValueError(f"{self._table.name} have no field {field!r} to look for; {', '.join(self._fields)}")
+            raise ValueError(f"{self._table.name} have no field {field!r} to search by; use {', '.join(self._fields)}")
 
     def _selection(
         self, what: str, condition: Condition, order: Order = ("position", "asc"), limit: int = -1, offset: int = 0
     ) -> Statement:
-        """what: "document", "count", "sorted" (what is sorted by, and the position), or "at" positions.
+        """what: "document", "count", "sorted" (sort value and position), or "at" positions.
 
-        Limits are part of the text: PostgreSQL plans a page of unknown size as a tenth of all.
+        Limits are literals: PostgreSQL plans a page of unknown size as a tenth of all rows.
         """
         columns = self._table.c
         aggregate, *groups = condition
@@ -254,16 +251,13 @@ class SqlCollection(Collection[Item], Generic[Item]):
 
 
 class SqlRollouts(SqlCollection[Rollout]):
-    """The number of rollouts by status is kept, and the order in which they close."""
+    """Also stores the number of rollouts by status, and the order in which they close."""
 
     @tracked("query")
     async def query(
         self, filter: FilterOptions | None = None, sort: SortOptions | None = None, limit: int = -1, offset: int = 0
     ) -> PaginatedResult[Rollout]:
-        """As in the base class. A page by states alone costs the same however many rollouts have them.
-
-        Each state's are read from an index, in order, no further than the page needs.
-        """
+        """As in the base class. A page by states alone is read from an index, at a cost independent of the total."""
         condition, values = self._condition(filter)
         if limit == -1 or condition[1:] != ((), (("status", "within", 0),)):
             return await super().query(filter, sort, limit, offset)
@@ -302,19 +296,19 @@ _COMPLETE = Statement(sa.insert(schema.completions).values(rollout_id=sa.bindpar
 
 
 def _document(item: BaseModel) -> str:
-    """A model as JSON text. ValueError for what no reader of JSON accepts: every answer with it would fail."""
+    """A model as JSON text. ValueError for invalid JSON: every response with it would fail."""
     try:
         text = to_json(_fields(item), inf_nan_mode="constants")  # of a model, it would write null for NaN
-        if b"NaN" in text or b"Infinity" in text or text.count(b"{") + text.count(b"[") > _DEEPEST:  # else all is well
+        if b"NaN" in text or b"Infinity" in text or text.count(b"{") + text.count(b"[") > _DEEPEST:  # rarely
             from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        reason = f"it has NaN, an infinity, what JSON has no type for, or more than {_DEEPEST} levels"
+        reason = f"it contains NaN, an infinity, a type without JSON form, or more than {_DEEPEST} levels"
         raise ValueError(f"a {type(item).__name__} cannot be stored: {reason}") from error
     return text.decode()
 
 
 def _fields(item: BaseModel) -> dict[str, Any]:
-    """As ``model_dump``, which takes longer than all else about an item, for those that a game changes most often."""
+    """A fast ``model_dump`` for the items that change most often; it dominates the cost of an update."""
     kind, fields = type(item), vars(item)
     if kind is Rollout:
         return {**fields, "config": vars(fields["config"])}
@@ -328,10 +322,7 @@ def check_page(limit: int, offset: int) -> None:
 
 
 class SqlQueue(Queue[str]):
-    """Texts, first in, first out.
-
-    Where many write at once, what another is taking out at this moment is passed over, and not waited for.
-    """
+    """A FIFO queue of texts. Concurrent consumers skip items that another is dequeuing instead of waiting for them."""
 
     def __init__(self, database: Database, table: sa.Table, tracker: MetricsBackend | None = None):
         super().__init__(tracker=tracker)
@@ -365,7 +356,7 @@ class SqlQueue(Queue[str]):
         return [item for _, item in sorted(map(tuple, await self._database.change(self._take, number=limit)))]
 
     async def discard(self, items: Sequence[str]) -> None:
-        """Remove texts from any place."""
+        """Remove texts from any position."""
         if items:
             await self._database.change(self._remove, items=items)
 
@@ -375,7 +366,7 @@ class SqlQueue(Queue[str]):
 
 
 class SqlKeyValue(KeyValue[str, Value], Generic[Value]):
-    """Texts or whole numbers, as the table's column ``value`` is, by text keys."""
+    """Texts or integers, by the type of the table's column ``value``, by text keys."""
 
     def __init__(self, database: Database, table: sa.Table, tracker: MetricsBackend | None = None):
         super().__init__(tracker=tracker)
@@ -474,9 +465,9 @@ def _kept(kind: Callable[..., Kept], table: sa.Table, *model: type[BaseModel]) -
 
 
 class SqlCollections(LightningCollections):
-    """Everything a store keeps, in one database.
+    """All collections of a store, in one database.
 
-    ``atomic`` is a transaction; mode "r" is a snapshot. Labels do not matter.
+    ``atomic`` is a transaction; mode "r" is a snapshot. Labels are ignored.
     """
 
     collection_name = property(lambda self: "router")
@@ -513,34 +504,34 @@ class SqlCollections(LightningCollections):
         return {attempt.rollout_id: attempt for attempt in found}
 
     async def lock_rollouts(self, rollout_ids: Iterable[str], *, wait: bool = True) -> list[str]:
-        """Keep others from changing rollouts, their attempts and spans until the transaction ends.
+        """Lock rollouts with their attempts and spans until the transaction ends.
 
-        Returns the ids of those that exist. wait: for others that have locked them; else those are left out.
+        Returns the ids of those that exist. wait: for other holders of a lock; else skip the rollouts that they hold.
         """
         ids = sorted(set(rollout_ids))
-        if not self.database.shared:  # one writes at a time
+        if not self.database.shared:  # a single writer
             return ids
         return [rollout_id for (rollout_id,) in await self.database.rows(_LOCKED[wait], rollout_ids=ids)]
 
-    async def forget(self, rollout_ids: Sequence[str]) -> None:
-        """Delete rollouts and all that belongs to them."""
+    async def delete_rollouts(self, rollout_ids: Sequence[str]) -> None:
+        """Delete rollouts with their attempts, spans and keys."""
         counted = {"rollouts": self.rollouts, "attempts": self.attempts, "spans": self.spans}
         async with self.database.transaction(write=True):
             ids = await self.lock_rollouts(rollout_ids)
             for name, deletion in _DELETIONS.items():
                 if name in counted:
-                    await counted[name].forget(deletion, rollout_ids=ids)
+                    await counted[name].delete_by(deletion, rollout_ids=ids)
                 else:
                     await self.database.change(deletion, rollout_ids=ids)
 
-    async def forget_unused(self, before: float) -> None:
-        """Delete resources that no rollout has and that are not the latest, and workers, not heard of since then."""
+    async def delete_unused(self, before: float) -> None:
+        """Delete what is older than ``before``: resources without a rollout, unless the latest; workers."""
         async with self.database.transaction(write=True):
-            await self.resources.forget(_DELETE_RESOURCES, before=before)
-            await self.workers.forget(_DELETE_WORKERS, before=before)
+            await self.resources.delete_by(_DELETE_RESOURCES, before=before)
+            await self.workers.delete_by(_DELETE_WORKERS, before=before)
 
-    async def add_up_counts(self, more_than: int = 100) -> None:
-        """Keep the table of counts small; whoever runs the store calls this every second."""
+    async def compact_counts(self, more_than: int = 100) -> None:
+        """Merge the rows of the table of counts; the server calls this every second."""
         if await self.database.value(_NUMBER_OF_COUNTS) <= more_than:
             return
         async with self.database.transaction(write=True):

@@ -1,4 +1,4 @@
-"""The order in which rollouts close, and calls that wait for some to close: one task polls for all of them."""
+"""The order in which rollouts close, and waits for them: one task polls for all waiters."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ class Completions:
         self._next: Closings
 
     async def last(self) -> int:
-        """The highest number; every rollout that is closed by now has one."""
+        """The highest number, after numbering every closed rollout."""
         ((number, is_incomplete),) = await self._database.rows(_LAST)
         return await self._database.retry(self._number_all) if is_incomplete else int(number)
 
@@ -93,4 +93,4 @@ class Completions:
                     closings.set_result(({rollout_id for _, rollout_id in closed}, self._next))
         except Exception as error:
             self._next.set_exception(error)
-            self._next.exception()  # nobody may be left to read it
+            self._next.exception()  # marks it as retrieved, since no waiter may be left

@@ -1,4 +1,4 @@
-"""What the store needs of a database: statements, transactions, locks."""
+"""The interface of a database: statements, transactions, locks."""
 
 import asyncio
 import functools
@@ -16,20 +16,20 @@ Rows = Sequence[Sequence[Any]]
 Method = TypeVar("Method", bound=Callable[..., Awaitable[Any]])
 Result = TypeVar("Result")
 
-PATIENCE_SECONDS = 10.0
-"""How long a call waits for a database that is away or busy."""
+RETRY_SECONDS = 10.0
+"""How long a call is retried while the database is unavailable or busy."""
 
 _FIRST_DELAY, _LONGEST_DELAY = 0.02, 0.5
 
 
 class DatabaseUnusable(OneLineError, OSError):
-    """The database cannot be opened, is not a hub's, or another hub uses it; the message names it and the remedy."""
+    """The database cannot be opened, is not a hub's, or is locked by another hub; the message has the remedy."""
 
 
-class DatabaseAway(OneLineError):
-    """The database does not answer, or others are in the way: the caller may retry.
+class DatabaseUnavailable(OneLineError):
+    """The database does not respond, or a transaction conflicts with others: the caller may retry.
 
-    undone: nothing of the transaction is kept, for certain.
+    undone: the transaction is certainly rolled back.
     """
 
     def __init__(self, message: str, *, undone: bool = True):
@@ -38,9 +38,9 @@ class DatabaseAway(OneLineError):
 
 
 class Database(ABC):
-    """Connections to a database, for one event loop. ValueError for values that it cannot hold.
+    """Connections to a database, for one event loop. ValueError for values that it cannot store.
 
-    engine: a key of ``DIALECTS``. name: its address, without a password. answers: False while it is known to be away.
+    engine: a key of ``DIALECTS``. name: its address, without a password. answers: False during a known outage.
     shared: other hubs may write, too.
     """
 
@@ -61,17 +61,17 @@ class Database(ABC):
 
     @abstractmethod
     async def size_bytes(self) -> int:
-        """What the database takes on disk."""
+        """Size on disk."""
 
     @abstractmethod
     async def try_lock(self, name: str, *, wait: bool = False) -> bool:
-        """Hold a name until the transaction ends; False if another transaction holds it. wait: for that one to end."""
+        """Lock a name until the transaction ends; False if another transaction holds it. wait: until that one ends."""
 
     @abstractmethod
     def _session(self, write: bool) -> AbstractAsyncContextManager[Any]:
-        """A connection in a new transaction: committed at the end of the block, undone by an error.
+        """A connection in a new transaction: committed at the end of the block, rolled back on an error.
 
-        One that only reads sees everything as it was at its beginning.
+        A reading transaction is a snapshot.
         """
 
     @abstractmethod
@@ -81,7 +81,6 @@ class Database(ABC):
     async def _run_each(self, connection: Any, sql: str, rows: Rows) -> None: ...
 
     async def rows(self, statement: Statement, **parameters: Any) -> Rows:
-        """The rows that a query finds."""
         return await self._within(False, self._run, *statement.ready(self.engine, parameters))
 
     async def value(self, statement: Statement, **parameters: Any) -> Any:
@@ -99,7 +98,7 @@ class Database(ABC):
             await self._within(True, self._run_each, statement.compiled(self.engine)[0], rows)
 
     async def _within(self, write: bool, run: Callable[..., Awaitable[Any]], sql: str, values: Any) -> Any:
-        """Run it in the task's transaction, or in one of its own."""
+        """Run it in the task's transaction, or in a new one."""
         connection = self._connections.get(asyncio.current_task())
         if connection is not None:
             return await run(connection, sql, values)
@@ -112,7 +111,7 @@ class Database(ABC):
 
     @asynccontextmanager
     async def transaction(self, *, write: bool) -> AsyncIterator[None]:
-        """All or nothing. Inside another one of the same task it is a part of that."""
+        """A transaction; part of the outer one if the task is in one already."""
         task = asyncio.current_task()
         if task in self._connections:
             yield
@@ -125,15 +124,17 @@ class Database(ABC):
                 del self._connections[task]
 
     async def retry(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Make a call that is one transaction until the database answers. Raises DatabaseAway after PATIENCE_SECONDS,
-        or at once inside another transaction and where the call may have been committed.
+        """Retry a call that is one transaction while the database is unavailable.
+
+        Raises DatabaseUnavailable after RETRY_SECONDS; at once inside another transaction, and where the call may have
+        been committed.
         """
         is_part = asyncio.current_task() in self._connections
-        deadline, delay = time.monotonic() + PATIENCE_SECONDS, _FIRST_DELAY
+        deadline, delay = time.monotonic() + RETRY_SECONDS, _FIRST_DELAY
         while True:
             try:
                 return await call()
-            except DatabaseAway as error:
+            except DatabaseUnavailable as error:
                 if is_part or not error.undone or time.monotonic() > deadline:
                     raise
             await asyncio.sleep(random.uniform(0, delay))
@@ -141,10 +142,7 @@ class Database(ABC):
 
 
 def in_one_transaction(method: Method) -> Method:
-    """All that a call of the store changes is kept, or nothing of it; the stock methods commit bit by bit.
-
-    A call that the database undid because of others, or because it went away, is retried for some seconds.
-    """
+    """Run a method of the store as one transaction, with retries; the stock methods commit in several parts."""
 
     @functools.wraps(method)
     async def in_transaction(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -155,7 +153,7 @@ def in_one_transaction(method: Method) -> Method:
 
 
 def retried(method: Method) -> Method:
-    """A method of the store that only reads, or is one transaction: see ``Database.retry``."""
+    """Retry a method of the store that only reads, or is one transaction: see ``Database.retry``."""
 
     @functools.wraps(method)
     async def wrapper(self: Any, *arguments: Any, **options: Any) -> Any:
@@ -164,8 +162,8 @@ def retried(method: Method) -> Method:
     return cast(Method, wrapper)
 
 
-def alone_with_its_rollout(method: Method) -> Method:
-    """One transaction, in which nobody else changes the rollout of that id, its attempts or its spans."""
+def in_rollout_transaction(method: Method) -> Method:
+    """Run a method as one transaction that locks the rollout of its first argument."""
 
     @functools.wraps(method)
     async def wrapper(self: Any, rollout_id: str, *arguments: Any, **options: Any) -> Any:

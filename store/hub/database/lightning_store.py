@@ -1,7 +1,7 @@
-"""agentlightning's store in a database, with the promises that the stock one does not make.
+"""agentlightning's store in a database, with stronger guarantees than the stock store.
 
-Every call is one transaction, so a hub that is killed has done all of it or nothing. Closed states stay
-(``store.hub.database.transitions``), a repeated enqueue is recognised by its key, and unknown ids are refused.
+Every call is one transaction, so a killed hub has done all of it or nothing. Closed states are final
+(``store.hub.database.transitions``), enqueueing is idempotent by a key, and unknown ids are rejected.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from agentlightning.types import FilterOptions, NamedResources, ResourcesUpdate,
 from store.errors import Conflict
 from store.hub.database.collections import check_page
 from store.hub.database.completions import Completions
-from store.hub.database.database import Database, alone_with_its_rollout, in_one_transaction, retried
-from store.hub.database.steps import StoreSteps, check_sequence_ids
+from store.hub.database.database import Database, in_one_transaction, in_rollout_transaction, retried
+from store.hub.database.overrides import StoreOverrides, check_sequence_ids
 from store.hub.database.transitions import CLOSED_ROLLOUT
 from store.schema import IDEMPOTENCY_KEY
 
@@ -32,11 +32,11 @@ _LONGEST_WAIT_SECONDS = 600.0
 _BATCH = 200
 
 
-class SqlLightningStore(StoreSteps):
+class SqlLightningStore(StoreOverrides):
     """The hub's store.
 
-    scan_debounce_seconds: the shortest time between two looks for overdue attempts that calls take by the way; by
-        default they take none, and whoever runs the store has ``close_overdue`` called now and then.
+    scan_debounce_seconds: minimum interval between scans for overdue attempts as part of other calls; by default there
+        are none, and the server calls ``close_overdue`` regularly.
     """
 
     def __init__(self, database: Database, **options: Any):
@@ -45,8 +45,8 @@ class SqlLightningStore(StoreSteps):
 
     @property
     def capabilities(self) -> LightningStoreCapabilities:
-        """thread_safe: our server has one thread. Otherwise the stock server holds a lock of threads over every wait
-        for the database, and stops its event loop for ever.
+        """thread_safe: our server has one thread; else the stock server would hold a thread lock while it awaits the
+        database, and deadlock its event loop.
         """
         return LightningStoreCapabilities(thread_safe=True, async_safe=True, zero_copy=False, otlp_traces=False)
 
@@ -58,24 +58,24 @@ class SqlLightningStore(StoreSteps):
     async def close(self) -> None:
         await self.collections.database.close()
 
-    # A connection may break in the middle of these.
-    query_rollouts = retried(StoreSteps.query_rollouts)
-    get_rollout_by_id = retried(StoreSteps.get_rollout_by_id)
-    query_attempts = retried(StoreSteps.query_attempts)
-    get_latest_attempt = retried(StoreSteps.get_latest_attempt)
-    query_spans = retried(StoreSteps.query_spans)
-    query_resources = retried(StoreSteps.query_resources)
-    get_resources_by_id = retried(StoreSteps.get_resources_by_id)
-    query_workers = retried(StoreSteps.query_workers)
-    get_worker_by_id = retried(StoreSteps.get_worker_by_id)
+    # These only read, so that a broken connection can be retried.
+    query_rollouts = retried(StoreOverrides.query_rollouts)
+    get_rollout_by_id = retried(StoreOverrides.get_rollout_by_id)
+    query_attempts = retried(StoreOverrides.query_attempts)
+    get_latest_attempt = retried(StoreOverrides.get_latest_attempt)
+    query_spans = retried(StoreOverrides.query_spans)
+    query_resources = retried(StoreOverrides.query_resources)
+    get_resources_by_id = retried(StoreOverrides.get_resources_by_id)
+    query_workers = retried(StoreOverrides.query_workers)
+    get_worker_by_id = retried(StoreOverrides.get_worker_by_id)
 
     # Each of these is several transactions in the stock store.
-    dequeue_rollout = in_one_transaction(StoreSteps.dequeue_rollout)
-    dequeue_many_rollouts = in_one_transaction(StoreSteps.dequeue_many_rollouts)
-    update_worker = in_one_transaction(StoreSteps.update_worker)
-    update_rollout = alone_with_its_rollout(StoreSteps.update_rollout)
-    update_attempt = alone_with_its_rollout(StoreSteps.update_attempt)
-    add_otel_span = alone_with_its_rollout(StoreSteps.add_otel_span)
+    dequeue_rollout = in_one_transaction(StoreOverrides.dequeue_rollout)
+    dequeue_many_rollouts = in_one_transaction(StoreOverrides.dequeue_many_rollouts)
+    update_worker = in_one_transaction(StoreOverrides.update_worker)
+    update_rollout = in_rollout_transaction(StoreOverrides.update_rollout)
+    update_attempt = in_rollout_transaction(StoreOverrides.update_attempt)
+    add_otel_span = in_rollout_transaction(StoreOverrides.add_otel_span)
 
     async def add_span(self, span: Span) -> Span | None:
         added = await self.add_many_spans([span])
@@ -89,10 +89,10 @@ class SqlLightningStore(StoreSteps):
 
     @in_one_transaction
     async def start_rollout(self, *arguments: Any, **options: Any) -> AttemptedRollout:
-        """UnknownId for resources that are not there."""
+        """Raises UnknownId for missing resources."""
         started = await super().start_rollout(*arguments, **options)
-        await self._check_resources([started.resources_id])  # an error undoes all of it
-        self._expect_end_of(started, started.attempt)
+        await self._check_resources([started.resources_id])  # an error rolls it back
+        self._note_deadline(started, started.attempt)
         return started
 
     async def enqueue_rollout(
@@ -113,10 +113,10 @@ class SqlLightningStore(StoreSteps):
     @tracked("enqueue_many_rollouts")
     @healthcheck_before
     async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> Sequence[Rollout]:
-        """Enqueue tasks, except those whose ``IDEMPOTENCY_KEY`` is known, whose rollouts are returned as they are.
+        """Enqueue tasks; for a known ``IDEMPOTENCY_KEY``, return the existing rollout.
 
-        A rollout that was cancelled or failed for good gives its key free: a run that is resumed enqueues it again.
-        UnknownId for resources that are not there; Conflict for a known key with another input.
+        A cancelled or failed rollout releases its key, so that a resumed run can enqueue the task again.
+        Raises UnknownId for missing resources, Conflict for a known key with another input.
         """
         await self._check_resources([request.resources_id for request in rollouts])
         keys = [_idempotency_key(request) for request in rollouts]
@@ -136,11 +136,11 @@ class SqlLightningStore(StoreSteps):
         return [found[place if key is None else key] for place, key in enumerate(keys)]
 
     async def _enqueue_new(self, requests: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
-        """As the stock method, which looks at the latest resources themselves, and makes one rollout at a time."""
+        """As the stock method, which reads the latest resources in full, and inserts one rollout at a time."""
         latest = None
         if any(request.resources_id is None for request in requests):
             latest = await self.collections.marks.get("resources")
-        # Ids that begin with the time lie side by side in indexes: fewer pages are written.
+        # Ids that begin with the time are adjacent in indexes: fewer pages are written.
         milliseconds = f"{int(1000 * time.time()) & 0xFFFFFFFF:08x}"
         digits = secrets.token_hex(6 * len(requests))
         rollouts = [
@@ -149,7 +149,7 @@ class SqlLightningStore(StoreSteps):
                 input=request.input,
                 mode=request.mode,
                 resources_id=latest if request.resources_id is None else request.resources_id,
-                start_time=time.time(),  # no two the same: games are sorted by it
+                start_time=time.time(),  # distinct, since rollouts are sorted by it
                 status="queuing",
                 config=RolloutConfig() if request.config is None else request.config.model_copy(),
                 metadata={} if request.metadata is None else dict(request.metadata),
@@ -190,24 +190,24 @@ class SqlLightningStore(StoreSteps):
         latest = await self.collections.marks.get("resources")
         return None if latest is None else await self.get_resources_by_id(latest)
 
-    @alone_with_its_rollout
+    @in_rollout_transaction
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
-        """UnknownId for a rollout that is not there, Conflict for one that is closed."""
+        """Raises UnknownId for a missing rollout, Conflict for a closed one."""
         rollout = await self._rollout(rollout_id)
         if rollout.status in CLOSED_ROLLOUT:
             raise Conflict(f"rollout {rollout_id} is closed ({rollout.status}); enqueue its task again instead")
         started = await super().start_attempt(rollout_id, worker_id)
-        self._expect_end_of(started, started.attempt)
+        self._note_deadline(started, started.attempt)
         return started
 
     @in_one_transaction
     async def get_next_span_sequence_id(self, rollout_id: str, attempt_id: str) -> int:
-        """UnknownId for an attempt that is not there."""
+        """Raises UnknownId for a missing attempt."""
         (sequence_id,) = await self.get_many_span_sequence_ids([(rollout_id, attempt_id)])
         return sequence_id
 
     async def get_many_span_sequence_ids(self, rollout_attempt_ids: Sequence[tuple[str, str]]) -> Sequence[int]:
-        """ "latest" stands for the latest attempt. UnknownId for an attempt that is not there."""
+        """ "latest" is the latest attempt. Raises UnknownId for a missing attempt."""
         return await self._next_numbers(rollout_attempt_ids) if rollout_attempt_ids else []
 
     @in_one_transaction
@@ -224,9 +224,9 @@ class SqlLightningStore(StoreSteps):
 
     @healthcheck_before
     async def wait_for_rollouts(self, *, rollout_ids: list[str], timeout: float | None = None) -> list[Rollout]:
-        """The rollouts that are closed before ``timeout`` seconds are over (ten minutes at most), in the given order.
+        """The rollouts that close within ``timeout`` seconds (ten minutes at most), in the given order.
 
-        Rollouts that are not there are not waited for.
+        Missing rollouts are ignored.
         """
         seconds = _LONGEST_WAIT_SECONDS if timeout is None else min(timeout, _LONGEST_WAIT_SECONDS)
         if seconds > 0:  # NaN is not
@@ -245,9 +245,9 @@ class SqlLightningStore(StoreSteps):
     async def all_rollouts(
         self, *, sort_by: str | None, sort_order: Literal["asc", "desc"], limit: int, offset: int, **filters: Any
     ) -> tuple[int, AsyncIterator[list[Rollout]]]:
-        """As ``query_rollouts`` of a large page: how many match, and batches, between which other calls are answered.
+        """``query_rollouts`` for a large page: the number of matches, and batches, between which other calls proceed.
 
-        Rollouts are those that there are at the first batch, as they are when their batch is read.
+        The set of rollouts is fixed at the first batch; each is read with its batch.
         """
         check_page(limit, offset)
         wanted: FilterOptions = {
@@ -273,9 +273,9 @@ class SqlLightningStore(StoreSteps):
             return await self._unlocked_many_rollouts_to_attempted_rollouts(self.collections, batch)
 
     async def finished_since(self, after: str | None) -> tuple[list[str], str]:
-        """The rollouts that were closed since the mark ``after``, in the order in which they were, and the next mark.
+        """The rollouts that closed since the mark ``after``, in order, and the next mark.
 
-        None marks the present. ValueError for a mark of another database.
+        after: None for the present. Raises ValueError for a mark of another database.
         """
         database = await self.collections.marks.get("database")
         last = await self.completions.last()
@@ -283,7 +283,7 @@ class SqlLightningStore(StoreSteps):
             return [], f"{database}/{last}"
         origin, _, number = after.partition("/")
         if origin != database or not number.isdecimal() or int(number) > last:
-            raise ValueError(f"{after!r} is no mark of this hub's database; ask for a new one")
+            raise ValueError(f"{after!r} is not a mark of this hub's database; request a new one with after=null")
         found = await self.completions.after(int(number))
         return [rollout_id for _, rollout_id in found], f"{database}/{found[-1][0] if found else number}"
 
@@ -296,5 +296,5 @@ def _idempotency_key(request: EnqueueRolloutRequest) -> str | None:
 
 
 def _as_stored(value: TaskInput) -> str:
-    """A task's input as text, the same for what was sent and for what came out of the file."""
+    """A task's input as canonical text, equal for a sent and a stored input."""
     return json.dumps(value, sort_keys=True)

@@ -1,4 +1,4 @@
-"""Which database: a file, or an address of PostgreSQL."""
+"""Opens the store in an SQLite file or a PostgreSQL database."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,13 +15,13 @@ DatabaseAddress: TypeAlias = Path | sa.URL
 
 
 def database_at(address: DatabaseAddress, *, fsync: bool = False) -> Database:
-    """A database that is not connected yet. Raises DatabaseUnusable."""
+    """A database, not connected yet. Raises DatabaseUnusable."""
     if isinstance(address, Path):
         return SqliteDatabase(address, fsync=fsync)
     try:
         from store.hub.database.postgres import PostgresDatabase
     except ImportError as error:
-        raise DatabaseUnusable(f"a PostgreSQL database needs a package: pip install '.[postgres]' ({error})") from error
+        raise DatabaseUnusable(f"PostgreSQL needs a package: pip install '.[postgres]' ({error})") from error
     return PostgresDatabase(address)
 
 
@@ -29,7 +29,7 @@ def database_at(address: DatabaseAddress, *, fsync: bool = False) -> Database:
 async def opened_store(
     address: DatabaseAddress, *, fsync: bool = False, **options: Any
 ) -> AsyncIterator[SqlLightningStore]:
-    """The store in a database; closed in the end. Raises DatabaseUnusable. options: of ``SqlLightningStore``."""
+    """The store in a database, closed on exit. Raises DatabaseUnusable. options: of ``SqlLightningStore``."""
     database = database_at(address, fsync=fsync)
     await database.connect()
     try:

@@ -1,7 +1,7 @@
-"""A PostgreSQL database: a pool of connections, and transactions of many hubs at once.
+"""A PostgreSQL database: a pool of connections, and concurrent transactions of several hubs.
 
-A transaction that writes sees what others have committed (READ COMMITTED); whoever changes a rollout, its attempts or
-its spans locks the rollout's row first (``SqlCollections.lock_rollouts``).
+Writing transactions are READ COMMITTED; a change of a rollout, its attempts or its spans locks the rollout's row first
+(``SqlCollections.lock_rollouts``).
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from typing import Any
 import asyncpg
 import sqlalchemy as sa
 
-from store.hub.database.database import PATIENCE_SECONDS, Database, DatabaseAway, DatabaseUnusable, Rows
+from store.hub.database.database import RETRY_SECONDS, Database, DatabaseUnavailable, DatabaseUnusable, Rows
 from store.hub.database.schema import VERSION, creation, other_version
 from store.hub.database.statements import Statement
 from store.printable import printable
@@ -21,18 +21,18 @@ from store.printable import printable
 OLDEST_SERVER = 13
 
 CONNECTIONS = 10
-"""The most that one hub process opens."""
+"""Maximum of one hub process."""
 
 SCHEMA = "agl_hub"
-"""Where the tables are: apart from whatever else the database holds."""
+"""Schema of the tables, separate from other data in the database."""
 
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 120.0
 _PASSING = ("08", "40", "53", "55P03", "57", "58", "25006")
-"""SQLSTATEs of what passes: connections, conflicts, exhausted resources, a server that stops or is a replica."""
+"""SQLSTATEs to retry: connections, conflicts, exhausted resources, a server that stops or is a replica."""
 
 _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
-"""What the driver raises; InternalClientError where a server died in the middle of an answer."""
+"""Errors of the driver; InternalClientError when a server dies during a response."""
 
 _number = sa.bindparam("number", type_=sa.BigInteger())
 _LOCK = Statement(sa.select(sa.func.pg_advisory_xact_lock(_number)))
@@ -41,7 +41,7 @@ _SIZE = Statement(sa.select(sa.func.pg_database_size(sa.func.current_database())
 
 
 class PostgresDatabase(Database):
-    """A pool of connections. connections: the most that are open at once."""
+    """A pool of connections. connections: its maximum."""
 
     engine = "postgres"
     shared = True
@@ -57,7 +57,7 @@ class PostgresDatabase(Database):
         try:
             self._pool = await asyncpg.create_pool(
                 self.url.render_as_string(hide_password=False),
-                min_size=0,  # the pool would look after them with a task that logs every failure in thirty lines
+                min_size=0,  # the pool's maintenance task logs every failure in thirty lines
                 max_size=self._most,
                 reset=_leave,
                 timeout=_CONNECT_SECONDS,
@@ -72,14 +72,14 @@ class PostgresDatabase(Database):
             reason = str(error) if isinstance(error, DatabaseUnusable) else _refusal(error, self.url.username)
             raise DatabaseUnusable(
                 f"cannot use the database {self.name}: {reason}"
-            ) from None  # it may show the password
+            ) from None  # the cause may contain the password
 
     async def try_lock(self, name: str, *, wait: bool = False) -> bool:
         ((locked,),) = await self.change(_LOCK if wait else _TRY_LOCK, number=_lock_number(name))
         return wait or locked
 
     async def size_bytes(self) -> int:
-        """Bytes of all that the database holds, what is not a hub's included."""
+        """Size of the whole database, including data that is not the hub's."""
         return await self.value(_SIZE)
 
     async def close(self) -> None:
@@ -92,23 +92,23 @@ class PostgresDatabase(Database):
     async def _session(self, write: bool) -> AsyncIterator[Any]:
         connected = committing = False
         try:
-            async with self._pool.acquire(timeout=PATIENCE_SECONDS) as connection:
+            async with self._pool.acquire(timeout=RETRY_SECONDS) as connection:
                 connected = self.answers = True
                 isolation = "read_committed" if write else "repeatable_read"
                 async with connection.transaction(isolation=isolation, readonly=not write):
                     yield connection
                     committing = write
         except asyncpg.DataError as error:
-            raise ValueError(f"the database cannot hold it: {_text(error)}") from error
+            raise ValueError(f"the database cannot store the value: {_text(error)}") from error
         except _FAILURES as error:
             if not connected and not isinstance(error, TimeoutError):
                 self.answers = False
             state = getattr(error, "sqlstate", None)
             if isinstance(state, str) and not state.startswith(_PASSING):
                 raise  # a bug
-            message = f"the database {self.name} cannot be used for the moment: {_text(error)}"
-            # Whether a commit arrived whose answer is lost is not known.
-            raise DatabaseAway(message, undone=not committing) from error
+            message = f"the database {self.name} is unavailable: {_text(error)}"
+            # A commit without a response may have arrived.
+            raise DatabaseUnavailable(message, undone=not committing) from error
 
     async def _run(self, connection: Any, sql: str, values: Sequence[Any]) -> Rows:
         return await connection.fetch(sql, *values)
@@ -118,7 +118,7 @@ class PostgresDatabase(Database):
 
 
 async def _create_tables(connection: Any, name: str) -> None:
-    """In an empty database. Raises DatabaseUnusable for one whose tables this program does not know."""
+    """Create the tables in an empty database. Raises DatabaseUnusable for tables of another version."""
     if (version := connection.get_server_version()).major < OLDEST_SERVER:
         raise DatabaseUnusable(f"its PostgreSQL is version {version.major}; {OLDEST_SERVER} or newer is needed")
     await connection.execute("SELECT pg_advisory_xact_lock($1)", _lock_number("schema"))
@@ -133,25 +133,25 @@ async def _create_tables(connection: Any, name: str) -> None:
 
 
 def _refusal(error: Exception, user: str | None) -> str:
-    """Why the database cannot be used, and the remedy, without the password."""
+    """The reason and the remedy, without the password."""
     match error:
         case asyncpg.InvalidPasswordError() | asyncpg.InvalidAuthorizationSpecificationError():
             who = f"user {user}" if user else "this user"
-            return f"it does not let {who} in: set PGPASSWORD or PGPASSFILE, or see the server's pg_hba.conf"
+            return f"it rejects {who}: set PGPASSWORD or PGPASSFILE, or see the server's pg_hba.conf"
         case asyncpg.InvalidCatalogNameError():
-            return "there is no such database: make it with createdb, or name another with --db"
+            return "the database does not exist: create it with createdb, or name another with --db"
         case asyncpg.InsufficientPrivilegeError():
             return f"{_text(error)}: GRANT CREATE ON DATABASE to the user, or let its owner start the hub once"
         case asyncpg.PostgresError():
             return _text(error)
         case ValueError() | asyncpg.InterfaceError():
-            return "the driver does not understand the address or its options"
+            return "the driver rejects the address or its options"
         case _:
-            return f"no PostgreSQL answers there ({_text(error)}): start it, or name another with --db"
+            return f"no PostgreSQL responds there ({_text(error)}): start it, or name another with --db"
 
 
 async def _leave(_connection: Any) -> None:
-    """In the place of the driver's reset, which is a round trip: every transaction here ends by itself."""
+    """Replaces the driver's reset, a round trip that is not needed after complete transactions."""
 
 
 def _lock_number(name: str) -> int:

@@ -1,8 +1,8 @@
 """The tables of a hub.
 
-An item of agentlightning is kept as JSON text, its ``document``; what it is searched and sorted by stands beside it in
-columns of the same names. ``position`` is the order in which rows came. The document is text and not ``jsonb``, which
-cannot hold every JSON text (``\\u0000``) and returns some numbers changed. Texts are compared byte by byte.
+An item of agentlightning is stored as JSON text, its ``document``; the fields for searches and sorting are also columns
+of the same names. ``position`` is the order of insertion. The document is text since ``jsonb`` rejects some JSON texts
+(``\\u0000``) and changes some numbers. Texts are compared byte by byte.
 """
 
 import secrets
@@ -12,10 +12,10 @@ import sqlalchemy as sa
 from store.hub.database.statements import DIALECTS
 
 VERSION = 3
-"""Of these tables. A database of another version is refused."""
+"""Of these tables. A database of another version is rejected."""
 
 END_OF_TIME = sa.literal_column("1e300")
-"""In the place of a time that is null, where items are sorted by it: later than all others."""
+"""Sort value of a null time: later than all others."""
 
 TEXT = sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
 FLOAT = sa.Double()
@@ -49,7 +49,7 @@ rollouts = _table(
     _text("mode", null=True),
     _text("resources_id", null=True),
     _text("status"),
-    # Of the configuration, for the watchdog.
+    # From the configuration, for the watchdog.
     _time("timeout_seconds"),
     _time("unresponsive_seconds"),
     _document(),
@@ -106,7 +106,7 @@ workers = _table(
 )
 
 rollout_queue = _table("rollout_queue", _text("item"), sa.Index("rollout_queue_item", "item"))
-"""Ids of the rollouts that wait for a runner; the same one may wait twice."""
+"""Ids of the rollouts that wait for a runner; duplicates are possible."""
 
 span_sequence_ids = sa.Table(
     "span_sequence_ids",
@@ -137,8 +137,8 @@ counts = sa.Table(
     sa.Column("number", INTEGER, nullable=False),
     sa.Index("counts_name", "name", "status"),
 )
-"""How many rows a table has, of rollouts by status (elsewhere ""): the sum of what every transaction added. Each change
-is a row, since transactions would wait for one another at a shared one; the watchdog adds them up."""
+"""Number of rows of a table, of rollouts by status (elsewhere ""): a sum. Every change is a row of its own, since
+transactions would block each other at a shared one; the watchdog merges them."""
 
 completions = _table(
     "completions",
@@ -147,8 +147,8 @@ completions = _table(
     sa.UniqueConstraint("rollout_id"),
     sa.UniqueConstraint("number"),
 )
-"""The rollouts that were closed. Numbers are given, in ascending order and under a lock, to rows that have become
-visible: a number given inside the closing transaction could become visible after a higher one, and be missed."""
+"""Closed rollouts. Committed rows are numbered later, under a lock: a number assigned by the closing transaction could
+become visible after a higher one, and be missed."""
 
 sa.Index("rollouts_status_end_time", rollouts.c.status, sa.func.coalesce(rollouts.c.end_time, END_OF_TIME))
 sa.Index("rollouts_status", rollouts.c.status, rollouts.c.position)
@@ -176,8 +176,8 @@ def creation(engine: str) -> list[str]:
 
 
 def other_version(version: object, database: object) -> str:
-    """What to do with a database that another version of this program made."""
+    """The error for a database of another version."""
     return (
-        f"its tables are version {version}, and this program knows {VERSION}: choose another database with --db, and "
-        f"save its games with the version that wrote it, `python -m store export --db {database} games.jsonl`"
+        f"its tables are version {version}, and this program needs {VERSION}: choose another database with --db, and "
+        f"export its rollouts with the version that wrote it, `python -m store export --db {database} rollouts.jsonl`"
     )

@@ -1,6 +1,6 @@
 """One SQLite file.
 
-Statements run in the event loop's thread: they take microseconds, and a hand-over to another thread costs more.
+Statements run in the event loop's thread: they take microseconds, less than a switch to another thread.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from store.hub.database.database import PATIENCE_SECONDS, Database, DatabaseUnusable, Rows
+from store.hub.database.database import RETRY_SECONDS, Database, DatabaseUnusable, Rows
 from store.hub.database.schema import VERSION, creation, other_version
 
 APPLICATION_ID = 0x57455257
@@ -22,14 +22,14 @@ APPLICATION_ID = 0x57455257
 
 _LONGEST_BUSY_POLL_SECONDS = 0.05
 _BLOCKING_MILLISECONDS = 5
-"""How long a statement may wait for another process's lock in this thread, where nothing else goes on."""
+"""How long a statement may block the event loop for another process's lock."""
 
 
 class SqliteDatabase(Database):
-    """A file that only its owner can read, created if it does not exist. ``close`` leaves a single file behind.
+    """A file for its owner only, created if missing. ``close`` leaves a single file.
 
-    fsync: also survive a power cut, at the price of a disk flush for each request. Without it, a process that is
-    killed loses nothing, and a machine that loses power loses the last seconds but never the file.
+    fsync: flush the disk at every request, to survive a power cut. Without it, a killed process loses nothing, and a
+    power cut loses the last seconds but never the file.
     """
 
     engine = "sqlite"
@@ -44,10 +44,10 @@ class SqliteDatabase(Database):
     async def connect(self) -> None:
         try:
             make_private_folder(self.path.parent)
-            if not self.path.exists():  # closing a file gives up the locks that this process has on it
+            if not self.path.exists():  # closing a file releases this process's locks on it
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             self._connection = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False, timeout=PATIENCE_SECONDS
+                self.path, isolation_level=None, check_same_thread=False, timeout=RETRY_SECONDS
             )
         except (OSError, sqlite3.Error) as error:
             reason = error.strerror if isinstance(error, OSError) else error
@@ -78,8 +78,8 @@ class SqliteDatabase(Database):
                     self._connection.execute("ROLLBACK")
 
     async def _begin(self, write: bool) -> None:
-        """Another process may be writing: wait for it here, where other tasks go on, instead of inside SQLite."""
-        deadline, delay = time.monotonic() + PATIENCE_SECONDS, 0.001
+        """Wait for another process's write here, where other tasks proceed, instead of inside SQLite."""
+        deadline, delay = time.monotonic() + RETRY_SECONDS, 0.001
         while True:
             try:
                 self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
@@ -91,20 +91,20 @@ class SqliteDatabase(Database):
             delay = min(2 * delay, _LONGEST_BUSY_POLL_SECONDS)
 
     async def try_lock(self, name: str, *, wait: bool = False) -> bool:
-        """True: there is one transaction that writes at a time."""
+        """True: only one transaction writes at a time."""
         return True
 
     async def size_bytes(self) -> int:
-        """Bytes of the file, pages that are free for reuse included, the write-ahead log not."""
+        """Bytes of the file, including free pages, without the write-ahead log."""
         return self.path.stat().st_size
 
     async def close(self) -> None:
-        """Fold the write-ahead log into the file and close it."""
+        """Merge the write-ahead log into the file and close it."""
         self._connection.close()
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a folder that only its owner can look into, and those above it, if it does not exist."""
+    """Create a missing folder for its owner only, with its parents."""
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -117,7 +117,7 @@ def _configure(connection: sqlite3.Connection, path: Path, fsync: bool) -> None:
 
     is_new = pragma("application_id") == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     if not is_new and pragma("application_id") != APPLICATION_ID:
-        raise ValueError("it holds something else than a hub's games")
+        raise ValueError("it is not a hub's database")
     if not is_new and pragma("user_version") != VERSION:
         raise ValueError(other_version(pragma("user_version"), path))
     if pragma("journal_mode=WAL") != "wal":
@@ -134,8 +134,8 @@ def _configure(connection: sqlite3.Connection, path: Path, fsync: bool) -> None:
 
 
 @contextmanager
-def as_its_only_hub(database: Path) -> Iterator[None]:
-    """Hold a database against a second hub; a process that is killed holds nothing. Raises DatabaseUnusable."""
+def lock_database(database: Path) -> Iterator[None]:
+    """Lock a database against a second hub; a killed process releases it. Raises DatabaseUnusable."""
     lock_file = database.with_name(database.name + ".lock")
     try:
         make_private_folder(lock_file.parent)
@@ -146,6 +146,8 @@ def as_its_only_hub(database: Path) -> Iterator[None]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        raise DatabaseUnusable(f"another hub is using {database}; stop it, or choose another file with --db") from None
+        raise DatabaseUnusable(
+            f"another hub has locked {database}: stop it, or choose another file with --db"
+        ) from None
     finally:
         os.close(descriptor)

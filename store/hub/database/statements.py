@@ -1,4 +1,4 @@
-"""SQLAlchemy statements, each compiled once for a database; the raw driver runs them."""
+"""SQLAlchemy statements, compiled once for each database and run by its driver."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -35,23 +35,23 @@ class Statement:
 
 
 class _Written(FunctionElement):
-    type = sa.types.NullType()  # of a Boolean SQLite's compiler writes "= 1", which keeps indexes from being used
+    type = sa.types.NullType()  # for a Boolean, SQLite's compiler appends "= 1", which disables indexes
     inherit_cache = True
 
 
 class among(_Written):
-    """``among(column, bindparam(...))``: the column is one of a list, which is one parameter of any length."""
+    """``among(column, bindparam(...))``: the column is in a list, one parameter of any length."""
 
 
 class selected(_Written):
-    """``selected(column, query)``: the column is one of the query's results. The query runs once.
+    """``selected(column, query)``: the column is in the query's result. The query runs once.
 
-    With IN, PostgreSQL may run it again for each row, and lock others each time, or read the whole table for a join.
+    With IN, PostgreSQL may run it for each row, with other locks each time, or read the whole table for a join.
     """
 
 
 class contains(_Written):
-    """``contains(column, bindparam(...))``: the text is part of the column, letter by letter."""
+    """``contains(column, bindparam(...))``: the text is a substring of the column, case-sensitive."""
 
 
 class smaller(_Written):

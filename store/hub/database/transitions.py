@@ -1,8 +1,8 @@
-"""Which states are final, and what an attempt's report or span does to it and to its rollout. Pure functions.
+"""State transitions of attempts and rollouts, as pure functions.
 
-In the stock store a late report turns a cancelled or failed game into a succeeded one, and a late span moves a game
-that waits for its next attempt back to running, where nobody plays it. Here a closed state stays. Only an attempt that
-fell silent (``unresponsive``) may come back, and only while its game still waits for another runner.
+In the stock store a late report turns a cancelled or failed rollout into a succeeded one, and a late span moves a
+rollout that waits for its next attempt back to running, without a runner. Here a closed state is final. Only an
+``unresponsive`` attempt may continue, and only while its rollout waits for another runner.
 """
 
 from agentlightning import Attempt, Rollout
@@ -14,18 +14,18 @@ CLOSED_ATTEMPT: frozenset[AttemptStatus] = frozenset({"succeeded", "failed", "ti
 
 
 def may_change(rollout: Rollout, attempt: Attempt, latest: Attempt) -> bool:
-    """Whether the attempt's status may still change."""
+    """Whether the attempt's status is not final."""
     if attempt.status == "unresponsive":
         return attempt.attempt_id == latest.attempt_id and rollout.status in WAITING_ROLLOUT
     return attempt.status not in CLOSED_ATTEMPT
 
 
 def status_after_span(rollout: Rollout, attempt: Attempt, latest: Attempt) -> AttemptStatus:
-    """What a span makes of its attempt."""
+    """The attempt's status after a span."""
     is_alive_again = attempt.status in ("preparing", "unresponsive") and may_change(rollout, attempt, latest)
     return "running" if is_alive_again else attempt.status
 
 
 def follows(rollout: Rollout, attempt: Attempt, latest: Attempt) -> bool:
-    """Whether the rollout's status follows the attempt's: it is open, and this is its latest attempt."""
+    """Whether the rollout's status follows the attempt's: the rollout is open, the attempt its latest."""
     return attempt.attempt_id == latest.attempt_id and rollout.status not in CLOSED_ROLLOUT

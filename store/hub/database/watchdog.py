@@ -1,4 +1,4 @@
-"""Which attempts take too long or have fallen silent: found every second, at a cost that does not grow with the hub."""
+"""The watchdog: closes attempts after their timeouts, at a cost that does not grow with the database."""
 
 import math
 import time
@@ -15,7 +15,7 @@ from store.hub.database.database import Database, in_one_transaction
 from store.hub.database.statements import Statement, among, greater, smaller
 
 _LONGEST_PAUSE_SECONDS = 10.0
-_PAUSE_AMONG_HUBS_SECONDS = 1.0  # what another hub has handed out is not known here
+_PAUSE_AMONG_HUBS_SECONDS = 1.0  # attempts of other hubs are not known here
 _OPEN_ATTEMPT = ("preparing", "running")
 
 _rollouts, _attempts, _other = schema.rollouts.c, schema.attempts.c, schema.attempts.alias("other").c
@@ -25,7 +25,7 @@ _under_way = sa.and_(
     _attempts.rollout_id == _rollouts.rollout_id,
     _attempts.sequence_id == _last_number.scalar_subquery(),
 )
-"""The rollouts that are being played, with their latest attempts."""
+"""Running rollouts with their latest attempts."""
 
 _heard = sa.func.coalesce(_attempts.last_heartbeat_time, _attempts.start_time)
 _heard_here = greater(_heard, sa.bindparam("launched", type_=sa.Double()))
@@ -33,7 +33,7 @@ _due = smaller(
     sa.func.coalesce(_attempts.start_time + _rollouts.timeout_seconds, schema.END_OF_TIME),
     sa.func.coalesce(_heard_here + _rollouts.unresponsive_seconds, schema.END_OF_TIME),
 )
-"""When a rollout is overdue, if nothing more is heard of it."""
+"""Deadline of a rollout without further heartbeats."""
 
 _overdue = sa.select(_rollouts.document).where(_under_way, _due < sa.bindparam("now", type_=sa.Double()))
 _OVERDUE = Statement(_overdue)
@@ -42,7 +42,7 @@ _FIRST_DUE = Statement(sa.select(sa.func.min(_due)).where(_under_way))
 
 
 class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
-    """The stock store, with a watchdog that looks only at what may be overdue.
+    """The stock store, with a watchdog that scans only when an attempt may be overdue.
 
     scan_debounce_seconds: see ``SqlLightningStore``.
     """
@@ -52,15 +52,15 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
     ):
         collections = SqlCollections(database, tracker)
         super().__init__(collections, tracker=tracker, scan_debounce_seconds=scan_debounce_seconds)
-        self._none_overdue_before = 0.0
+        self._next_scan_at = 0.0
 
-    def restart_silence(self) -> None:
-        """The time until now does not count as runners' silence: the database was away."""
+    def reset_heartbeat_timers(self) -> None:
+        """Restart the heartbeat timeouts of all attempts, after an outage of the database."""
         self._launch_time = time.time()
 
     @in_one_transaction
     async def keep_alive(self, attempts: Sequence[tuple[str, str]]) -> None:
-        """A heartbeat of attempts, each (rollout id, attempt id). Those that are closed stay closed."""
+        """A heartbeat of attempts, each (rollout id, attempt id). Closed attempts stay closed."""
         rollout_ids, attempt_ids = [rollout for rollout, _ in attempts], {attempt for _, attempt in attempts}
         await self.collections.lock_rollouts(rollout_ids)
         found = await self.collections.attempts.query(
@@ -73,12 +73,12 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         await self.collections.attempts.replace(alive)
 
     async def close_overdue(self) -> None:
-        """Close the attempts that have taken too long or fallen silent; their games wait for a retry, or fail.
+        """Close overdue attempts; their rollouts wait for a retry, or fail.
 
-        The games under way are looked at only when one of them may be overdue, and every ten seconds. Of several hubs
-        one does it at a time, and leaves out what another is changing at this moment.
+        Scans only when a deadline has passed, and every ten seconds. One of several hubs scans at a time, and skips
+        rollouts that another hub has locked.
         """
-        if time.time() >= self._none_overdue_before:
+        if time.time() >= self._next_scan_at:
             await self._close_overdue()
 
     @in_one_transaction
@@ -91,10 +91,10 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         await self._sync_workers_with_attempts(attempts)
         first_due = await database.value(_FIRST_DUE, launched=self._launch_time)
         pause = _PAUSE_AMONG_HUBS_SECONDS if database.shared else _LONGEST_PAUSE_SECONDS
-        self._none_overdue_before = min(math.inf if first_due is None else first_due, now + pause)
+        self._next_scan_at = min(math.inf if first_due is None else first_due, now + pause)
 
-    def _expect_end_of(self, rollout: Rollout, attempt: Attempt) -> None:
-        """Note when this game may be overdue: its attempt is new, or was heard of."""
+    def _note_deadline(self, rollout: Rollout, attempt: Attempt) -> None:
+        """Record the deadline of an attempt that is new or has sent a heartbeat."""
         if attempt.status not in _OPEN_ATTEMPT:
             return
         heard = max(attempt.last_heartbeat_time or attempt.start_time, self._launch_time)
@@ -103,14 +103,14 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
             (heard, rollout.config.unresponsive_seconds),
         ):
             if patience is not None:
-                self._none_overdue_before = min(self._none_overdue_before, since + patience)
+                self._next_scan_at = min(self._next_scan_at, since + patience)
 
     async def _scan_for_unhealthy_rollouts(self) -> None:
         if await self._should_scan_for_unhealthy_rollouts():
             await self.close_overdue()
 
     async def _unlocked_get_running_rollouts(self, collections: SqlCollections) -> list[AttemptedRollout]:
-        """Only the overdue ones. Time before this hub started is not silence: runners wait for a hub that is away."""
+        """Only the overdue ones. Timeouts start with this hub, since runners retry through an outage."""
         times = {"launched": self._launch_time, "now": time.time()}
         overdue = await collections.rollouts.select(_OVERDUE, times)
         if overdue and collections.database.shared:

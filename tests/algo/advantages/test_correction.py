@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 import torch
 
-from algo.advantages.correction import REJECTED, check_correction, correct_for_older_weights
+from algo.advantages.correction import REJECTED, apply_rollout_correction, check_correction
 from algo.loop.startup import check_before_starting
 from configs.loading import load_config
 from configs.section import ConfigError
@@ -33,7 +33,7 @@ LONG, SHORT = sequence("a"), sequence("b", (0.0, 0.0, -0.5), (0, 0, 1), (3,), (5
 
 
 def test_without_a_correction_everything_stays_and_the_lag_is_told():
-    found = correct_for_older_weights(
+    found = apply_rollout_correction(
         [LONG, SHORT], [log_probs(LONG, 4.0, 1.0, 1.0), log_probs(SHORT, 1.0)], 5, RolloutCorrectionConfig()
     )
     assert found.rows == (0, 1) and found.trajectories == (LONG, SHORT) and found.importance_weights is None
@@ -46,9 +46,7 @@ def test_without_a_correction_everything_stays_and_the_lag_is_told():
 
 def test_token_weights_are_ratios_cut_at_the_threshold():
     config = RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold=2.0)
-    found = correct_for_older_weights(
-        [LONG, SHORT], [log_probs(LONG, 4.0, 0.5, 1.5), log_probs(SHORT, 0.25)], 5, config
-    )
+    found = apply_rollout_correction([LONG, SHORT], [log_probs(LONG, 4.0, 0.5, 1.5), log_probs(SHORT, 0.25)], 5, config)
     assert [row.tolist() for row in found.importance_weights] == [
         pytest.approx([0, 2.0, 0, 0.5, 1.5]), pytest.approx([0, 0, 0.25])
     ]  # fmt: skip
@@ -58,7 +56,7 @@ def test_token_weights_are_ratios_cut_at_the_threshold():
 
 def test_a_rejected_token_counts_as_given():
     config = RolloutCorrectionConfig(rollout_is="token", rollout_rs="token_k1", rollout_rs_threshold="0.5_2.0")
-    found = correct_for_older_weights([LONG], [log_probs(LONG, 1.0, 1.5, 4.0)], 4, config)
+    found = apply_rollout_correction([LONG], [log_probs(LONG, 1.0, 1.5, 4.0)], 4, config)
     (left,) = found.trajectories
     assert left.loss_mask == (0, 1, 0, 1, 0) and left.logprobs == (0, -1, 0, -2, 0) and left.token_ids == LONG.token_ids
     assert left.turn_ends == (2, 4) and left.turn_versions == (3, 4) and left.turn_rewards == (0.5, 1.5)
@@ -70,7 +68,7 @@ def test_a_rejected_token_counts_as_given():
 def test_turns_and_sequences_of_which_nothing_is_left_are_counted():
     config = RolloutCorrectionConfig(rollout_rs="token_k1", rollout_rs_threshold="0.5_2.0")
     others = [sequence("c"), sequence("d")]
-    found = correct_for_older_weights(
+    found = apply_rollout_correction(
         [LONG, SHORT, *others],
         [
             log_probs(LONG, 3.0, 1.0, 1.0), log_probs(SHORT, 0.1), log_probs(others[0], 5.0, 5.0, 5.0),
@@ -88,12 +86,12 @@ def test_turns_and_sequences_of_which_nothing_is_left_are_counted():
 
 
 def test_nothing_given_and_rows_that_do_not_fit():
-    found = correct_for_older_weights([], [], 0, RolloutCorrectionConfig())
+    found = apply_rollout_correction([], [], 0, RolloutCorrectionConfig())
     assert found.rows == () and found.metrics == {}
     with pytest.raises(ValueError, match="shorter"):
-        correct_for_older_weights([LONG, SHORT], [log_probs(LONG, 1.0, 1.0, 1.0)], 0, RolloutCorrectionConfig())
+        apply_rollout_correction([LONG, SHORT], [log_probs(LONG, 1.0, 1.0, 1.0)], 0, RolloutCorrectionConfig())
     with pytest.raises(ValueError, match=r"a, seat 01, segment 0: log_probs of shape \(3,\) for 5 tokens"):
-        correct_for_older_weights([LONG], [torch.zeros(3)], 0, RolloutCorrectionConfig())
+        apply_rollout_correction([LONG], [torch.zeros(3)], 0, RolloutCorrectionConfig())
 
 
 def test_what_verl_does_not_know_is_refused_before_anything_starts(tiny_model):

@@ -54,7 +54,7 @@ def test_grpo_by_hand_with_a_baseline_per_deal_and_side():
         assert row.tolist() == pytest.approx([0, advantage, 0, advantage], abs=1e-5)
     assert result.informative == (True,) * 8
     assert result.metrics["advantage/groups"] == 3
-    assert result.metrics["advantage/groups_of_one_game"] == 0
+    assert result.metrics["advantage/groups_of_one_rollout"] == 0
 
 
 def test_segments_share_an_advantage_and_count_once():
@@ -67,7 +67,7 @@ def test_segments_share_an_advantage_and_count_once():
     found = token_advantages(cut, AdvantageConfig())
     assert values(found) == pytest.approx([expected[0], expected[1], expected[0], expected[0], expected[2]])
     assert [row.tolist() for row in found.per_token][2] == pytest.approx([0, expected[0], expected[0]])
-    assert found.metrics["advantage/seats"] == 3
+    assert found.metrics["advantage/actors"] == 3
 
 
 def test_advantages_that_change_from_token_to_token_follow_the_segments_in_order(monkeypatch):
@@ -98,8 +98,8 @@ def test_groups_that_say_nothing_get_zero_and_are_counted():
     assert all(not row.any() for row in result.per_token[:5])
     assert result.informative == (False,) * 5 + (True,) * 2
     assert result.metrics == {
-        "advantage/groups": 3, "advantage/groups_of_one_game": 1, "advantage/groups_of_equal_rewards": 1,
-        "advantage/seats": 7, "advantage/seats_without_information": 5,
+        "advantage/groups": 3, "advantage/groups_of_one_rollout": 1, "advantage/groups_of_equal_rewards": 1,
+        "advantage/actors": 7, "advantage/actors_without_information": 5,
         "advantage/reward_mean": pytest.approx((1.9 - 2.85) / 7),
         "advantage/reward_std": pytest.approx(torch.tensor([1, 0.9, -0.95, -0.95, -0.95, 1, -1]).std(correction=0)),
         # Of the rows that say something.

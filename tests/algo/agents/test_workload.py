@@ -13,7 +13,7 @@ from algo.advantages.estimators import token_advantages
 from algo.agents.evaluate import figures_of, gain, read_evaluations
 from algo.agents.workload import Agents
 from algo.loop.workload import Workload
-from algo.rollouts.played import NothingFinished
+from algo.rollouts.played import NoFinishedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import NOT_TRAINABLE, build_trajectories
 from configs.agents import AgentConfig
@@ -59,7 +59,7 @@ class Policy:
     def resources(self):
         return PolicyResources(run_name="run", version=self.version, endpoints=(self._endpoint,), model="policy")
 
-    async def keep_serving(self):
+    async def refresh_endpoints(self):
         pass
 
 
@@ -94,17 +94,17 @@ async def world(client, tiny_tokenizer, tmp_path):
 async def test_actors_are_told_apart_trained_by_name_and_compared_with_themselves(world):
     workload, policy, _ = world
     checked: Workload = workload
-    played = await policy.queue.play(checked.tasks(1), policy.resources(), policy.keep_serving, lambda now: None)
+    played = await policy.queue.play(checked.tasks(1), policy.resources(), policy.refresh_endpoints, lambda now: None)
     found = build_trajectories(played.finished, workload.rewards_of, 4000)
     assert {trajectory.actor for trajectory in found.trajectories} == {"planner"}
     assert len(found.trajectories) == 6 and found.left_out == {NOT_TRAINABLE: 12}
     everyone = Agents(workload.config.model_copy(update={"agents": workload.config.agents.model_copy(
         update={"trained_actors": None})}))  # fmt: skip
     metrics = everyone.metrics(played)
-    assert (metrics["games/finished"], metrics["turns/played"], metrics["agents/failed_share"]) == (6, 18, 0)
+    assert (metrics["rollouts/finished"], metrics["turns/played"], metrics["agents/failed_share"]) == (6, 18, 0)
     assert metrics["agents/reward/cost"] == 0.5 and metrics["turns/valid_share"] == 1.0
 
-    played = await policy.queue.play(everyone.tasks(2), policy.resources(), policy.keep_serving, lambda now: None)
+    played = await policy.queue.play(everyone.tasks(2), policy.resources(), policy.refresh_endpoints, lambda now: None)
     found = build_trajectories(played.finished, everyone.rewards_of, 4000)
     assert len(found.trajectories) == 12 and found.left_out == {}
     advantages = token_advantages(
@@ -163,10 +163,10 @@ async def test_a_run_in_which_no_attempt_shows_anything_ends_with_the_reason(wor
     (tmp_path / "val.jsonl").write_text(f'{{"n": {2 * n}}}\n')
     changes = {"evaluation": workload.config.evaluation.model_copy(update={"tasks": 1, "attempts": 6})}
     workload = Agents(workload.config.model_copy(update=changes))
-    played = await policy.queue.play(workload.tasks(1), policy.resources(), policy.keep_serving, lambda now: None)
-    with pytest.raises(NothingFinished, match=message):
+    played = await policy.queue.play(workload.tasks(1), policy.resources(), policy.refresh_endpoints, lambda now: None)
+    with pytest.raises(NoFinishedRollouts, match=message):
         workload.metrics(played)
-    with pytest.raises(NothingFinished, match=message):
+    with pytest.raises(NoFinishedRollouts, match=message):
         await workload.evaluate(policy, 0, resumed=False)
     assert read_evaluations(tmp_path / "run") == [], "a resumed run evaluates again"
 
@@ -175,7 +175,7 @@ async def test_a_step_in_which_one_attempt_can_be_learned_from_goes_on(world, tm
     workload, policy, _ = world
     (tmp_path / "tasks.jsonl").write_text('{"n": 100}\n{"n": 1}\n')
     workload = Agents(workload.config)
-    played = await policy.queue.play(workload.tasks(1), policy.resources(), policy.keep_serving, lambda now: None)
+    played = await policy.queue.play(workload.tasks(1), policy.resources(), policy.refresh_endpoints, lambda now: None)
     metrics = workload.metrics(played)
     assert metrics["agents/failed_share"] == 0.5 and played.own_failures == {"KeyError: 'quetsion'": 3}
     assert "agents/failed_share" in workload.config.watch

@@ -21,7 +21,7 @@ from runners.werewolf.game import get_preset
 from runners.werewolf.players import Believed, BrainPlayer
 from runners.werewolf.table import play_game
 from store.werewolf import GameTask
-from store.werewolf_study import NotedBelief, Study, StudySpan
+from store.werewolf_study import BeliefRecord, Study, StudySpan
 
 PRESET = "7p"
 
@@ -117,7 +117,7 @@ def test_the_decks_odds_are_a_share_of_the_cards_that_are_left():
 def test_brier_score_log_loss_and_calibration_by_hand():
     roles = {1: Role.WOLF, 2: Role.SEER, 3: Role.VILLAGER}
     chances = {1: {"wolf": 0.8, "seer": 0.2}, 2: {"wolf": 0.3, "seer": 0.7}}
-    belief = NotedBelief(at=5, day=1, moment="vote", seat=3, beliefs=chances, mass=0.5, ceiling=chances, deaf=chances)
+    belief = BeliefRecord(at=5, day=1, moment="vote", seat=3, beliefs=chances, mass=0.5, ceiling=chances, deaf=chances)
     study = StudySpan(game_id="g", beliefs=(belief,))
     report = belief_report([(7, answer) for answer in probed_answers(study, "5p_tiny", roles)], seed=1)
     assert report.own.brier.value == pytest.approx((0.2**2 + 0.3**2) / 2) and report.mass == 0.5

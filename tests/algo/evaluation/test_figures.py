@@ -9,12 +9,12 @@ from algo.evaluation.actions import ODDS_OF_VOTES, VOTES_FOR_WOLVES, actions_of,
 from algo.evaluation.figures import by_game, differences, figures_of, metrics_of
 from algo.evaluation.statistics import wilson_interval
 from algo.evaluation.strengths import fit_strengths
-from store.werewolf_study import NotedChoice, NotedSpeech, NotedVote
+from store.werewolf_study import ChoiceRecord, SpeechRecord, VoteRecord
 from tests.support.algo.made_games import made_evaluation, made_row
 
 
 def vote(seat, target, odds=0.5, best=0.8, pivotal=False, at=9):
-    return NotedVote(at=at, day=1, seat=seat, target=target, odds=odds, best=best, chance=0.25, pivotal=pivotal)
+    return VoteRecord(at=at, day=1, seat=seat, target=target, odds=odds, best=best, chance=0.25, pivotal=pivotal)
 
 
 def test_win_rates_are_of_games_and_a_draw_is_nobodys_win():
@@ -39,12 +39,12 @@ def test_deeds_are_counted_by_player_and_side():
     row = made_row(
         votes=(vote(2, 1, 0.8, pivotal=True), vote(3, 4, 0.2), vote(4, None, None), vote(1, 2)),
         speeches=(
-            NotedSpeech(at=1, day=1, seat=2, claimed="seer", reports=((1, "wolf"),)),
-            NotedSpeech(at=2, day=1, seat=1, claimed="seer", reports=((3, "wolf"),)),
-            NotedSpeech(at=3, day=1, seat=5),
+            SpeechRecord(at=1, day=1, seat=2, claimed="seer", reports=((1, "wolf"),)),
+            SpeechRecord(at=2, day=1, seat=1, claimed="seer", reports=((3, "wolf"),)),
+            SpeechRecord(at=3, day=1, seat=5),
         ),
-        kills=(NotedChoice(day=1, target=2), NotedChoice(day=2)),
-        checks=(NotedChoice(day=1, seat=2, target=1),),
+        kills=(ChoiceRecord(day=1, target=2), ChoiceRecord(day=2)),
+        checks=(ChoiceRecord(day=1, seat=2, target=1),),
         deaths={2: 1, 1: 2},
     )
     good = actions_of([row], "scripted", "good", seed=1)
@@ -85,7 +85,7 @@ def test_deeds_are_counted_by_player_and_side():
     ],
 )
 def test_a_speech_is_true_if_all_of_its_claims_are(said, truth):
-    assert truth_of(NotedSpeech(at=0, day=1, seat=2, **said), made_row()) == truth
+    assert truth_of(SpeechRecord(at=0, day=1, seat=2, **said), made_row()) == truth
 
 
 def test_v2_tells_figures_twice_and_beside_the_references_on_the_same_deals():

@@ -20,7 +20,7 @@ class Served:
     def __init__(self):
         self.folders = {}
 
-    async def serve_past(self, folders, held):
+    async def serve_past_selves(self, folders, held):
         assert all(folder.is_dir() for folder in folders.values())
         self.folders = {int(name.rpartition("-")[2]): folder for name, folder in folders.items()}
 

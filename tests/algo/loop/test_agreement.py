@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from algo.loop.agreement import (
-    WeightsNotServed,
+    LogProbMismatch,
     check_agreement,
     logprob_agreement,
-    measured,
+    measure_differences,
     score_probe,
 )
 from configs.loading import load_config
@@ -31,7 +31,7 @@ def test_only_sampled_tokens_are_compared_and_none_that_older_weights_sampled():
 
 def test_log_probs_out_of_line_by_one_token_end_the_run():
     shifted = torch.tensor([0.0, -1.0, -3.0, 0.0])
-    with pytest.raises(WeightsNotServed, match=r"serving\.logprob_tolerance"):
+    with pytest.raises(LogProbMismatch, match=r"serving\.logprob_tolerance"):
         check_agreement(WerewolfConfig(), logprob_agreement([PLAYED], [shifted], 0), "log-probs")
 
 
@@ -41,7 +41,7 @@ def test_one_token_nats_away_is_logged_and_ends_no_run(dtype, outlier):
     config = load_config(None, [f"model.dtype={dtype}"])
     differences = torch.full((255,), config.logprob_tolerance / 3)
     differences[17] = outlier
-    found = measured(differences)
+    found = measure_differences(differences)
     check_agreement(config, found, "log-probs")
     assert found["max"] == 16.0
 
@@ -71,10 +71,10 @@ def some(share, difference):
 def test_what_is_allowed_follows_the_precision(override, differences, beyond):
     config = load_config(None, [override])
     if beyond is None:
-        check_agreement(config, measured(differences), "log-probs")
+        check_agreement(config, measure_differences(differences), "log-probs")
     else:
-        with pytest.raises(WeightsNotServed, match=beyond):
-            check_agreement(config, measured(differences), "log-probs")
+        with pytest.raises(LogProbMismatch, match=beyond):
+            check_agreement(config, measure_differences(differences), "log-probs")
 
 
 async def test_one_server_with_other_weights_is_noticed():
@@ -88,5 +88,5 @@ async def test_one_server_with_other_weights_is_noticed():
     )
     assert served == [-1.0, -2.0, -3.0] and difference == pytest.approx(off, abs=1e-6)
     off = 0.1
-    with pytest.raises(WeightsNotServed, match="probe"):
+    with pytest.raises(LogProbMismatch, match="probe"):
         await score_probe(WerewolfConfig(), FakeServing(), probe, torch.tensor([0.0, -1.0, -2.0, -3.0]))

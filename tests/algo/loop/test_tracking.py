@@ -25,7 +25,7 @@ def test_tensorboard_and_swanlab_keep_a_runs_numbers_in_its_folder(tmp_path, mon
     monkeypatch.setenv("SWANLAB_MODE", "offline")
     config.run_dir.mkdir()
     tracking = open_tracking(config, RunSummary(config.run_dir, {"steps": [{"reward/good": 0.25}]}))
-    tracking.log({"reward/good": 0.5, "games/finished": 16.0}, step=2)
+    tracking.log({"reward/good": 0.5, "rollouts/finished": 16.0}, step=2)
     tracking.log({"reward/good": 0.6875}, step=3)
     tracking.finish()
 
@@ -34,10 +34,10 @@ def test_tensorboard_and_swanlab_keep_a_runs_numbers_in_its_folder(tmp_path, mon
     events = EventAccumulator(str(config.run_dir / "tensorboard"))
     events.Reload()
     assert [(event.step, event.value) for event in events.Scalars("reward/good")] == [(2, 0.5), (3, 0.6875)]
-    assert [event.value for event in events.Scalars("games/finished")] == [16.0]
+    assert [event.value for event in events.Scalars("rollouts/finished")] == [16.0]
     (record,) = (config.run_dir / "swanlab").rglob("*.swanlab")
     stored = record.read_bytes()
-    assert b"reward/good" in stored and b"games/finished" in stored
+    assert b"reward/good" in stored and b"rollouts/finished" in stored
     assert all(struct.pack("<d", value) in stored for value in (0.5, 0.6875, 16.0))
 
 

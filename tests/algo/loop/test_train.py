@@ -11,10 +11,10 @@ import torch
 from algo.league.league import League
 from algo.league.pool import LeagueState
 from algo.league.results import past_name
-from algo.loop import learn
+from algo.loop import policy_update
 from algo.loop import train as loop
-from algo.loop.learn import Update, assess
-from algo.loop.running import Running
+from algo.loop.policy_update import Update, values_and_kl
+from algo.loop.run_context import RunContext
 from algo.rollouts.queue import RolloutQueue
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
@@ -48,7 +48,7 @@ class Machine:
         state.resumes, self.processes = self.processes, self.processes + 1
         self.resumed_at += [state.policy_version] if state.resumes else []
         state.resumed_at = list(self.resumed_at)
-        opened = OpenedRun(self.config, state, None, began_before=self.processes > 1, lock=None)
+        opened = OpenedRun(self.config, state, None, is_resumed=self.processes > 1, lock=None)
         self.play.version = state.policy_version
         return await loop.train(opened, Werewolf(self.config, None))
 
@@ -89,14 +89,14 @@ class Machine:
             resources=lambda: PolicyResources(
                 run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"
             ),
-            keep_serving=metrics,
+            refresh_endpoints=metrics,
             after_rollouts=nothing,
             push=push,
             evaluation_is_due=lambda: False,
         )
-        run._probed = partial(Running._probed, run)
-        run.seat_past_selves = partial(Running.seat_past_selves, run)
-        run.count_matches = partial(Running.count_matches, run)
+        run._score_probe = partial(RunContext._score_probe, run)
+        run.select_past_selves = partial(RunContext.select_past_selves, run)
+        run.record_matches = partial(RunContext.record_matches, run)
         return run
 
     def league_of(self, opened):
@@ -109,10 +109,10 @@ class Machine:
         async def write(version, folder):
             folder.mkdir(parents=True)
 
-        async def serve_past(folders, held):
+        async def serve_past_selves(folders, held):
             self.play.met = dict.fromkeys(opened.state.league.published.shares)
 
-        serving = SimpleNamespace(serve_past=serve_past)
+        serving = SimpleNamespace(serve_past_selves=serve_past_selves)
         kept = RunState.model_validate_json(self.state).league
         return League(opened.config, opened.state.league, serving, write, lambda: kept.needed if kept else set())
 
@@ -144,7 +144,7 @@ def machine(client, tmp_path, monkeypatch):
         machine = Machine(client, config.model_copy(update={"run": run}), GatedPlay())
         machine.play.wait = False
         monkeypatch.setattr(loop, "start", machine.start)
-        monkeypatch.setattr(learn, "update", updated)
+        monkeypatch.setattr(policy_update, "update_policy", updated)
         monkeypatch.setattr(loop, "save_checkpoint", machine.save)
         return machine
 
@@ -159,14 +159,14 @@ async def test_without_lag_each_step_trains_on_its_own_groups_in_their_order(mac
     async with playing(client, machine.play):
         summary = await machine.process()
     assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]
-    assert summary["games"] == {"finished": 4 * STEPS, "failed": 0}
+    assert summary["rollouts"] == {"finished": 4 * STEPS, "failed": 0}
 
 
 async def test_a_checkpoint_that_fails_ends_the_run_before_its_trainer_is_asked_again(machine, client, monkeypatch):
     machine = machine(lag=0)
     machine.kill_in = {(2, "save")}
     assessed = []
-    monkeypatch.setattr(learn, "assess", lambda *asked: assessed.append(1) or assess(*asked))
+    monkeypatch.setattr(policy_update, "values_and_kl", lambda *asked: assessed.append(1) or values_and_kl(*asked))
     async with playing(client, machine.play):
         with pytest.raises(Killed):
             await machine.process()
@@ -186,7 +186,7 @@ async def test_killed_anywhere_it_trains_on_every_group_once(machine, client, la
     assert not machine.kill_in
     assert [len(groups) for groups in summary["groups_by_step"]] == [2] * STEPS
     assert sorted(group for groups in summary["groups_by_step"] for group in groups) == GROUPS
-    assert summary["games"] == {"finished": 4 * STEPS, "failed": 0} and summary["turns"]["left_out"] == {}
+    assert summary["rollouts"] == {"finished": 4 * STEPS, "failed": 0} and summary["turns"]["left_out"] == {}
     if lag == 0:
         assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]
 

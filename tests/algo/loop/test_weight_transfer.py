@@ -13,13 +13,13 @@ import torch
 from vllm.distributed.weight_transfer import nccl_engine
 from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferUpdateInfo
 
-from algo.loop.weight_transfer import keep_policy, policy_folder, push_policy
+from algo.loop.weight_transfer import policy_folder, push_policy, save_policy
 from algo.machine.disk import DiskFull
 from algo.serving.gpu_memory import JsonIpcEngine, as_json, from_json
 from algo.serving.policies import PolicyServers
-from algo.serving.servers import Servers, ServingError
+from algo.serving.server_group import ServerGroup, ServingError
 from algo.training.thread import TrainerThread
-from algo.training.weight_sender import PolicySource, ServersClient, WeightSender
+from algo.training.weight_sender import PolicySource, WeightSender, WeightUpdateClient
 from configs.loading import load_config
 from configs.section import ConfigError
 from tests.support.algo.fake_vllm import PUSH, SERVE, serving_config
@@ -59,7 +59,7 @@ async def test_what_is_kept_of_the_policy_is_whole_or_not_there(tmp_path, tiny_m
     engine, trainer, folder = FakeEngine(config), TrainerThread(), tmp_path / "league" / "past-000003"
     if pushed:  # else it went from GPU to GPU, and the trainer writes it
         shutil.copytree(tiny_model, policy_folder(config, 3))
-    await keep_policy(config, engine, trainer, 3, folder)
+    await save_policy(config, engine, trainer, 3, folder)
     assert engine.exported == ([] if pushed else ["unfinished-past-000003"])
     assert {path.name for path in folder.iterdir()} == {path.name for path in tiny_model.iterdir()}
     assert [path.name for path in folder.parent.iterdir()] == ["past-000003"]
@@ -69,7 +69,7 @@ async def test_what_is_kept_of_the_policy_is_whole_or_not_there(tmp_path, tiny_m
 
     monkeypatch.setattr("algo.machine.disk.sync", full)
     with pytest.raises(DiskFull, match=r"lower league\.size"):
-        await keep_policy(config, engine, trainer, 3, folder.with_name("past-000004"))
+        await save_policy(config, engine, trainer, 3, folder.with_name("past-000004"))
     assert [path.name for path in folder.parent.iterdir()] == ["past-000003"]
 
 
@@ -80,7 +80,7 @@ async def test_folders_are_kept_for_replies_under_way_and_those_that_a_crash_und
     config = attached(tmp_path, tiny_model, vllms, lag)
     engine, trainer = FakeEngine(config), TrainerThread()
     policies = policy_folder(config, 0).parent
-    async with await Servers.open(config) as servers:
+    async with await ServerGroup.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         for version in (1, 2, 3, 4):
             await push_policy(config, serving, engine, trainer, version)
@@ -102,7 +102,7 @@ async def test_weights_are_sent_to_paused_servers_and_then_served(tmp_path, tiny
 
     stale = policy_folder(config, 1)
     stale.mkdir(parents=True)
-    async with await Servers.open(config) as servers:
+    async with await ServerGroup.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         for vllm in vllms:
             vllm.calls.clear()
@@ -117,7 +117,7 @@ async def test_a_server_that_comes_back_after_a_transfer_reads_the_weights_from_
 ):
     config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
     engine = FakeEngine(config, lambda servers: None)
-    async with await Servers.open(config) as servers:
+    async with await ServerGroup.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         await push_policy(config, serving, engine, TrainerThread(), 4)
         assert engine.exported == []
@@ -136,7 +136,7 @@ async def test_a_server_that_comes_back_between_an_update_and_its_push_waits_for
     """The trainer no longer has the weights of the version that is served: with those it has, turns would lie."""
     config = attached(tmp_path, tiny_model, vllms, lag=2, weight_transfer="nccl")
     engine, trainer = FakeEngine(config, lambda servers: None), TrainerThread()
-    async with await Servers.open(config) as servers:
+    async with await ServerGroup.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         await push_policy(config, serving, engine, trainer, 4)
         vllms[1].health = 503
@@ -164,7 +164,7 @@ async def test_a_transfer_that_fails_or_never_ends_stops_the_run(tmp_path, tiny_
     def wait_for_ever(servers):
         asyncio.run_coroutine_threadsafe(released.wait(), loop).result()
 
-    async with await Servers.open(config) as servers:
+    async with await ServerGroup.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
         with pytest.raises(RuntimeError, match="rank 0 died"):
             await push_policy(config, serving, FakeEngine(config, fail), TrainerThread(), 1)
@@ -307,7 +307,7 @@ CHUNK = {"names": ["w"], "dtype_names": ["bfloat16"], "shapes": [[2]], "tensor_s
 
 async def test_handles_of_gpu_memory_arrive_as_vllm_reads_them(vllms):
     handles = {"GPU-1": HANDLE, "GPU-2": HANDLE}
-    client = ServersClient([vllm.url for vllm in vllms])
+    client = WeightUpdateClient([vllm.url for vllm in vllms])
     await asyncio.to_thread(client.update_weights, {**CHUNK, "ipc_handles": handles, "ipc_handles_pickled": None})
     for vllm in vllms:
         received = JsonIpcEngine.update_info_cls(**vllm.bodies["/update_weights"]["update_info"])
@@ -334,7 +334,7 @@ def test_no_pickle_is_read_even_where_vllm_may(monkeypatch):
     IPCWeightTransferUpdateInfo(**CHUNK, ipc_handles_pickled=pickled)
     assert Bomb.burst == 1  # by vLLM's own
     for handles in (None, {"GPU-1": as_json(HANDLE)}):
-        with pytest.raises(ValueError, match="a pickle is never read"):
+        with pytest.raises(ValueError, match="pickles are rejected"):
             JsonIpcEngine.update_info_cls(**CHUNK, ipc_handles=handles, ipc_handles_pickled=pickled)
     assert Bomb.burst == 1
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from algo.machine.disk import DiskFull, disk_full, whole_or_removed
-from algo.machine.whole_files import write_whole
+from algo.machine.atomic_files import write_atomically
+from algo.machine.disk import DiskFull, disk_full, remove_on_error
 from algo.run import records
 from algo.run.checkpoints import RunState, load_state, newest_checkpoint, save_checkpoint
 from configs.loading import load_config
@@ -49,7 +49,7 @@ class Engine:
 
 
 def plain(state, path):
-    write_whole(path, "x" * 8 * MIB)
+    write_atomically(path, "x" * 8 * MIB)
 
 
 WRITERS = {"torch": torch.save, "safetensors": save_file, "python": plain}
@@ -75,7 +75,7 @@ def test_a_checkpoint_that_does_not_fit_is_removed_and_the_run_goes_on_from_the_
 def test_transcripts_and_other_files_leave_no_half_of_them(small_disk):
     (small_disk / "other").write_bytes(b"x" * (4 * MIB - 8192))
     with pytest.raises(OSError) as error:
-        write_whole(small_disk / "transcripts" / "game.txt", "狼" * MIB)
+        write_atomically(small_disk / "transcripts" / "game.txt", "狼" * MIB)
     assert not any((small_disk / "transcripts").iterdir())
     found = str(disk_full(error.value, error.value.filename, "Free some."))
     assert found.startswith("No space left on device") and found.endswith("Free some.")
@@ -100,7 +100,7 @@ def test_a_limit_of_a_files_size_is_told_too(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, hard))
     try:
-        with pytest.raises(DiskFull, match="File too large"), whole_or_removed(tmp_path / "file", "Raise `ulimit -f`."):
+        with pytest.raises(DiskFull, match="File too large"), remove_on_error(tmp_path / "file", "Raise `ulimit -f`."):
             (tmp_path / "file.partial").write_bytes(b"x" * 2 * MIB)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -108,7 +108,7 @@ def test_a_limit_of_a_files_size_is_told_too(tmp_path):
 
 
 def test_other_errors_stay_what_they_are(tmp_path):
-    with pytest.raises(ValueError, match="a bug"), whole_or_removed(tmp_path / "file", ""):
+    with pytest.raises(ValueError, match="a bug"), remove_on_error(tmp_path / "file", ""):
         (tmp_path / "file").write_text("half")
         raise ValueError("a bug")
     assert not any(tmp_path.iterdir())

@@ -51,7 +51,7 @@ class SearchProcess:
         self._log = folder / "log"
         self._arguments = [
             *("--prompts", str(folder / "prompts.txt"), "--tasks", str(folder / "tasks.jsonl"), "--budget", "200"),
-            *("--set", f"store.url={hub.url}", "--set", f"run.dir={folder}", "--set", "store.patience_seconds=5"),
+            *("--set", f"store.url={hub.url}", "--set", f"run.dir={folder}", "--set", "store.retry_seconds=5"),
         ]
 
     def start(self, *more):
@@ -132,7 +132,7 @@ async def test_a_search_of_an_agent_that_always_fails_ends_and_goes_on_with_a_me
     search = SearchProcess(tmp_path, hub)
     async with working(client, broken_agent):
         log = await search.run(status=1)
-    assert "no rollout shows anything: failed 48 of 48: KeyError: 'quetsion'" in log
+    assert "no rollout has a result: failed 48 of 48: KeyError: 'quetsion'" in log
     assert len(await client.query_rollouts(limit=1000)) == 48  # the first round of the first race
     async with working(client):
         await search.run("--resume", "auto")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from algo.rollouts.hub_rollouts import Resumption
+from algo.rollouts.hub_rollouts import ResumePoint
 from algo.rollouts.in_flight import InFlight
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.schedule import Schedule
@@ -26,7 +26,7 @@ class Algorithm:
         per_step = CONFIG.rollout.groups_per_step
         lag = CONFIG.rollout.max_policy_lag
         self.schedule = Schedule(per_step, lag, STEPS * per_step, open_groups, begun)
-        resumption = Resumption(self.version, resumes) if state else None
+        resumption = ResumePoint(self.version, resumes) if state else None
         self.queue = RolloutQueue(client, GAME, CONFIG.rollout, resumption)
         tasks = lambda step: step_tasks(CONFIG, step)  # noqa: E731
         self.in_flight = InFlight(self.queue, self.schedule, per_step, tasks, adopting=state is not None)
@@ -104,5 +104,5 @@ async def test_what_was_begun_for_older_weights_than_the_schedule_knows_of_is_pl
 
 def test_what_a_process_played_is_good_up_to_the_version_to_which_every_later_one_went_back():
     # Begun; gone on with at version 4, then at 1, now at 3: the versions 2 to 4 of the first two processes were undone.
-    resumption = Resumption(policy_version=3, number=3, before=(4, 1))
+    resumption = ResumePoint(policy_version=3, number=3, before=(4, 1))
     assert [resumption.newest_version_of(process) for process in range(4)] == [1, 1, 3, 3]

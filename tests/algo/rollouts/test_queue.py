@@ -6,8 +6,8 @@ from collections import Counter
 import pytest
 
 from algo.rollouts import hub_rollouts as earlier_games
-from algo.rollouts.hub_rollouts import HubRollouts, Resumption
-from algo.rollouts.played import FAILED_GAME, SUPERSEDED_ATTEMPT, NothingFinished
+from algo.rollouts.hub_rollouts import HubRollouts, ResumePoint
+from algo.rollouts.played import FAILED_ROLLOUT, SUPERSEDED_ATTEMPT, NoFinishedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import derived_seed, step_tasks
 from runners.errors import CannotPlay
@@ -130,7 +130,7 @@ async def test_games_come_back_in_the_order_of_their_tasks(client):
         f"deal{deal:02d}-game{game:02d}" for deal in range(2) for game in range(2)
     ]
     assert (played.turns_stored, played.left_out.total(), played.failures.total()) == (8, 0, 0)
-    assert played.failure_metrics() == {"games/failed": 0, "games/retried": 0}
+    assert played.failure_metrics() == {"rollouts/failed": 0, "rollouts/retried": 0}
     assert seen[-1].finished == 4
 
 
@@ -143,12 +143,12 @@ async def test_turns_of_failed_attempts_and_games_are_counted_with_their_reason(
         "CannotPlay: told to fail deal01_game00": 1,
     }
     assert played.failure_metrics() == {
-        "games/failed": 1,
-        "games/failed/CannotPlay": 1,
-        "games/retried": 2,
-        "games/retried/CannotPlay": 2,
+        "rollouts/failed": 1,
+        "rollouts/failed/CannotPlay": 1,
+        "rollouts/retried": 2,
+        "rollouts/retried/CannotPlay": 2,
     }
-    assert played.left_out == {SUPERSEDED_ATTEMPT: 1, FAILED_GAME: 2}
+    assert played.left_out == {SUPERSEDED_ATTEMPT: 1, FAILED_ROLLOUT: 2}
     assert played.turns_stored == 6 + played.left_out.total()
 
 
@@ -182,7 +182,7 @@ async def test_a_hub_that_restarts_empty_before_the_games_are_enqueued_gets_the_
 
 async def test_a_step_without_a_usable_game_says_why(client):
     failures = {f"deal{deal:02d}_game{game:02d}": 2 for deal in range(2) for game in range(2)}
-    with pytest.raises(NothingFinished, match=r"none of 4 games.*told to fail"):
+    with pytest.raises(NoFinishedRollouts, match=r"none of 4 games.*told to fail"):
         await play_step(client, TwoTurnPlay(**failures))
 
 
@@ -241,7 +241,7 @@ async def test_open_games_are_told_where_the_policy_is_served_now(client):
     later = RESOURCES.model_copy(update={"version": 1})
     for step, resources in ((1, RESOURCES), (2, later)):
         await games.enqueue(step_tasks(CONFIG, step), resources)
-    await games.serve_at(("http://127.0.0.1:2/v1", "http://127.0.0.1:3/v1"))
+    await games.update_endpoints(("http://127.0.0.1:2/v1", "http://127.0.0.1:3/v1"))
     for resources in (RESOURCES, later):
         (published,) = await client.query_resources(resources_id=resources.resources_id)
         now = PolicyResources.decode(published)
@@ -276,7 +276,7 @@ async def test_what_undone_weights_were_to_play_is_played_anew(client):
     tasks = step_tasks(CONFIG, 1)
     kept = await enqueue_like_an_earlier_process(client, tasks[:2], resources=at_checkpoint)
     undone = await enqueue_like_an_earlier_process(client, tasks[2:], resources=UNDONE)
-    games = RolloutQueue(client, GAME, CONFIG.rollout, Resumption(policy_version=3, number=1))
+    games = RolloutQueue(client, GAME, CONFIG.rollout, ResumePoint(policy_version=3, number=1))
     moved = at_checkpoint.model_copy(update={"endpoints": ("http://127.0.0.1:9/v1",)})
     assert await games.enqueue(tasks, moved, resumed=True) == 4
     rollouts = {rollout.rollout_id: rollout for rollout in await client.query_rollouts()}
@@ -312,7 +312,7 @@ async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touc
         await client.upload_spans(spans)
         if len(versions) == 2:
             await client.update_attempt(*key.values(), status="succeeded")
-    games = HubRollouts(client, GAME, config.rollout, Resumption(policy_version=0, number=2))
+    games = HubRollouts(client, GAME, config.rollout, ResumePoint(policy_version=0, number=2))
     adopted, missing, known = await games.adopt(tasks, RESOURCES)
     assert ([*adopted], missing, known) == ([untouched], tasks[1:], 4)
     statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}

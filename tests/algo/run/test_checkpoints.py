@@ -8,11 +8,11 @@ import pytest
 from algo.run.checkpoints import (
     RunState,
     check_same_run,
+    expired_checkpoints,
     fixed_settings,
     load_state,
     newest_checkpoint,
     save_checkpoint,
-    superfluous,
 )
 from configs.loading import load_config
 from configs.section import ConfigError
@@ -70,7 +70,7 @@ def test_the_best_are_kept_besides(config):
         save(config, step, win_rate)
     assert names(config) == ["step-000002", "step-000004", "step-000005"]
     folders = [config.run_dir / "checkpoints" / name for name in names(config)]
-    assert superfluous(folders, keep=3, keep_best=0) == []
+    assert expired_checkpoints(folders, keep=3, keep_best=0) == []
 
 
 @pytest.mark.parametrize("moment", ["engine.save", "copy", "state", "flush", "rename"])
@@ -88,7 +88,7 @@ def test_a_write_that_is_cut_short_leaves_the_checkpoint_before(config, monkeypa
         elif moment == "rename":
             broken.setattr(Path, "rename", power_failure)
         else:
-            name = {"state": "algo.run.checkpoints.write_whole", "flush": "algo.machine.disk.sync"}[moment]
+            name = {"state": "algo.run.checkpoints.write_atomically", "flush": "algo.machine.disk.sync"}[moment]
             broken.setattr(name, power_failure)
         with pytest.raises(KeyboardInterrupt):
             save(config, 2)

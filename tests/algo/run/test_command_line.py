@@ -8,8 +8,8 @@ import pytest
 
 from algo import werewolf_sft, werewolf_verl
 from algo.machine.ports import free_port
-from algo.rollouts.hub_rollouts import Resumption
-from algo.run.command_line import run_to_its_end
+from algo.rollouts.hub_rollouts import ResumePoint
+from algo.run.command_line import run_to_completion
 from algo.run.folder import open_run
 from configs.loading import load_config
 from configs.schema import Config
@@ -51,7 +51,7 @@ def test_the_configuration_can_be_printed_and_read_again(monkeypatch, capsys, tm
 @pytest.mark.parametrize("program", [werewolf_verl, werewolf_sft])
 def test_a_hub_that_is_not_there_ends_a_program_by_its_name(program, monkeypatch, caplog, tiny_model, tmp_path):
     address = f"http://127.0.0.1:{free_port()}"
-    settings = [f"model.path={tiny_model}", f"run.dir={tmp_path}", f"store.url={address}", "store.patience_seconds=0.1"]
+    settings = [f"model.path={tiny_model}", f"run.dir={tmp_path}", f"store.url={address}", "store.retry_seconds=0.1"]
     monkeypatch.setattr("sys.argv", ["program", *(part for each in settings for part in ("--set", each))])
     monkeypatch.setattr("algo.run.command_line.log_to", lambda level, file: None)
     assert program.main() == 1 and f"no hub answers at {address}" in caplog.text
@@ -61,7 +61,7 @@ def test_an_earlier_run_is_never_overwritten(tmp_path):
     config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
     runs = [open_run(config, resume=False) for _ in range(3)]
     assert [run.config.run.name for run in runs] == ["mine", "mine-2", "mine-3"]
-    assert len({run.state.run_id for run in runs}) == 3 and not any(run.began_before for run in runs)
+    assert len({run.state.run_id for run in runs}) == 3 and not any(run.is_resumed for run in runs)
 
 
 def test_a_damaged_run_is_named(tmp_path):
@@ -80,8 +80,8 @@ def test_a_run_is_taken_up_where_it_stands(tmp_path):
     begun.lock.close()
     again = open_run(config, resume=True)
     resumed_once = begun.state.model_copy(update={"resumes": 1, "resumed_at": [0]})
-    assert (again.config.run.name, again.state, again.began_before) == ("mine", resumed_once, True)
-    assert (begun.resumption, again.resumption) == (None, Resumption(policy_version=0, number=1))
+    assert (again.config.run.name, again.state, again.is_resumed) == ("mine", resumed_once, True)
+    assert (begun.resumption, again.resumption) == (None, ResumePoint(policy_version=0, number=1))
     assert (config.run_dir / "config-before-resume-1.yaml").exists()
     again.lock.close()
     checkpoint = config.run_dir / "checkpoints" / "step-000004"
@@ -93,7 +93,7 @@ def test_a_run_is_taken_up_where_it_stands(tmp_path):
         checkpoint,
         state.model_copy(update={"resumes": 2, "resumed_at": [0, 3]}),
     )
-    assert resumed.resumption == Resumption(policy_version=3, number=2, before=(0,))
+    assert resumed.resumption == ResumePoint(policy_version=3, number=2, before=(0,))
     resumed.lock.close()
     with pytest.raises(ConfigError, match=r"run\.seed"):
         open_run(load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "run.seed=2"]), resume=True)
@@ -121,7 +121,7 @@ def test_every_end_has_its_status_and_its_line(caplog, error, status, said):
         return "done"
 
     told = {OwnError: "workers failed: {}. Resume"}
-    found = run_to_its_end(work(), Config(), logging.getLogger("test"), "it was interrupted", told)
+    found = run_to_completion(work(), Config(), logging.getLogger("test"), "it was interrupted", told)
     assert found == (status, "done" if error is None else None)
     assert said in caplog.text and (error is not None or not caplog.text)
 

@@ -113,14 +113,14 @@ def test_games_and_wins_of_the_policy_by_side():
 
 
 def test_the_line_of_a_step_names_the_commonest_failure_and_no_share_of_nothing(caplog):
-    metrics = {"games/finished": 96, "tokens/trained": 0, "policy_version": 0}
+    metrics = {"rollouts/finished": 96, "tokens/trained": 0, "policy_version": 0}
     with caplog.at_level("INFO"):
         log_step(1, 4, metrics, Counter({"KeyError: 'quetsion'": 90, "TimeoutError": 2}))
     assert "96 rollouts, failed 92 of 96: KeyError: 'quetsion' and 2 others, - valid replies, 0 tokens" in caplog.text
 
 
 def step_of(**metrics):
-    names = ("games/finished", "games/failed", "turns/played", "turns/stored", "turns/in_batch", "tokens/trained")
+    names = ("rollouts/finished", "rollouts/failed", "turns/played", "turns/stored", "turns/in_batch", "tokens/trained")
     others = ("tokens/trained_sequences", "tokens/sampled_and_trained", "turns/valid_share", "turns/of_policy")
     return dict.fromkeys((*names, *others), 1.0) | metrics
 
@@ -128,12 +128,12 @@ def step_of(**metrics):
 def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
     first = RunSummary(tmp_path)
     first.stopwatch.seconds["play"] += 3.0
-    first.add_step(step_of(**{"games/finished": 4.0}), Counter({"stale": 2}))
+    first.add_step(step_of(**{"rollouts/finished": 4.0}), Counter({"stale": 2}))
     second = RunSummary(tmp_path, json.loads(json.dumps(first.state())))
-    second.add_step(step_of(**{"games/finished": 6.0}), Counter({"stale": 1}))
+    second.add_step(step_of(**{"rollouts/finished": 6.0}), Counter({"stale": 1}))
     second.stopwatch.seconds["play"] += 2.0
     summary = second.as_dict(2)
-    assert (summary["steps"], summary["games"]["finished"]) == (2, 10)
+    assert (summary["steps"], summary["rollouts"]["finished"]) == (2, 10)
     assert summary["turns"]["left_out"] == {"stale": 3} and summary["seconds_by_stage"] == {"play": 5.0}
 
 

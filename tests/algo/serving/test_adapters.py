@@ -10,10 +10,10 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
-from algo.run.plan import further_servers
+from algo.run.memory_plan import other_servers
 from algo.serving.launch import policy_launches, vllm_command
 from algo.serving.policies import PolicyServers
-from algo.serving.servers import Servers, ServingError
+from algo.serving.server_group import ServerGroup, ServingError
 from tests.support.algo.fake_vllm import SERVE
 from tests.support.small_models import random_adapters
 from tests.support.waiting import until
@@ -71,7 +71,7 @@ def test_vllm_has_room_for_every_policy_that_learns_and_its_past_selves(configur
         settings |= {"league": {"every_steps": 1, "size": pool}, "game": {"opponent": "past"}}
     config = type(configure()).model_validate(settings)
     assert dict(pairwise(vllm_command(config)))["--max-loras"] == room
-    assert further_servers(config, []) == []
+    assert other_servers(config, []) == []
 
 
 async def test_all_policies_that_learn_get_their_adapters_within_one_pause(configure, fake, tmp_path):
@@ -92,10 +92,10 @@ async def test_all_policies_that_learn_get_their_adapters_within_one_pause(confi
         }
     # Past selves come and go beside them.
     fake.calls.clear()
-    await serving.serve_past({"past-000001": tmp_path / "past-000001"}, [])
+    await serving.serve_past_selves({"past-000001": tmp_path / "past-000001"}, [])
     assert fake.bodies[load]["lora_name"] == "past-000001-villagers"
     assert fake.bodies[load]["lora_path"] == str(tmp_path / "past-000001" / "villagers")
-    await serving.serve_past({}, [])
+    await serving.serve_past_selves({}, [])
     assert fake.calls == [unload, load] * 2 + [unload] * 2
     shown = serving.past({"past-000001": 1.0}, [])
     assert [(one.name, one.model, one.player, one.side) for one in shown] == [
@@ -113,7 +113,7 @@ async def test_all_policies_that_learn_get_their_adapters_within_one_pause(confi
 async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(configure, fake, tmp_path):
     config = configure(mode="attach", urls=(fake.url,))
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         await serving.push_weights(tmp_path, 0)
         first, second = tmp_path / "past-000000", tmp_path / "past-000001"
         fake.calls.clear()
@@ -135,7 +135,7 @@ async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_serv
     configure, fake, tmp_path, watched_closely
 ):
     config = configure(mode="attach", urls=(fake.url,))
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         await serving.push_weights(tmp_path, 0)
         await serving.serve_adapters({"past-000000": tmp_path / "past-000000"})
         await fake.stop()
@@ -156,7 +156,7 @@ async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model
     first, second, past = (random_adapters(tmp_path / f"adapters-{n}", tiny_model, n, rank) for n in range(3))
     config = configure(frozen={"earlier": past}, kv_cache_gb=0.25)
     ids = list(range(3, 200))
-    async with await Servers.open(config, None) as serving, aiohttp.ClientSession() as http:
+    async with await ServerGroup.open(config, None) as serving, aiohttp.ClientSession() as http:
         for version, adapters in ((0, first), (1, second)):
             await serving.push_weights(adapters, version)
             # Beside one another, as beside games that go on meanwhile.

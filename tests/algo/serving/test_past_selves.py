@@ -34,7 +34,7 @@ async def test_only_servers_whose_past_self_changes_are_given_weights(
     serving = await PolicyServers.open(config)
     try:
         await serving.start_pool()
-        await serving.serve_past({}, [(0, folders[0]), (1, folders[1])])
+        await serving.serve_past_selves({}, [(0, folders[0]), (1, folders[1])])
         policies = {one.name: one for one in serving.past({"past-0": 0.5, "past-1": 0.5}, ["past-0", "past-1"])}
         assert {name: (policy.model, policy.share) for name, policy in policies.items()} == {
             "past-0": ("policy", 0.5),
@@ -43,7 +43,7 @@ async def test_only_servers_whose_past_self_changes_are_given_weights(
         first, second = policies["past-0"], policies["past-1"]
         assert reloads(fakes, first)[0] == [] and reloads(fakes, second)[0] == [1]
         for _ in range(2):
-            await serving.serve_past({}, [(2, folders[2]), (1, folders[1])])
+            await serving.serve_past_selves({}, [(2, folders[2]), (1, folders[1])])
         assert serving.past({"past-2": 1.0}, ["past-2", "past-1"])[0].endpoints == first.endpoints
         assert reloads(fakes, first)[0] == [2] and reloads(fakes, second)[0] == [1]
 

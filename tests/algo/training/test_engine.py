@@ -159,7 +159,7 @@ def test_a_checkpoint_goes_on_at_the_learning_rate_of_its_run(fresh, tmp_path):
 
 def test_a_checkpoint_of_other_ranks_is_refused(fresh, tmp_path):
     engine, _ = fresh
-    with pytest.raises(ConfigError, match="holds no checkpoint"):
+    with pytest.raises(ConfigError, match="has no checkpoint"):
         engine.load(tmp_path)
     written = {"step": 1, "ranks": 16, "lora_rank": 0, "critic": False, "policies": ["policy"]}
     (tmp_path / "engine.json").write_text(json.dumps(written))
@@ -175,7 +175,7 @@ def test_ranks_that_the_cluster_cannot_hold_are_refused_before_they_are_waited_f
         ConfigError, match=rf"ranks={too_many} .*needs {too_many} CPU on each node.* {nodes} node\(s\): {cpus:g}"
     ):
         resource_pool(make_config(model, too_many).training)
-    with pytest.raises(ConfigError, match=r"others hold all but .* lower training\.ranks"):
+    with pytest.raises(ConfigError, match=r"only .* are free: .* lower training\.ranks"):
         resource_pool(make_config(model, int(cpus * nodes), nodes=nodes).training)
     with pytest.raises(ConfigError, match=r"needs 1 CPU and 1 GPU on each node.* 0 GPU"):
         resource_pool(make_config(model, 1, device="cuda").training)

@@ -125,7 +125,7 @@ def test_no_more_logits_exist_at_once_than_allowed(monkeypatch):
     monkeypatch.setattr(chunked_head, "CHUNK_ELEMENTS", 20 * words)
     head = ChunkedHead(torch.nn.Linear(width, words, bias=False))
     hidden = torch.randn(1, tokens, width, requires_grad=True)
-    head.expect(torch.randint(0, words, (1, tokens)), torch.ones(1, tokens), True)
+    head.set_labels(torch.randint(0, words, (1, tokens)), torch.ones(1, tokens), True)
     with Watch():
         head(hidden).sum().backward()
     assert 20 * words == largest < words * tokens

@@ -19,7 +19,7 @@ import torch
 from verl.workers.config import FSDPOptimizerConfig
 
 from algo.advantages.estimators import TokenAdvantages, token_advantages
-from algo.loop.learn import Share, update
+from algo.loop.policy_update import Share, update
 from algo.sequences.batch import build_batch
 from algo.sequences.selection import Selection
 from algo.sequences.targets import TargetRow
@@ -266,7 +266,7 @@ def test_what_slips_by_one_token_does_not_agree(started, what, by):
 
 @one_engine
 def test_a_step_of_the_loop_weighs_by_turn_and_by_importance(started):
-    """``algo.loop.learn.update`` on what older weights sampled, every turn alike however long it is."""
+    """``algo.loop.policy_update.update`` on what older weights sampled, every turn alike however long it is."""
     trajectories, rows = prepare(started, credit="turn", games=3, segments=4)
     correction = RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold=1.1)
     config = started.config.model_copy(

@@ -3,22 +3,22 @@
 from collections.abc import Sequence
 from typing import Any
 
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import AttemptedRollout, EnqueueRolloutRequest, Rollout, Span
 
 
-async def enqueue_one(client: PatientStoreClient, input: Any, **fields: Any) -> Rollout:
+async def enqueue_one(client: StoreClient, input: Any, **fields: Any) -> Rollout:
     """Queue one rollout."""
     (rollout,) = await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=input, **fields)])
     return rollout
 
 
-async def take(client: PatientStoreClient, worker_id: str | None = None) -> AttemptedRollout | None:
+async def take(client: StoreClient, worker_id: str | None = None) -> AttemptedRollout | None:
     """The next rollout of the queue, if there is one."""
     return next(iter(await client.dequeue_many_rollouts(worker_id=worker_id)), None)
 
 
-async def look_up(client: PatientStoreClient, rollout_id: str) -> Rollout:
+async def look_up(client: StoreClient, rollout_id: str) -> Rollout:
     """A rollout, with its latest attempt if it has any."""
     (rollout,) = await client.query_rollouts(rollout_id_in=[rollout_id])
     return rollout

@@ -31,11 +31,11 @@ class WebServer:
         tokenizer: Path | None = None,
         token: str | None = None,
         hosts: tuple[str, ...] = (),
-        patience_seconds: float = 5.0,
+        retry_seconds: float = 5.0,
         games: Any = None,
         **opponents: Any,
     ):
-        client = None if hub is None else connect(hub, patience_seconds=patience_seconds)
+        client = None if hub is None else connect(hub, retry_seconds=retry_seconds)
         folders = RunFolders(runs)
         games = games if client is None else HubGames(client, hub)
         whom = Opponents(client, folders, hub=hub or "", **opponents)

@@ -18,7 +18,7 @@ const LEARNED = [
   [/^reward\/(wolf|good)$/, (who) => say(`${side(who)}的平均奖励`, `mean reward, ${side(who)}`)], [/^reward\/role\/(\w+)$/, (who) => say(`${role(who)}的平均奖励`, `mean reward, ${role(who)}`)], [/^agents\/reward\/(.+)$/, (name) => say(`奖励 ${tidy(name)}`, `reward ${tidy(name)}`)],
   [/^games\/(wolf|good|draw)_share$/, (who) => say(`训练局中${side(who)}${who === "draw" ? "" : "胜"}的比例`, `training games: ${side(who)}${who === "draw" ? "" : " won"}`), "share"], [/^turns\/valid_share$/, () => say("有效回答", "valid replies"), "share"],
   [/^evaluation\/invalid_replies$/, () => say("评估中的无效回答", "unusable replies in evaluations"), "share"], [/^evaluation\/games_with_identity_leak$/, () => say("评估中泄露身份的局", "evaluated games with an identity leak"), "share"],
-  [/^imitation\/held_out_loss$/, () => say("模仿：留出数据的损失", "imitation: held-out loss"), "nats/token"], [/^imitation\/loss$/, () => say("模仿：训练损失", "imitation: loss"), "nats/token"], [/^games\/days_mean$/, () => say("一局的天数", "days of a game"), say("天", "days")], [/^turns\/per_game$/, () => say("一局的模型回合", "model turns of a game")],
+  [/^imitation\/held_out_loss$/, () => say("模仿：留出数据的损失", "imitation: held-out loss"), "nats/token"], [/^imitation\/loss$/, () => say("模仿：训练损失", "imitation: loss"), "nats/token"], [/^games\/days_mean$/, () => say("一局的天数", "days of a game"), say("天", "days")], [/^turns\/per_rollout$/, () => say("一局的模型回合", "model turns of a game")],
 ];
 const INSIDE = [
   [/^(?:[^/]+\/)?actor\/entropy$/, () => say("熵", "entropy"), "nats"], [/^sampling\/entropy\/(wolf|good)$/, (who) => say(`采样的熵，${side(who)}`, `entropy of sampling, ${side(who)}`), "nats"], [/^(?:[^/]+\/)?actor\/ppo_kl$/, () => say("一步更新的 KL", "KL of one update"), "nats"], [/^(?:[^/]+\/)?actor\/kl_loss$/, () => say("离起点的 KL", "KL from where it began"), "nats"], [/^(?:[^/]+\/)?actor\/pg_clipfrac$/, () => say("被截断的 token", "clipped tokens"), "share"],
@@ -58,7 +58,7 @@ export async function runPage(main, name) {
 
   function drawNumbers(summary) {
     const latest = (metric) => [...(series.get(metric)?.values() ?? [])].at(-1);
-    const played = summary.games ?? {}, failed = typeof played.failed === "object" ? Object.values(played.failed).reduce((sum, count) => sum + count, 0) : played.failed; // imitation counts them by their reasons
+    const played = summary.rollouts ?? summary.games ?? {}, failed = typeof played.failed === "object" ? Object.values(played.failed).reduce((sum, count) => sum + count, 0) : played.failed; // imitation counts them by their reasons
     const steps = Math.max(0, ...[...series.values()].flatMap((values) => [...values.keys()]));
     const entries = [[say("步", "steps"), steps || null], [say("策略版本", "policy version"), latest("policy_version") ?? summary.policy_version], [say("局数", "games"), played.finished ?? played.learned_from], [say("失败的局", "games failed"), failed], [say("有效回答", "valid replies"), percent(latest("turns/valid_share") ?? summary.turns?.valid_share)], [say("胜率", "win rate"), percent(latest("evaluation/win_rate"))]];
     replace(numbers, entries.filter(([, value]) => value !== undefined && value !== null).map(([label, value]) => h("div", {}, h("b", {}, String(value)), h("span", {}, label))));

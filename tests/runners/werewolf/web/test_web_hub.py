@@ -19,7 +19,7 @@ from runners.werewolf.transcript import event_data
 from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.views import GOD, read_game, shown
 from runners.worker import Worker
-from store.client import PatientStoreClient
+from store.client import StoreClient
 from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
@@ -185,11 +185,11 @@ async def test_tokens_are_those_of_the_spans_with_their_texts(
     assert set(tokens["logprobs"]) == {None}  # a demonstration: no policy sampled it
 
 
-class CountingClient(PatientStoreClient):
+class CountingClient(StoreClient):
     """Counts requests to the hub."""
 
     def __init__(self, url):
-        super().__init__(url, patience_seconds=5)
+        super().__init__(url, retry_seconds=5)
         self.asked = []
 
     async def request(self, method, path, json=None, params=None):
@@ -217,7 +217,7 @@ async def test_a_hub_that_goes_away_ends_the_stream_and_who_asks_again_is_told(h
     (rollout_id,) = await enqueue(client, unserved, [make_task(2)])
     query = {"id": f"hub:{rollout_id}"}
     async with (
-        WebServer(tmp_path, hub=hub.url, patience_seconds=0.1) as server,
+        WebServer(tmp_path, hub=hub.url, retry_seconds=0.1) as server,
         aiohttp.ClientSession(server.url, timeout=aiohttp.ClientTimeout(total=30)) as session,
     ):
         async with session.get("/api/game/live", params=query) as response:

@@ -231,7 +231,7 @@ async def test_what_cannot_be_kept_is_said_before_the_game(tmp_path, hub):
 
 async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
     async with (
-        WebServer(tmp_path, hub=hub.url, patience_seconds=0.1) as server,
+        WebServer(tmp_path, hub=hub.url, retry_seconds=0.1) as server,
         aiohttp.ClientSession(server.url) as session,
     ):
         _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, record="evaluation")

@@ -1,4 +1,4 @@
-"""Servers that die: started ones, which are started again, and attached ones, which are taken out and taken back."""
+"""Servers that die: started ones are restarted, attached ones leave service until they answer."""
 
 import asyncio
 import os
@@ -8,7 +8,7 @@ import pytest
 
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policies import open_frozen
-from algo.serving.servers import Servers, ServingDied, ServingError
+from algo.serving.server_group import ServerGroup, ServingDied, ServingError
 from tests.support.algo.fake_vllm import PUSH, FakeVllm
 from tests.support.waiting import until
 
@@ -18,7 +18,7 @@ STARTED_PUSH = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/
 @pytest.fixture
 def fakes(fakes, watched_closely, monkeypatch):
     """Besides, has servers watched closely."""
-    monkeypatch.setattr("algo.serving.server._HEALTH_TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr("algo.serving.vllm_server._HEALTH_TIMEOUT_SECONDS", 1.0)
     return fakes
 
 
@@ -44,7 +44,7 @@ async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes
     first, second = ports(config)
     fakes.tell(second, "die /health")
     with pytest.raises(ServingDied, match=rf"exited with code 3 .*{second}"):
-        await Servers.open(config)
+        await ServerGroup.open(config)
     with pytest.raises(ProcessLookupError):
         os.kill(fakes.pid(first), 0)
 
@@ -52,7 +52,7 @@ async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes
 async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(configure, fakes, tiny_model):
     config = configure(servers=2)
     first, second = ports(config)
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         both = serving.endpoints
         assert both == (f"http://127.0.0.1:{first}/v1", f"http://127.0.0.1:{second}/v1")
         await serving.push_weights(tiny_model, 7)
@@ -72,7 +72,7 @@ async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(conf
 async def test_the_only_server_is_started_again_under_the_same_address(configure, fakes, tiny_model, version, told):
     config = configure()
     (port,) = ports(config)
-    async with await Servers.open(config, version) as serving:
+    async with await ServerGroup.open(config, version) as serving:
         before = serving.endpoints
         kill(fakes, port)
         await seen(lambda: not serving.servers)
@@ -86,7 +86,7 @@ async def test_the_only_server_is_started_again_under_the_same_address(configure
 async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
     config = configure(servers=2, max_restarts=1)
     first, second = ports(config)
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         kill(fakes, first)
         await seen(lambda: len(serving.servers) == 1)
         await seen(lambda: len(serving.servers) == 2)
@@ -101,7 +101,7 @@ async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
 async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes):
     config = configure()
     (port,) = ports(config)
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         hanging = fakes.pid(port)
         os.kill(hanging, signal.SIGSTOP)
         await seen(lambda: not serving.servers)
@@ -116,7 +116,7 @@ async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes)
 async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(configure, fakes, tiny_model, path):
     config = configure(servers=2)
     first, second = ports(config)
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         fakes.tell(first, f"die {path}")
         await serving.push_weights(tiny_model, 7)
         assert serving.endpoints == (f"http://127.0.0.1:{second}/v1",)
@@ -129,7 +129,7 @@ async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(configur
 async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, tiny_model, order):
     config = configure()
     (port,) = ports(config)
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         fakes.tell(port, f"{order} /collective_rpc")
         await serving.push_weights(tiny_model, 7)
         assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
@@ -138,7 +138,7 @@ async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, t
 
 async def test_scores_that_find_their_server_dead_are_retried_and_restart_it_once(configure, fakes, tiny_model):
     config = configure(max_restarts=2)
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         fakes.tell(ports(config)[0], "die /v1/completions")
         assert await asyncio.gather(serving.score([7, 8]), serving.score([7, 8])) == [[-8.0]] * 2
@@ -148,7 +148,7 @@ async def test_scores_that_find_their_server_dead_are_retried_and_restart_it_onc
 async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(configure, fakes):
     config = configure(servers=2)
     first, second = ports(config)
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         kill(fakes, first)
         await seen(lambda: len(serving.servers) == 1)
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -168,7 +168,7 @@ def attached(configure, fakes, vllms):
 
 async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newest_weights(attached, tiny_model):
     (_, second), config = attached
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         both = serving.endpoints
         await serving.push_weights(tiny_model, 7)
         await second.stop()
@@ -187,7 +187,7 @@ async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newes
 async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(attached, tiny_model):
     (first, second), config = attached
     second.reload_answer, second.reload_status = {"error": "no such tensor"}, 500
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         assert [server.base_url for server in serving.servers] == [config.serving.urls[0]]
         second.reload_answer, second.reload_status = {"results": [None]}, 200
@@ -210,7 +210,7 @@ def sharing(configure, vllms):
 
 async def test_a_push_wakes_the_weights_before_it_and_the_cache_after_it(sharing, tiny_model):
     fake, config = sharing
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         fake.calls.clear()
         await serving.sleep()
         assert fake.calls == ["/sleep?level=1&mode=wait"]
@@ -235,7 +235,7 @@ async def test_a_push_wakes_the_weights_before_it_and_the_cache_after_it(sharing
 async def test_what_dies_asleep_is_started_when_the_others_wake(configure, fakes, tiny_model):
     config = configure(training={"device": "cuda"}, share_gpus=True)
     (port,) = ports(config)
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         await serving.push_weights(tiny_model, 7)
         fakes.tell(port, "die /sleep")
         await serving.sleep()
@@ -264,7 +264,7 @@ async def test_metrics_are_of_the_time_since_the_last_call(attached):
         return "\n".join(lines) + "\n"
 
     first.metrics, second.metrics = counters(100, 50), counters(50, 0)
-    async with await Servers.open(config) as serving:
+    async with await ServerGroup.open(config) as serving:
         found = await serving.metrics()
         assert found["serving/prefix_cache_queries"] == 300 and found["serving/prefix_cache_hits"] == 100
         assert found["serving/prefix_cache_hit_share"] == pytest.approx(1 / 3)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str, *, durable: bool = False) -> None:
+def write_atomically(path: Path, text: str, *, durable: bool = False) -> None:
     """Write ``text`` as UTF-8, with missing folders; durable: return when it is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
@@ -20,7 +20,7 @@ def write_whole(path: Path, text: str, *, durable: bool = False) -> None:
         sync(path.parent)
 
 
-def make_private(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """Make a folder that only its owner can read, and missing ones above it. One that exists keeps its mode."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not folder.exists():

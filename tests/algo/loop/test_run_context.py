@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from algo.loop.running import Running
+from algo.loop.run_context import RunContext
 from configs.loading import load_config
 
 
@@ -23,7 +23,7 @@ from configs.loading import load_config
 def test_evaluations_are_due(settings, due_after):
     config = load_config(None, ["run.steps=6", f"evaluation={{{settings}}}"])
     runs = {step: SimpleNamespace(config=config, state=SimpleNamespace(step=step)) for step in range(7)}
-    assert [step for step, run in runs.items() if Running.evaluation_is_due(run)] == due_after
+    assert [step for step, run in runs.items() if RunContext.evaluation_is_due(run)] == due_after
 
 
 def test_the_policy_of_the_start_is_scored_when_the_first_step_has_made_a_probe():
@@ -42,8 +42,8 @@ def test_the_policy_of_the_start_is_scored_when_the_first_step_has_made_a_probe(
         league=SimpleNamespace(know=lambda *told: known.append(told)),
         _served_before=[],
     )
-    run._probed = partial(Running._probed, run)
-    asyncio.run(Running.after_rollouts(run, []))
+    run._score_probe = partial(RunContext._score_probe, run)
+    asyncio.run(RunContext.after_rollouts(run, []))
     assert known == []
-    asyncio.run(Running.after_rollouts(run, [SimpleNamespace(token_ids=(5, 6, 7))]))
+    asyncio.run(RunContext.after_rollouts(run, [SimpleNamespace(token_ids=(5, 6, 7))]))
     assert known == [(0, [-1.0, -1.0])]

@@ -20,7 +20,7 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
-from algo.run.plan import further_servers, make_plan
+from algo.run.memory_plan import make_plan, other_servers
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
@@ -36,18 +36,18 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Running:
+class RunContext:
     """Everything that a run talks to, and where it stands (``state``, which the loop moves on).
 
     serving: policies that learn, and their past selves. frozen: policies with servers of their own.
-    began_before: an earlier process of the run may have left rollouts in the hub.
+    is_resumed: an earlier process of the run may have left rollouts in the hub.
     league: the pool of past selves; None without one.
     """
 
     config: Config
     workload: Workload
     state: RunState
-    began_before: bool
+    is_resumed: bool
     serving: PolicyServers
     frozen: Sequence[ServedPolicy]
     engine: Engine
@@ -73,24 +73,24 @@ class Running:
             **self.published,
         )
 
-    async def keep_serving(self) -> None:
+    async def refresh_endpoints(self) -> None:
         """Tell runners where the policies are served now. Raises ServingDied when no server is left."""
         if await self.serving.check_alive():
             learners = {policy.name: policy.endpoints for policy in self.serving.learners()}
-            await self.queue.serve_at(self.serving.endpoints, learners)
+            await self.queue.update_endpoints(self.serving.endpoints, learners)
 
-    async def seat_past_selves(self) -> None:
+    async def select_past_selves(self) -> None:
         """Before a step's games: see who is in the pool of past selves, and have whom they may meet served."""
         if self.league:
-            await self.league.prepare(self.state.step, self.state.policy_version, self._probed)
+            await self.league.prepare(self.state.step, self.state.policy_version, self._score_probe)
 
-    async def _probed(self) -> Sequence[float]:
+    async def _score_probe(self) -> Sequence[float]:
         """How vLLM scores the probe under the present weights; empty without a probe."""
         if self.state.probe is not None and not self._served_before:
             self._served_before = await self.serving.score(self.state.probe)
         return self._served_before
 
-    def count_matches(self, played: PlayedRollouts) -> dict[str, float]:
+    def record_matches(self, played: PlayedRollouts) -> dict[str, float]:
         """After a step's games: what they say of the policy beside its past; numbers for the log."""
         if self.league is None:
             return {}
@@ -106,12 +106,12 @@ class Running:
             # Scoring asks for one token more than the probe has.
             length = min(PROBE_TOKENS, self.config.rollout.context_tokens - 1)
             self.state.probe = list(trajectories[0].token_ids[:length])
-        if (probed := await self._probed()) and self.league:
+        if (probed := await self._score_probe()) and self.league:
             self.league.know(self.state.policy_version, probed)
         await self.serving.sleep()
 
     async def push(self) -> dict[str, float]:
-        """Give the trainer's weights to vLLM, and make sure that it serves them. Raises WeightsNotServed."""
+        """Give the trainer's weights to vLLM, and make sure that it serves them. Raises LogProbMismatch."""
         await push_policy(self.config, self.serving, self.engine, self.trainer, self.state.policy_version)
         assert self.state.probe is not None  # something was trained on
         batch = build_batch([probe_of(self.state.probe)], temperature=1.0)
@@ -141,7 +141,7 @@ class Running:
     async def evaluate(self) -> dict[str, float]:
         """Play what is held out and write what it shows; returns numbers for the log."""
         # Later evaluations are of weights that were made by this process.
-        resumed = self.began_before and self.state.step == 0
+        resumed = self.is_resumed and self.state.step == 0
         metrics = await self.workload.evaluate(self, self.state.step, resumed)
         self.state.score = metrics.get(self.workload.score)
         return metrics
@@ -153,18 +153,18 @@ def log_probs_of(engine: Engine, learner: str, batch: TensorDict) -> list[torch.
     return engine.log_probs(batch)
 
 
-async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stack: AsyncExitStack) -> Running:
+async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stack: AsyncExitStack) -> RunContext:
     """Connect to the hub, start vLLM and the trainer; all of it ends when ``stack`` closes.
 
     summary: of what the run has done before.
     """
     config = opened.config
     published = workload.published()
-    client = connect(config.store.url, config.store.patience_seconds)
+    client = connect(config.store.url, config.store.retry_seconds)
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     names = workload.frozen_names()
-    plan = make_plan(config, further_servers(config, names))
+    plan = make_plan(config, other_servers(config, names))
     logger.info("planned: %s", "; ".join(map(plan.line, plan.memories)))
     plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)
@@ -174,11 +174,11 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(queue.cancel_open)
     tracking = open_tracking(config, summary)
     stack.callback(tracking.finish)
-    return Running(
+    return RunContext(
         config=config,
         workload=workload,
         state=opened.state,
-        began_before=opened.began_before,
+        is_resumed=opened.is_resumed,
         serving=serving,
         frozen=frozen_at,
         engine=engine,

@@ -1,8 +1,8 @@
-"""Who may ask a hub: whoever has its token, and no page of another site.
+"""Access control of the hub: its token, and protection against other sites' pages in a browser.
 
-A browser sends requests of any site's pages, too: across sites, which the ``Origin`` header shows, or because the site
-gave its own name the hub's address (DNS rebinding), which ``Host`` shows. Such a page does not know the hub's token;
-where there is one, names are only checked if some are given.
+A browser also sends requests of other sites' pages: cross-origin ones, which have an ``Origin`` header, and ones with a
+foreign ``Host`` (DNS rebinding). Such a page does not know the hub token; with a token, hosts are only checked if
+``public_names`` are given.
 """
 
 import hmac
@@ -26,13 +26,13 @@ HEALTH_PATH = "/v1/agl/health"
 _PORTS = {"http": 80, "https": 443}
 
 
-class Door:
-    """ASGI middleware: answers the health check, and refuses others whom the hub does not serve; no body is read.
+class AccessMiddleware:
+    """ASGI middleware: responds to the health check, and rejects requests without access before it reads a body.
 
-    token: None lets everybody in. names: what the hub is called besides addresses and ``localhost``; None takes every
-    name for its own. public_names: those that a proxy before the hub may have; pages of theirs are the hub's own, at
-    any port. origins: web origins whose pages may call the hub; "*" is all. healthy: False while the database is away:
-    clients then wait as for a hub that is away.
+    token: None disables authentication. names: host names of the hub besides IP addresses and ``localhost``; None
+    accepts every host. public_names: host names of a proxy before the hub; origins with them are the hub's own, at any
+    port. origins: web origins that may call the hub; "*" is all. healthy: False during an outage of the database, which
+    clients treat as an outage of the hub.
     """
 
     def __init__(
@@ -58,20 +58,20 @@ class Door:
 
     def _health(self, method: str) -> JSONResponse:
         if method not in ("GET", "HEAD"):
-            return JSONResponse({"detail": "the health check is a GET"}, 405, {"Allow": "GET, HEAD"})
+            return JSONResponse({"detail": "use GET for the health check"}, 405, {"Allow": "GET, HEAD"})
         if not self._healthy():
-            return JSONResponse({"detail": "the database is away"}, 503, {"Retry-After": "1"})
+            return JSONResponse({"detail": "the database is unavailable"}, 503, {"Retry-After": "1"})
         return JSONResponse({"status": "ok"})
 
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         headers = Headers(scope=scope)
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self._is_own(host):
-            status, detail = 421, f"this hub is not called {_shown(host)}; start it with --public-name if it is"
+            status, detail = 421, f"host {_shown(host)} is not allowed: start the hub with --public-name for it"
         elif origin is not None and not self._may_come_from(origin, host):
-            status, detail = 403, f"pages of {_shown(origin)} may not call this hub; --cors-origin lets them"
+            status, detail = 403, f"origin {_shown(origin)} is not allowed: start the hub with --cors-origin for it"
         elif not self._is_known(headers.getlist("authorization")):
-            status, detail = 401, f"this hub wants its token as `Authorization: Bearer ...`; set {TOKEN_VARIABLE}"
+            status, detail = 401, f"a token is required as `Authorization: Bearer ...`: set {TOKEN_VARIABLE}"
         else:
             return None
         logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), status, detail)
@@ -91,7 +91,7 @@ class Door:
         if "*" in self._origins or origin in self._origins:
             return True
         scheme, _, authority = origin.partition("://")
-        if scheme in _PORTS:  # "null" is that of a page that hides where it comes from
+        if scheme in _PORTS:  # "null" is the origin of a sandboxed page
             with suppress(ValueError):
                 place = _place(authority, scheme)
                 return place == _place(host, scheme) or place[0] in self._public_names
@@ -104,13 +104,13 @@ class Door:
         return scheme.lower() == "bearer" and hmac.compare_digest(token.encode("latin-1"), self._token)
 
 
-def own_names(host: str) -> set[str]:
-    """What a hub that listens at ``host`` is called anyway: that, and this machine's name."""
+def host_names(host: str) -> set[str]:
+    """Default host names of a hub that listens at ``host``: that, and this machine's name."""
     return {host, socket.gethostname()}
 
 
 def _place(authority: str, scheme: str) -> tuple[str, int]:
-    """Name in small letters, and port. Raises ValueError."""
+    """(host name in lower case, port). Raises ValueError."""
     parts = urlsplit(f"{scheme}://{authority}")
     return (parts.hostname or "").rstrip("."), parts.port or _PORTS[scheme]
 

@@ -1,7 +1,6 @@
-"""A set of vLLM servers with the same weights: all get new ones, and a dead server is started again.
+"""A group of vLLM servers with the same weights: all load new ones, and a dead server is restarted.
 
-Runners get ``endpoints`` and speak OpenAI's protocol. One server is ``algo.serving.server``; the policies of a run, and
-which servers have them, are ``algo.serving.policies``.
+One server: ``algo.serving.vllm_server``. The policies of a run and their servers: ``algo.serving.policies``.
 """
 
 import asyncio
@@ -15,8 +14,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from algo.serving.launch import HOST, Launch, policy_launches
-from algo.serving.preconditions import NewerWeightsFollow, ServingDied, ServingError, require_servable_model
-from algo.serving.server import VllmServer
+from algo.serving.preconditions import ServingDied, ServingError, WeightsSuperseded, require_servable_model
+from algo.serving.vllm_server import VllmServer
 from algo.serving.weight_files import check_same_tensors
 from configs.schema import Config
 from configs.sections.policies import SOLE_LEARNER
@@ -33,12 +32,12 @@ _TAKE_BACK_SECONDS = 30.0
 _CACHE_COUNTERS = {"queries": "vllm:prefix_cache_queries_total", "hits": "vllm:prefix_cache_hits_total"}
 
 
-class Servers:
-    """Made by ``open``, ``start`` or ``attach_frozen``; an async context manager.
+class ServerGroup:
+    """Created by ``open``, ``start`` or ``attach_frozen``; an async context manager.
 
-    Its methods belong to the event loop that made it, one call at a time. A task for each server watches it, and brings
-    it back with the newest weights when it has died: a started one at most ``serving.max_restarts`` times in all, an
-    attached one when it can be used again. Meanwhile calls are answered by the others, or wait for it.
+    For one event loop, one call at a time. A task per server supervises it: a started server that dies is restarted
+    with the newest weights, at most ``serving.max_restarts`` times in all; an attached one returns to service when it
+    is healthy again. Meanwhile calls go to the other servers, or wait.
     """
 
     def __init__(self, config: Config, servers: Sequence[VllmServer]) -> None:
@@ -46,24 +45,21 @@ class Servers:
         self._all = tuple(servers)
         self._restarts = 0
         self._last_death: ServingError | None = None
-        self._keepers: list[asyncio.Task[None]] = []
+        self._watchers: list[asyncio.Task[None]] = []
         self._loading = asyncio.Lock()
         self._awake = asyncio.Event()
         self._awake.set()
         self._changed = asyncio.Event()
         self._next_push = asyncio.Event()
         self._reported = self.endpoints
-        self._learned: dict[str, Path] = {}
-        self._others: dict[str, Path] = {}
-        self._bring_up_to_date: Callable[[VllmServer], Awaitable[None]] | None = None
+        self._learner_adapters: dict[str, Path] = {}
+        self._other_adapters: dict[str, Path] = {}
+        self._update_server: Callable[[VllmServer], Awaitable[None]] | None = None
         self._counted: dict[tuple[str, int], dict[str, float]] = {}
 
     @classmethod
     async def open(cls, config: Config, version: int | None = 0) -> Self:
-        """The servers of the trained policy, started or attached to according to ``serving.mode``.
-
-        version: of those that are started, see ``Launch``.
-        """
+        """The servers of the trained policy, started or attached to by ``serving.mode``. version: see ``Launch``."""
         settings, takes_adapters = config.serving, config.model.lora_rank > 0
         if settings.mode == "start":
             require_servable_model(config.model.path, "model.path", config.training.device, not takes_adapters)
@@ -77,7 +73,7 @@ class Servers:
 
     @classmethod
     async def start(cls, config: Config, launches: Sequence[Launch]) -> Self:
-        """Start vLLM servers and wait until all are healthy; see ``VllmServer.start``. On an error none is left."""
+        """Start vLLM servers and wait until all are healthy; see ``VllmServer.start``. On an error all are stopped."""
         servers = []
         for number, launch in enumerate(launches):
             public = config.serving.public_urls[number] if launch.learns and config.serving.public_urls else None
@@ -90,33 +86,33 @@ class Servers:
 
     @classmethod
     async def attach_frozen(cls, config: Config, url: str, model: str) -> Self:
-        """Use a vLLM that is never given weights. Raises ServingError unless it can play token by token."""
+        """Attach to a vLLM with frozen weights. Raises ServingError unless it returns token ids and log-probs."""
         server = VllmServer(config, url, model)
         return await cls(config, [server])._ready([server.check_attached(takes_weights=False)])
 
     async def _ready(self, calls: Iterable[Awaitable[None]]) -> Self:
         try:
-            await together(calls)
+            await gather_or_cancel(calls)
         except BaseException:  # also when cancelled
             await self.stop()
             raise
-        self._keepers = [asyncio.create_task(self._keep(server)) for server in self._all]
-        for keeper in self._keepers:
-            keeper.add_done_callback(self._keeper_ended)
+        self._watchers = [asyncio.create_task(self._supervise(server)) for server in self._all]
+        for watcher in self._watchers:
+            watcher.add_done_callback(self._on_watcher_end)
         return self
 
     @property
     def endpoints(self) -> tuple[str, ...]:
         """Base URLs for OpenAI clients, ending in ``/v1``, of the servers in service.
 
-        Never empty: while none is in service, those that are started again, or else all.
+        Never empty: without a server in service, those that restart, or else all.
         """
         restarting = tuple(server for server in self._all if server.restarting)
         return tuple(server.endpoint for server in self.servers or restarting or self._all)
 
     @property
     def servers(self) -> tuple[VllmServer, ...]:
-        """Those in service."""
+        """The servers in service."""
         return tuple(server for server in self._all if server.in_service)
 
     @property
@@ -126,8 +122,8 @@ class Servers:
     async def push_weights(self, weights: Path | Mapping[str, Path], version: int) -> None:
         """``push`` of a folder that vLLM can read at the same path: safetensors, or adapters with ``model.lora_rank``.
 
-        weights: the folder; or those of the adapters of all policies that learn, by their names in requests.
-        Raises ValueError for weights of another model than ``model.path``, before anything changes.
+        weights: the folder; or the folders of all learning policies' adapters, by their names in requests.
+        Raises ValueError for weights that do not fit ``model.path``, before any change.
         """
         given = weights if isinstance(weights, Mapping) else {self.model: weights}
         learned = {name: folder.resolve() for name, folder in given.items()}
@@ -137,12 +133,12 @@ class Servers:
             await self.push(version, lambda server: server.reload(folder))
             return
 
-        # What returns with an earlier push's adapters is given those, until this push has come.
+        # Until this push succeeds, a server that returns to service loads the adapters of the last one.
         async def load(server: VllmServer) -> None:
-            await server.serve_adapters(self._others | learned, again=frozenset(learned))
+            await server.serve_adapters(self._other_adapters | learned, again=frozenset(learned))
 
         await self.push(version, load)
-        self._learned = learned
+        self._learner_adapters = learned
 
     async def push(
         self,
@@ -150,50 +146,49 @@ class Servers:
         load: Callable[[VllmServer], Awaitable[None]],
         send: Callable[[Sequence[VllmServer]], Awaitable[None]] | None = None,
     ) -> None:
-        """Serve new weights from now on: pause all servers, load, resume.
+        """Update the weights of all servers: pause, load, resume.
 
-        version: their number; every completion carries it from now on.
-        load: has a paused server load them; also one that comes back later, for which it may raise NewerWeightsFollow:
-            that server then waits for the next push. send: loads them into all servers together
-            instead, from GPU to GPU; what it raises is raised, and leaves the servers paused.
-        Replies under way are finished first, or with ``rollout.max_policy_lag`` and whole weights halted meanwhile, and
-        carry both versions; requests that arrive meanwhile wait, and get the new weights. Sleeping servers are woken.
+        version: of the new weights, in the header of every later completion.
+        load: loads them into a paused server, also into one that returns to service later; it may then raise
+            WeightsSuperseded, and the server waits for the next push.
+        send: loads them into all servers at once instead, from GPU to GPU; after an error the servers stay paused.
+        Open replies are finished first, or with ``rollout.max_policy_lag`` and whole weights interrupted, and have both
+        versions; new requests wait for the new weights. Sleeping servers wake.
 
-        A server that refuses them may hold half of the new weights: it counts as dead. Raises ServingError, with the
-        endpoint and its answer, when no server is left and none is started again.
+        A server with an error may have half of the new weights, and counts as dead. Raises ServingError when no server
+        is left and none restarts.
         """
 
-        async def bring_up_to_date(server: VllmServer) -> None:
-            await server.stop_answering()
+        async def update_server(server: VllmServer) -> None:
+            await server.pause()
             await load(server)
-            await server.answer_as(version)
+            await server.resume(version)
 
         async with self._loading:
-            self._bring_up_to_date = bring_up_to_date
-            await self._ask(VllmServer.stop_answering, refusal_is_death=True)
+            self._update_server = update_server
+            await self._call_all(VllmServer.pause, errors_kill=True)
             if send is None:
-                await self._ask(load, refusal_is_death=True)
+                await self._call_all(load, errors_kill=True)
             elif self.servers:
                 await send(self.servers)
-            await self._ask(lambda server: server.answer_as(version), refusal_is_death=True)
+            await self._call_all(lambda server: server.resume(version), errors_kill=True)
             self._awake.set()
             self._next_push.set()
             self._next_push = asyncio.Event()
-        await self._wait_for_a_server()
+        await self._wait_for_server()
 
     async def serve_adapters(self, folders: Mapping[str, Path], now: bool = True) -> None:
-        """Serve these adapters besides those of the policies that learn, until the next call.
+        """Serve these adapters in addition to those of the learning policies, until the next call.
 
-        folders: by their names in requests. Earlier ones that are not among them are unloaded; replies under way are
-        finished. now: False has the next push load them, before any request is answered.
-        A server that refuses counts as dead, as in ``push``, and comes back with them.
+        folders: by their names in requests. Other ones are unloaded; open replies are finished. now: False leaves the
+        loading to the next push. A server with an error counts as dead, as in ``push``.
         """
-        self._others = {name: folder.resolve() for name, folder in folders.items()}
+        self._other_adapters = {name: folder.resolve() for name, folder in folders.items()}
         if now:
             async with self._loading:
-                adapters = self._others | self._learned
-                await self._ask(lambda server: server.serve_adapters(adapters), refusal_is_death=True)
-            await self._wait_for_a_server()
+                adapters = self._other_adapters | self._learner_adapters
+                await self._call_all(lambda server: server.serve_adapters(adapters), errors_kill=True)
+            await self._wait_for_server()
 
     async def score(self, token_ids: Sequence[int]) -> list[float]:
         return (await self.scores(token_ids))[0]
@@ -201,28 +196,28 @@ class Servers:
     async def scores(self, token_ids: Sequence[int], model: str | None = None) -> list[list[float]]:
         """``VllmServer.score`` by each server in service."""
         while True:
-            answers = await self._ask(lambda server: server.score(token_ids, model))
+            answers = await self._call_all(lambda server: server.score(token_ids, model))
             if answers:
                 return list(answers.values())
-            await self._wait_for_a_server()
+            await self._wait_for_server()
 
     async def sleep(self) -> None:
-        """Leave the GPUs to the trainer, where both share them (``serving.share_gpus``); replies under way finish."""
+        """Free the GPUs for the trainer with ``serving.share_gpus``, after the open replies."""
         if not self._config.serving.share_gpus:
             return
-        # One that starts would take the GPUs while the trainer uses them.
+        # A starting server would use the GPUs at the same time as the trainer.
         while any(server.restarting for server in self._all):
-            self._raise_if_none_is_left()
-            await self._change()
+            self._raise_if_all_dead()
+            await self._wait_for_change()
         self._awake.clear()
-        await self._ask(lambda server: server.sleep())
+        await self._call_all(lambda server: server.sleep())
 
     async def wake(self) -> None:
-        """Take the GPUs again, with the weights of before."""
+        """Use the GPUs again, with the same weights."""
         if not self._awake.is_set():
-            await self._ask(lambda server: server.wake("weights", "kv_cache"))
+            await self._call_all(lambda server: server.wake("weights", "kv_cache"))
             self._awake.set()
-            await self._wait_for_a_server()
+            await self._wait_for_server()
 
     async def metrics(self) -> dict[str, float]:
         """Queries and hits of the prefix cache since the last call, in tokens, and their ratio.
@@ -230,29 +225,31 @@ class Servers:
         Also ``serving/servers`` in service, and ``serving/restarts`` of the whole run.
         """
         sums = {f"serving/prefix_cache_{name}": 0.0 for name in _CACHE_COUNTERS}
-        for server, totals in (await self._ask(lambda server: server.figures())).items():
-            # A server that was started again counts from zero.
+        for server, totals in (await self._call_all(lambda server: server.read_metrics())).items():
+            # A restarted server counts from zero.
             counted = self._counted.setdefault((server.base_url, server.starts), {})
             for name, counter in _CACHE_COUNTERS.items():
                 total, before = totals.get(counter, 0.0), counted.get(name, 0.0)
                 sums[f"serving/prefix_cache_{name}"] += total - before if total >= before else total
                 counted[name] = total
-        return sum_of([sums | {"serving/servers": float(len(self.servers)), "serving/restarts": float(self._restarts)}])
+        return sum_metrics(
+            [sums | {"serving/servers": float(len(self.servers)), "serving/restarts": float(self._restarts)}]
+        )
 
     async def check_alive(self) -> bool:
         """Whether ``endpoints`` have changed since the last call.
 
-        Raises ServingDied when no server is left and none is started again.
+        Raises ServingDied when no server is left and none restarts.
         """
-        self._raise_if_none_is_left()
+        self._raise_if_all_dead()
         before, self._reported = self._reported, self.endpoints
         return self._reported != before
 
     async def stop(self) -> None:
-        """End the started servers; attached ones are left running. May be called again."""
-        for keeper in self._keepers:
-            keeper.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        """Stop the started servers; attached ones are left running. May be called again."""
+        for watcher in self._watchers:
+            watcher.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
         await asyncio.gather(*(server.stop() for server in self._all))
 
     async def __aenter__(self) -> Self:
@@ -263,12 +260,12 @@ class Servers:
     ) -> None:
         await self.stop()
 
-    async def _ask(
-        self, call: Callable[[VllmServer], Awaitable[_Result]], refusal_is_death: bool = False
+    async def _call_all(
+        self, call: Callable[[VllmServer], Awaitable[_Result]], errors_kill: bool = False
     ) -> dict[VllmServer, _Result]:
-        """Call every server in service at once; returns the answers.
+        """Call every server in service concurrently; returns the results.
 
-        A dead server is taken out; an error of one that is alive is raised, or with ``refusal_is_death`` is its death.
+        A dead server leaves service; an error of a live one is raised, or with ``errors_kill`` it counts as dead.
         """
         servers = [(server, server.starts) for server in self.servers]
         outcomes = await asyncio.gather(*(call(server) for server, _ in servers), return_exceptions=True)
@@ -281,129 +278,129 @@ class Servers:
                 raise outcome
             is_dead = await _is_dead(server)
             if server.starts != starts:
-                continue  # it has been started again meanwhile
+                continue  # restarted meanwhile
             if is_dead:
-                self._take_out(server, server.no_longer_answers(outcome))
-            elif refusal_is_death:
-                self._take_out(server, outcome)
+                self._mark_dead(server, server.as_death(outcome))
+            elif errors_kill:
+                self._mark_dead(server, outcome)
             else:
                 raise outcome
         return answers
 
-    def _take_out(self, server: VllmServer, error: ServingError) -> None:
-        """Take a dead server out of service, unless another call has; ``_keep`` brings it back."""
+    def _mark_dead(self, server: VllmServer, error: ServingError) -> None:
+        """Take a dead server out of service, unless another call has; ``_supervise`` restores it."""
         if server.in_service:
-            self._note_death(server, error)
+            self._record_death(server, error)
 
-    def _note_death(self, server: VllmServer, error: ServingError) -> None:
+    def _record_death(self, server: VllmServer, error: ServingError) -> None:
         was_in_service, server.in_service = server.in_service, False
         self._last_death = error
         url, most = server.base_url, self._config.serving.max_restarts
         server.restarting = server.launch is not None and self._restarts < most
         if server.restarting:
             self._restarts += 1
-            logger.error("starting vLLM on %s again (restart %d of %d): %s", url, self._restarts, most, error)
+            logger.error("restarting vLLM on %s (restart %d of %d): %s", url, self._restarts, most, error)
         elif server.launch is not None:
-            logger.error("vLLM on %s is not started again (serving.max_restarts is %d): %s", url, most, error)
+            logger.error("vLLM on %s is not restarted (serving.max_restarts is %d): %s", url, most, error)
         elif was_in_service:
-            logger.error("%s is taken out of service until it answers again: %s", url, error)
+            logger.error("%s is out of service until it responds again: %s", url, error)
         server.out.set()
         self._changed.set()
 
-    async def _keep(self, server: VllmServer) -> None:
-        """Watch a server and bring it back whenever it has died; ends when it is not to be started again."""
+    async def _supervise(self, server: VllmServer) -> None:
+        """Watch a server and restore it whenever it dies; returns when it has no restarts left."""
         while True:
             await self._watch(server)
             try:
                 if server.launch is None:
                     await asyncio.sleep(_TAKE_BACK_SECONDS)
-                    await server.check_attached(takes_weights=self._bring_up_to_date is not None)
+                    await server.check_attached(takes_weights=self._update_server is not None)
                 elif server.restarting:
                     await self._awake.wait()
-                    if self._bring_up_to_date is not None:
+                    if self._update_server is not None:
                         server.launch = replace(server.launch, version=None)
                     await server.start()
                 else:
                     return
-                await self._put_into_service(server)
+                await self._return_to_service(server)
             except ServingError as error:
-                self._note_death(server, error)
+                self._record_death(server, error)
             else:
                 logger.info("vLLM on %s is back in service", server.base_url)
                 self._changed.set()
 
-    async def _put_into_service(self, server: VllmServer) -> None:
+    async def _return_to_service(self, server: VllmServer) -> None:
         while not server.in_service:
             async with self._loading:
                 next_push = self._next_push
                 try:
-                    if self._bring_up_to_date is not None:
-                        await self._bring_up_to_date(server)
-                except NewerWeightsFollow:
-                    logger.info("vLLM on %s waits for the weights that are being made", server.base_url)
+                    if self._update_server is not None:
+                        await self._update_server(server)
+                except WeightsSuperseded:
+                    logger.info("vLLM on %s waits for the next push of weights", server.base_url)
                 else:
                     server.in_service, server.restarting = True, False
                     server.out.clear()
                     return
             await next_push.wait()
 
-    def _keeper_ended(self, keeper: asyncio.Task[None]) -> None:
-        if not keeper.cancelled() and (error := keeper.exception()):
-            logger.error("a vLLM server is no longer watched", exc_info=error)
+    def _on_watcher_end(self, watcher: asyncio.Task[None]) -> None:
+        if not watcher.cancelled() and (error := watcher.exception()):
+            logger.error("the supervisor of a vLLM server failed", exc_info=error)
         self._changed.set()
 
     async def _watch(self, server: VllmServer) -> None:
-        """Return when a server is out of service: a call has found it dead, or it does not answer for long."""
+        """Return when a server is out of service: after a failed call, or after a timeout of its health check."""
         silent_since: float | None = None
-        unanswered = 0  # as well, since this process may have been busy for long
+        unanswered = 0  # also counted, since this process may have been blocked
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_CHECK_SECONDS):
                     await server.out.wait()
             if not server.in_service:
                 return
-            if self._loading.locked():  # its answer may take long, and the push will tell
+            if self._loading.locked():  # its response may take long, and the push detects its death
                 continue
             try:
                 await server.check_health()
             except ServingDied as error:
-                self._take_out(server, error)
+                self._mark_dead(server, error)
             except ServingError as error:
                 silent_since, unanswered = silent_since or time.monotonic(), unanswered + 1
                 if unanswered >= _FEWEST_UNANSWERED and time.monotonic() - silent_since >= _UNHEALTHY_SECONDS:
-                    self._take_out(server, server.no_longer_answers(error))
+                    self._mark_dead(server, server.as_death(error))
             else:
                 silent_since, unanswered = None, 0
 
-    async def _wait_for_a_server(self) -> None:
-        """Return once a server is in service. Raises ServingDied when none will be."""
+    async def _wait_for_server(self) -> None:
+        """Return once a server is in service. Raises ServingDied when none is left."""
         while not self.servers:
-            self._raise_if_none_is_left()
-            await self._change()
+            self._raise_if_all_dead()
+            await self._wait_for_change()
 
-    async def _change(self) -> None:
+    async def _wait_for_change(self) -> None:
         self._changed.clear()
         await self._changed.wait()
 
-    def _raise_if_none_is_left(self) -> None:
-        for keeper in self._keepers:
-            if keeper.done():
-                keeper.result()  # an error that no restart mends
+    def _raise_if_all_dead(self) -> None:
+        for watcher in self._watchers:
+            if watcher.done():
+                watcher.result()  # raises an unexpected error
         if not any(server.in_service or server.restarting for server in self._all):
             assert self._last_death is not None
             raise self._last_death
 
 
-def sum_of(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The sums of ``Servers.metrics`` of several sets, with the share of hits in all queries."""
+def sum_metrics(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The sums of ``ServerGroup.metrics`` of several groups, with the share of hits in all queries."""
     sums = {name: sum(metrics[name] for metrics in found) for name in found[0] if not name.endswith("_share")}
     if queries := sums["serving/prefix_cache_queries"]:
         sums["serving/prefix_cache_hit_share"] = sums["serving/prefix_cache_hits"] / queries
     return sums
 
 
-async def together(calls: Iterable[Awaitable[Any]]) -> None:
-    """Await all; when one fails, the others are cancelled and awaited before its error is raised."""
+async def gather_or_cancel(calls: Iterable[Awaitable[Any]]) -> None:
+    """Await all; if one fails, cancel and await the others before raising its error."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         await asyncio.gather(*tasks)

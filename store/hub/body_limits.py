@@ -1,4 +1,4 @@
-"""How much of a request the hub takes: bytes, unpacked bytes, JSON values, seconds, and all requests together."""
+"""Limits of request bodies: bytes, decompressed bytes, JSON values, seconds, and the memory of all requests."""
 
 import asyncio
 import gzip
@@ -20,23 +20,23 @@ logger = logging.getLogger(__name__)
 DEFAULT_LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
 
 _JSON_SHARE = 4
-"""JSON may have this part of the bytes of other requests: as objects it takes many times its size."""
+"""Divisor of the limit for JSON, which takes many times its size as objects."""
 
 _MOST_JSON_VALUES = 50_000
 _MOST_JSON_VALUES_OF = {"/v1/agl/spans": 500_000, "/v1/agl/queues/rollouts/enqueue": 500_000}
-"""Where the first bad value ends a request (``store.hub.routes``) there may be many; elsewhere all of them are told."""
+"""Larger where validation stops at the first bad value (``store.hub.routes``); elsewhere it reports all of them."""
 
 _HELD_REQUESTS = 4
-"""Requests that have not come in whole may hold as much memory together as this many of the largest."""
+"""Memory limit of all incomplete requests, in multiples of the largest request."""
 
 _SECONDS = 60.0
 
 
-class LimitedBody:
-    """ASGI middleware: hands a request on with its whole body, unpacked if it is gzip, or refuses it.
+class BodyLimitMiddleware:
+    """ASGI middleware: passes a request on with its whole body, decompressed, or rejects it.
 
-    413: it is larger than ``largest_bytes`` allows, or has too many JSON values. 408: it did not come within a minute.
-    503: too much of other requests is on its way. 400: it is not the gzip that it says it is.
+    413: more than ``largest_bytes``, or too many JSON values. 408: incomplete after a minute. 503: too many incomplete
+    requests. 400: invalid gzip.
     """
 
     def __init__(self, app: ASGIApp, largest_bytes: int):
@@ -52,7 +52,7 @@ class LimitedBody:
         try:
             scope, body = await self._whole(scope, headers, receive)
         except HTTPException as error:
-            # No other local may name the error: with its traceback it would keep this frame and the body in memory.
+            # No other variable may refer to the error: its traceback would keep the body in memory.
             status, detail = error.status_code, error.detail
             logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), status, detail)
             await JSONResponse({"detail": detail}, status)(scope, receive, send)
@@ -75,9 +75,9 @@ class LimitedBody:
             async with asyncio.timeout(_SECONDS):
                 body = await self._read(Request(scope, receive), largest)
         except TimeoutError:
-            raise HTTPException(408, f"no whole body in {_SECONDS:.0f} s") from None
+            raise HTTPException(408, f"request body incomplete after {_SECONDS:.0f} s") from None
         except ClientDisconnect:
-            raise HTTPException(400, "the connection ended before the request did") from None
+            raise HTTPException(400, "the client disconnected before the end of the request body") from None
         if headers.get("content-encoding", "").strip().lower() == "gzip":
             body = _unpack(body, largest)
             scope = {**scope, "headers": list(scope["headers"])}
@@ -99,7 +99,7 @@ class LimitedBody:
                 if len(body) > largest:
                     raise _too_large(largest)
                 if self._held > _HELD_REQUESTS * self._largest:
-                    raise HTTPException(503, "too many large requests are on their way; try again")
+                    raise HTTPException(503, "too many large requests at once; retry")
         finally:
             self._held -= len(body)
         return bytes(body)
@@ -110,17 +110,17 @@ def _unpack(body: bytes, largest: int) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(body)) as packed:
             unpacked = packed.read(largest + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise HTTPException(400, f"the body is not the gzip that its header says: {error}") from None
+        raise HTTPException(400, f"request body is not valid gzip: {error}") from None
     if len(unpacked) > largest:
         raise _too_large(largest)
     return unpacked
 
 
 def _check_json_size(body: bytes, most: int) -> None:
-    """What takes memory is the number of values; every one but the first has a comma or a bracket of its own."""
+    """Memory grows with the number of values; every one but the first has its own comma or bracket."""
     if len(body) > most and sum(map(body.count, (b",", b"[", b"{"))) > most:
-        raise HTTPException(413, f"a request may have {most} JSON values here; send less at a time")
+        raise HTTPException(413, f"a request may have {most} JSON values here; send smaller requests")
 
 
 def _too_large(largest: int) -> HTTPException:
-    return HTTPException(413, f"a request may have {largest} bytes, unpacked; send less at a time")
+    return HTTPException(413, f"a request may have {largest} bytes, decompressed; send smaller requests")

@@ -1,6 +1,6 @@
 """From a step's trajectories to the update: each policy that learns, from its own trajectories alone.
 
-``assess`` and ``update`` make blocking calls of ``algo.training.engine``: they run on the trainer's thread.
+``values_and_kl`` and ``update_policy`` block in ``algo.training.engine``: they run on the trainer's thread.
 """
 
 import logging
@@ -12,12 +12,12 @@ from functools import partial
 import torch
 
 from algo.advantages.baseline import RoleBaselines
-from algo.advantages.correction import correct_for_older_weights
+from algo.advantages.correction import apply_rollout_correction
 from algo.advantages.credit import kl_in_reward, weigh_advantages
 from algo.advantages.estimators import TokenAdvantages, token_advantages
 from algo.advantages.registry import needs_values
 from algo.loop.agreement import check_agreement, logprob_agreement
-from algo.loop.running import Running
+from algo.loop.run_context import RunContext
 from algo.rollouts.played import PlayedRollouts
 from algo.sequences.batch import PerToken, build_batch
 from algo.sequences.selection import Selection, select_sequences
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Share:
+class LearnerShare:
     """One policy's part of a step's trajectories.
 
     values: the critic's, per token; None without one. advantages, selected: of ``trajectories``, row by row.
@@ -71,7 +71,9 @@ def _by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str,
     return {learner: tuple(own) for learner, own in found.items()}
 
 
-async def compare(run: Running, trajectories: Sequence[Trajectory], role_baselines: RoleBaselines) -> list[Share]:
+async def compute_advantages(
+    run: RunContext, trajectories: Sequence[Trajectory], role_baselines: RoleBaselines
+) -> list[LearnerShare]:
     """An advantage for each sampled token, and which sequences are to reach the update, of every policy that learns.
 
     role_baselines: of the run, which take the step's rewards in. They are by role, and a role is of one policy only.
@@ -79,7 +81,7 @@ async def compare(run: Running, trajectories: Sequence[Trajectory], role_baselin
     """
     config, shares = run.config, []
     for learner, own in _by_learner(config, trajectories).items():
-        values, kl_penalties = await run.trainer.run(assess, config, run.engine, own)
+        values, kl_penalties = await run.trainer.run(values_and_kl, config, run.engine, own)
         advantages = token_advantages(
             own, config.advantage, role_baselines=role_baselines, kl_penalties=kl_penalties, values=values
         )
@@ -90,11 +92,11 @@ async def compare(run: Running, trajectories: Sequence[Trajectory], role_baselin
             config.run.seed,
             oldest_version_allowed=run.state.policy_version - config.rollout.max_policy_lag,
         )
-        shares.append(Share(learner, own, values, advantages, selected))
+        shares.append(LearnerShare(learner, own, values, advantages, selected))
     return shares
 
 
-def assess(
+def values_and_kl(
     config: Config, engine: Engine, trajectories: Sequence[Trajectory]
 ) -> tuple[list[torch.Tensor] | None, list[torch.Tensor] | None]:
     """The critic's values, and what each token loses of its reward for straying from the reference.
@@ -113,11 +115,13 @@ def assess(
     return values, kl_in_reward(engine.log_probs(batch), engine.reference_log_probs(batch), config.reference)
 
 
-async def learn(run: Running, shares: Sequence[Share], played: PlayedRollouts, title: str) -> Update:
+async def update_policies(
+    run: RunContext, shares: Sequence[LearnerShare], played: PlayedRollouts, title: str
+) -> Update:
     """Update every policy that has sequences to learn from, one after another.
 
-    shares: of ``compare``. title: names the step in the log.
-    Returns all that was done, its metrics named as the log is to have them. Raises what ``update`` raises.
+    shares: of ``compute_advantages``. title: names the step in the log.
+    Returns all that was done, its metrics named as the log is to have them. Raises what ``update_policy`` raises.
     """
     config, workload = run.config, run.workload
     done: list[Update] = []
@@ -133,7 +137,7 @@ async def learn(run: Running, shares: Sequence[Share], played: PlayedRollouts, t
             if (row.learner or SOLE_LEARNER) == learner
         ]
         version = run.state.policy_version
-        made = await run.trainer.run(update, config, run.engine, share, version, targets, workload.target_weight)
+        made = await run.trainer.run(update_policy, config, run.engine, share, version, targets, workload.target_weight)
         done.append(replace(made, metrics=config.metrics_of(learner, made.metrics)))
     return Update(
         trained=tuple(trajectory for made in done for trajectory in made.trained),
@@ -144,10 +148,10 @@ async def learn(run: Running, shares: Sequence[Share], played: PlayedRollouts, t
     )
 
 
-def update(
+def update_policy(
     config: Config,
     engine: Engine,
-    share: Share,
+    share: LearnerShare,
     policy_version: int,
     targets: Sequence[TargetRow] = (),
     target_weight: float = 0.0,
@@ -157,7 +161,7 @@ def update(
     policy_version: of the weights that are about to be updated.
     targets, target_weight: what else is to become likelier in the same steps, and what that weighs; without sequences
         to train on nothing does.
-    Raises WeightsNotServed when what vLLM played is not what the trainer computes.
+    Raises LogProbMismatch when what vLLM played is not what the trainer computes.
     """
     selected = share.selected
     trajectories = [share.trajectories[row] for row in selected.rows]
@@ -171,7 +175,7 @@ def update(
     if compared:
         check_agreement(config, compared, "log-probs of the sampled tokens")
     metrics = {f"logprobs/rollout_difference_{name}": value for name, value in compared.items()}
-    corrected = correct_for_older_weights(trajectories, log_probs, policy_version, config.training.rollout_correction)
+    corrected = apply_rollout_correction(trajectories, log_probs, policy_version, config.training.rollout_correction)
     metrics |= corrected.metrics
 
     def kept(rows: PerToken) -> list[torch.Tensor]:

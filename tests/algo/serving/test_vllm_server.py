@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from algo.serving import launch as vllm_launch
-from algo.serving.server import VllmServer
-from algo.serving.servers import Servers, ServingDied, ServingError
+from algo.serving.server_group import ServerGroup, ServingDied, ServingError
+from algo.serving.vllm_server import VllmServer
 from algo.serving.weight_files import check_same_tensors
 from algo.tiny_model import build_tiny_model
 from tests.support.algo.fake_vllm import serving_config
@@ -40,18 +40,18 @@ def fake(configure, vllms):
 
 
 async def test_attach_tells_runners_the_public_address(fake, configure):
-    async with await Servers.open(fake.config) as serving:
+    async with await ServerGroup.open(fake.config) as serving:
         assert serving.endpoints == (f"{fake.config.serving.urls[0].rstrip('/')}/v1",)
         await serving.check_alive()
     public = configure(mode="attach", urls=fake.config.serving.urls, public_urls=("https://proxy.example/",))
-    async with await Servers.open(public) as serving:
+    async with await ServerGroup.open(public) as serving:
         assert serving.endpoints == ("https://proxy.example/v1",)
 
 
 async def test_attach_ignores_proxies_in_the_environment(fake, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with await Servers.open(fake.config):
+    async with await ServerGroup.open(fake.config):
         pass
 
 
@@ -59,23 +59,23 @@ async def test_attach_ignores_proxies_in_the_environment(fake, monkeypatch):
     ("change", "message"),
     [
         ({"models": [{"id": "qwen"}]}, r"serves \['qwen'\], not 'policy'.*served-model-name policy"),
-        ({"models": [{"id": "policy", "max_model_len": 100}]}, "takes 100 tokens.*max-model-len"),
+        ({"models": [{"id": "policy", "max_model_len": 100}]}, "accepts 100 tokens.*max-model-len"),
         ({"dev_mode": False}, "VLLM_SERVER_DEV_MODE=1"),
         ({"masked_logprob": -3.0}, "--logprobs-mode processed_logprobs"),
         ({"token_ids": None}, "does not return token ids"),
-        ({"health": 503}, "GET .*/health answered 503"),
+        ({"health": 503}, "GET .*/health returned 503"),
     ],
 )
 async def test_attach_refuses_an_unusable_server(fake, change, message):
     for name, value in change.items():
         setattr(fake, name, value)
     with pytest.raises(ServingError, match=message):
-        await Servers.open(fake.config)
+        await ServerGroup.open(fake.config)
 
 
 async def test_attach_to_a_paused_server_leaves_it_to_the_next_push(fake):
     fake.paused = True
-    async with await Servers.open(fake.config):
+    async with await ServerGroup.open(fake.config):
         assert fake.calls == []
 
 
@@ -88,9 +88,9 @@ async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long
 
     check = VllmServer.check_health
     monkeypatch.setattr(VllmServer, "check_health", check_health)
-    monkeypatch.setattr("algo.serving.servers._CHECK_SECONDS", 0.0)
-    monkeypatch.setattr("algo.serving.servers._UNHEALTHY_SECONDS", 0.0)
-    async with await Servers.open(fake.config) as serving:
+    monkeypatch.setattr("algo.serving.server_group._CHECK_SECONDS", 0.0)
+    monkeypatch.setattr("algo.serving.server_group._UNHEALTHY_SECONDS", 0.0)
+    async with await ServerGroup.open(fake.config) as serving:
         with pytest.raises(ServingDied, match="503"):
             await until(serving.check_alive)
         assert next(health, None) is None  # at the third time in a row
@@ -102,8 +102,8 @@ async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long
 @pytest.mark.parametrize(
     ("answer", "status", "message"),
     [
-        ({"error": {"message": "no such tensor"}}, 500, "answered 500: .*no such tensor"),
-        ({"results": []}, 200, r"answered {'results': \[\]}"),
+        ({"error": {"message": "no such tensor"}}, 500, "returned 500: .*no such tensor"),
+        ({"results": []}, 200, r"returned {'results': \[\]}"),
         ({"results": [None, "worker 1 failed"]}, 200, "worker 1 failed"),
     ],
 )
@@ -111,7 +111,7 @@ async def test_a_failed_reload_names_the_endpoint_and_leaves_the_server_paused(
     fake, other_model, answer, status, message
 ):
     fake.reload_answer, fake.reload_status = answer, status
-    async with await Servers.open(fake.config) as serving:
+    async with await ServerGroup.open(fake.config) as serving:
         with pytest.raises(ServingError, match=rf"(?s)POST .*/collective_rpc.*{message}"):
             await serving.push_weights(other_model, 7)
     assert fake.calls[-1] == "/collective_rpc"
@@ -124,9 +124,9 @@ async def test_weights_of_another_model_are_refused_before_anything_is_touched(f
         save_file(weights, folder / "model.safetensors")
 
     folder = tmp_path / "weights"
-    async with await Servers.open(fake.config) as serving:
+    async with await ServerGroup.open(fake.config) as serving:
         fake.calls.clear()
-        with pytest.raises(ValueError, match="holds no"):
+        with pytest.raises(ValueError, match="has no"):
             await serving.push_weights(folder, 7)
         folder.mkdir()
         changed(lambda weights: weights.pop("model.norm.weight"))
@@ -166,12 +166,12 @@ async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeyp
     config = configure()
     port = config.serving.port
     with socket.create_server(("127.0.0.1", port)), pytest.raises(ServingError, match=f"port {port}.*--set serving"):
-        await Servers.open(config)
+        await ServerGroup.open(config)
 
 
 @pytest.fixture
 def started_instead(monkeypatch):
-    """Has ``Servers.start`` run this Python code in vLLM's place."""
+    """Has ``ServerGroup.start`` run this Python code in vLLM's place."""
 
     def replace(code):
         monkeypatch.setattr(vllm_launch, "vllm_command", lambda *_: [sys.executable, "-c", code])
@@ -185,7 +185,7 @@ async def test_an_early_exit_shows_the_end_of_the_log(configure, started_instead
     (config.run_dir).mkdir(parents=True)
     (config.run_dir / "vllm.log").write_text("an earlier failure\n")
     with pytest.raises(ServingDied, match=r"(?s)code 1.*vllm\.log.*loading.*no such architecture") as error:
-        await Servers.open(config)
+        await ServerGroup.open(config)
     assert "an earlier failure" not in str(error.value)
     assert (config.run_dir / "vllm.log").read_text().startswith("an earlier failure")
 
@@ -193,7 +193,7 @@ async def test_an_early_exit_shows_the_end_of_the_log(configure, started_instead
 async def test_a_start_that_takes_too_long_leaves_nothing_behind(configure, started_instead, tmp_path):
     started_instead(f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)")
     with pytest.raises(ServingError, match="not healthy after 1 s"):
-        await Servers.open(configure(start_timeout_seconds=1))
+        await ServerGroup.open(configure(start_timeout_seconds=1))
     assert is_gone(int((tmp_path / "pid").read_text()))
 
 
@@ -223,11 +223,11 @@ def is_gone(pid, patience=5.0):
 
 
 async def test_stop_ends_every_process_and_may_be_called_again(configure, started_instead, tmp_path, monkeypatch):
-    monkeypatch.setattr("algo.serving.server._STOP_GRACE_SECONDS", 1.0)
+    monkeypatch.setattr("algo.serving.vllm_server._STOP_GRACE_SECONDS", 1.0)
     config = configure()
     pids = str(tmp_path / "pids")
     started_instead(STUBBORN_SERVER.format(pids=pids, port=config.serving.port))
-    serving = await Servers.open(config)
+    serving = await ServerGroup.open(config)
     (vllm,) = serving.servers
     server, engine = map(int, Path(pids).read_text().split())
     await serving.check_alive()
@@ -277,7 +277,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
     prompt = tiny_tokenizer.apply_chat_template([message], add_generation_prompt=True)["input_ids"]
     assert len(prompt) > 200  # more than one block of the prefix cache
 
-    async with await Servers.open(config) as serving, new_connections() as http:
+    async with await ServerGroup.open(config) as serving, new_connections() as http:
 
         async def sample(**options):
             body = {"model": serving.model, "prompt": prompt, "max_tokens": 24, "logprobs": 0, "return_token_ids": True}
@@ -318,7 +318,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         attached = config.serving.model_copy(
             update={"mode": "attach", "urls": (serving.endpoints[0].removesuffix("/v1"),)}
         )
-        async with await Servers.open(config.model_copy(update={"serving": attached})) as second:
+        async with await ServerGroup.open(config.model_copy(update={"serving": attached})) as second:
             assert await second.score(prompt) == pytest.approx(logprobs_under(old, prompt), abs=1e-5)
 
         before = await serving.score(prompt)
@@ -378,7 +378,7 @@ async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so
         for text in ("天亮了，昨晚是平安夜。", "现在是投票环节，请选择要放逐的玩家。", "请发言。")
     ]
 
-    async with await Servers.open(config) as serving, new_connections() as http:
+    async with await ServerGroup.open(config) as serving, new_connections() as http:
 
         async def sample(prompt, length, seed):
             body = {"model": serving.model, "prompt": prompt, "max_tokens": length, "ignore_eos": True, "seed": seed}

@@ -1,7 +1,7 @@
 """The memory that a run needs, by part, against what its GPUs and its machine have: what cannot fit is refused.
 
 Weights, gradients, Adam's moments and the KV cache are counted from the model's config.json; what frameworks take for
-themselves is a constant. ``tests/algo/run/test_plan.py`` compares the sums with measured ones on CPU. Parts are
+themselves is a constant. ``tests/algo/run/test_memory_plan.py`` compares the sums with measured ones on CPU. Parts are
 dictionaries, name -> bytes; in parentheses a name has the settings to change, the first one first.
 """
 
@@ -136,7 +136,7 @@ def shape_of(model: ModelConfig) -> Shape:
     )
 
 
-def further_servers(config: Config, names: Iterable[str]) -> list[FrozenPolicyConfig | Launch]:
+def other_servers(config: Config, names: Iterable[str]) -> list[FrozenPolicyConfig | Launch]:
     """The vLLM servers that a run starts, but those of its first policy. names: frozen policies that it needs."""
     own = [policy for policy in frozen_with_own_server(config, names).values() if policy.path is not None]
     learners = [] if config.model.lora_rank else [*config.learners][1:]

@@ -1,7 +1,7 @@
-"""One vLLM server, unpatched: started as a child or attached to, its weights, and log-probs by it.
+"""One unpatched vLLM server, started as a child process or attached to: its lifecycle, weights and log-probs.
 
-New weights arrive through vLLM's development endpoints, which have no authentication of their own: a started vLLM
-listens on loopback only, behind ``algo.serving.control``.
+New weights arrive through vLLM's development endpoints, which have no authentication: a started vLLM listens on
+loopback only, behind ``algo.serving.control``.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 _LOG_TAIL_LINES = 30
 _BODY_SHOWN = 1000
 _STOP_GRACE_SECONDS = 15.0
-_EXIT_PATIENCE_SECONDS = 3.0
+_EXIT_TIMEOUT_SECONDS = 3.0
 _HEALTH_TIMEOUT_SECONDS = 10.0
-# Requests for tokens wait behind those of games: replies may be long and the model slow.
+# Requests for tokens queue behind those of rollouts: replies may be long and the model slow.
 _TIMEOUT_SECONDS = 600.0
 _MOST_LOGPROB_TOKENS = 128
-"""Tokens whose log-probs one request may ask for: vLLM's ``MAX_LOGPROB_TOKEN_IDS``."""
+"""Maximum of ``logprob_token_ids`` in a request: vLLM's ``MAX_LOGPROB_TOKEN_IDS``."""
 _PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSION_PATH, "/resume")
 _LOAD_ADAPTERS, _UNLOAD_ADAPTERS = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 _TRANSFER_ENDPOINTS = ("/init_weight_transfer_engine", "/update_weights")
@@ -42,11 +42,11 @@ _SLEEP_ENDPOINTS = ("/sleep", "/wake_up")
 
 
 class VllmServer:
-    """One vLLM at ``base_url``. With ``launch`` it is started here, without it runs already.
+    """One vLLM at ``base_url``: started here with ``launch``, else attached to.
 
-    model: its name in requests. endpoint: its address for runners. starts: how often it was started. asleep: it has
-    left the GPUs to others. By ``Servers``: in_service: runners know its address, and it has the newest weights; out:
-    set while it is not; restarting: it is being started again, or will be when the others wake.
+    model: its name in requests. endpoint: its address for runners. starts: how often it was started. asleep: its GPUs
+    are free. ``ServerGroup`` sets in_service: runners get its address, its weights are the newest; out: an event, set
+    while it is out of service; restarting: it is being restarted, or will be when the others wake.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class VllmServer:
         self._log_path: Path | None = None if launch is None else config.run_dir / launch.log_name
         self._adapters: dict[str, Path] = {}
         self._config = config
-        # Loopback must not go through a proxy from the environment. Connections are not kept: calls
-        # are minutes apart, and vLLM closes idle ones after seconds.
+        # Loopback requests must bypass a proxy from the environment. Connections are not reused: calls are minutes
+        # apart, and vLLM closes idle ones after seconds.
         self._http = aiohttp.ClientSession(
             trust_env=False,
             connector=aiohttp.TCPConnector(force_close=True),
@@ -81,13 +81,13 @@ class VllmServer:
         self._log_start = 0
 
     async def start(self) -> None:
-        """Start vLLM, or start it again, and wait until it is healthy.
+        """Start or restart vLLM, and wait until it is healthy.
 
-        Raises ServingError when the port is taken, or when vLLM is not healthy in time; ServingDied, with the end of
-        its log, when it exits. Nothing runs then.
+        Raises ServingError when the port is in use, or when vLLM is not healthy in time; ServingDied, with the end of
+        its log, when it exits. On an error no process is left.
         """
         assert self.launch is not None and self._log_path is not None
-        await self.end()
+        await self.terminate()
         await require_free_port(HOST, self.launch.port)
         try:
             self._log_path.parent.mkdir(parents=True, exist_ok=True)
@@ -98,96 +98,95 @@ class VllmServer:
                 self._process = launch_vllm(self._config, log, _STOP_GRACE_SECONDS, self.launch)
             await self._wait_until_healthy()
         except BaseException:  # also when cancelled
-            await self.end()
+            await self.terminate()
             raise
 
     async def check_attached(self, takes_weights: bool = True) -> None:
-        """Raise ServingError unless the vLLM that runs already can be used. takes_weights: it will be given some."""
-        self._adapters = {}  # it is given all again
+        """Raise ServingError unless the attached vLLM can be used. takes_weights: whether weights will be pushed."""
+        self._adapters = {}  # all are loaded again
         await self._get("/health")
         served = {entry["id"]: entry for entry in (await self._get("/v1/models"))["data"]}
         name = BASE_NAME if self._takes_adapters else self.model
         if name not in served:
             raise ServingError(
-                f"{self.base_url} serves {sorted(served)}, not {name!r}: start that vLLM with "
-                f"--served-model-name {name} (of a frozen policy frozen.NAME.model may name another)"
+                f"{self.base_url} serves {sorted(served)}, not {name!r}: start it with --served-model-name {name} (or, "
+                f"for a frozen policy, set frozen.NAME.model)"
             )
         longest, needed = served[name].get("max_model_len"), self._config.rollout.context_tokens
         if longest is not None and longest < needed:
             raise ServingError(
-                f"{self.base_url} takes {longest} tokens, rollout.context_tokens is {needed}: lower the setting, or "
+                f"{self.base_url} accepts {longest} tokens, rollout.context_tokens is {needed}: lower the setting, or "
                 "start that vLLM with a larger --max-model-len"
             )
         if takes_weights:
             await self._check_development_endpoints()
             if (await self._get("/is_paused"))["is_paused"]:
-                logger.warning("the vLLM at %s is paused, probably by a push that was cut short", self.base_url)
-                return  # it would not answer until the next push resumes it
-        # Only one token allowed: its log-prob is 0 once masks and temperature are applied.
+                logger.warning("the vLLM at %s is paused, probably by an interrupted push", self.base_url)
+                return  # it does not respond until the next push resumes it
+        # With a single allowed token, its log-prob is 0 after masks and temperature.
         options = {"allowed_token_ids": [1], "logprobs": 0, "temperature": 1.0, "return_token_ids": True}
         choice = await self._complete([0, 1], name, **options)
         if choice["logprobs"]["token_logprobs"] != [0.0]:
             raise ServingError(
-                f"{self.base_url} reports log-probs before temperature and masks, which would not match the "
-                "trainer's: start that vLLM with --logprobs-mode processed_logprobs"
+                f"{self.base_url} returns log-probs before temperature and masks, which do not match the trainer's: "
+                "start that vLLM with --logprobs-mode processed_logprobs"
             )
         if choice.get("token_ids") != [1]:
             raise ServingError(
-                f"{self.base_url} does not return token ids, so it is no vLLM that can play token by token"
+                f"{self.base_url} does not return token ids, which rollouts need: use another version of vLLM"
             )
 
-    async def stop_answering(self) -> None:
-        """Prepare for new weights: requests that arrive from now on wait. A sleeping server takes its GPUs back.
+    async def pause(self) -> None:
+        """Pause for new weights: new requests wait. A sleeping server reserves its GPU memory for weights again.
 
-        Replies under way are finished first. Where games go on while whole weights are updated
-        (``rollout.max_policy_lag``), they are halted instead and continue with the new weights, by which vLLM computes
-        their KV cache again.
+        Open replies are finished first. With ``rollout.max_policy_lag`` and whole weights they are interrupted instead,
+        and continue with the new weights, for which vLLM recomputes their KV cache.
         """
         if self.asleep:
             await self.wake("weights")
             return
-        # The default, abort, would end the replies under way. Keep also empties the cache of those that it halts. With
-        # adapters they would continue with the old ones, and fill the cache of the new, which have the same name, with
-        # what the old computed.
+        # The default, abort, would cancel open replies. Keep also clears the cache of those that it interrupts.
+        # Adapters need wait: replies would continue with the old ones, and their cache entries would be used for the
+        # new ones, which have the same name.
         mode = "keep" if self._config.rollout.max_policy_lag and not self._takes_adapters else "wait"
-        await self._call("POST", f"/pause?mode={mode}", timeout=self._longest_reply)
+        await self._call("POST", f"/pause?mode={mode}", timeout=self._reply_timeout)
 
-    async def answer_as(self, version: int) -> None:
-        """Answer requests with the new weights: empty the prefix cache of the old ones, and set the version."""
+    async def resume(self, version: int) -> None:
+        """Resume with the new weights: clear the prefix cache, and set the version."""
         external = self.launch is not None and self.launch.learns and self._config.serving.kv_offload_gb
         answer = await self._call("POST", "/reset_prefix_cache" + ("?reset_external=true" if external else ""))
         if answer != {"success": True}:
             raise ServingError(
-                f"POST {self.base_url}/reset_prefix_cache answered {answer!r}: the cache would mix old and new weights"
+                f"POST {self.base_url}/reset_prefix_cache returned {answer!r}: the cache would mix old and new weights"
             )
         await self._call("POST", SET_VERSION_PATH, {"new_version": str(version)})
         await (self.wake("kv_cache") if self.asleep else self._call("POST", "/resume"))
 
     async def reload(self, folder: Path) -> None:
-        """Read new whole weights from a folder, while the server is paused."""
+        """Load whole weights from a folder, while the server is paused."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
         answer = await self._call("POST", "/collective_rpc", body)
         # One entry for each worker; reload_weights returns nothing.
         results = answer.get("results") if isinstance(answer, dict) else None
         if not results or any(result is not None for result in results):
             raise ServingError(
-                f"POST {self.base_url}/collective_rpc (reload_weights from {folder}) answered {answer!r}, "
+                f"POST {self.base_url}/collective_rpc (reload_weights from {folder}) returned {answer!r}, "
                 "expected one null for each worker"
             )
 
     async def serve_adapters(self, folders: Mapping[str, Path], again: Collection[str] = ()) -> None:
-        """Serve these adapters, and no others of before. folders: by names in requests.
+        """Serve exactly these adapters. folders: by names in requests.
 
-        again: names to load even if their folder is the same; only while the server is paused.
+        again: names to reload even if their folder is the same; only while the server is paused.
         """
-        # Not loaded in place: vLLM would read them again for every token that it samples. Old ones go first, so that
-        # there is room.
+        # Not loaded in place, since vLLM would then load them again for every sampled token. Old ones are unloaded
+        # first, to make room.
         for name in [name for name, folder in self._adapters.items() if name in again or folders.get(name) != folder]:
             await self._unload_adapters(name)
             del self._adapters[name]
         for name, folder in folders.items():
             if name not in self._adapters:
-                await self._unload_adapters(name)  # of an earlier process, where this vLLM was attached to
+                await self._unload_adapters(name)  # those of an earlier process, on an attached vLLM
                 body = {"lora_name": name, "lora_path": str(folder)}
                 await self._text("POST", _LOAD_ADAPTERS, body)
                 self._adapters[name] = folder
@@ -196,13 +195,13 @@ class VllmServer:
         await self._text("POST", _UNLOAD_ADAPTERS, {"lora_name": name}, allowed=(200, 404))
 
     async def sleep(self) -> None:
-        """Finish the replies under way and leave the GPUs: the weights wait in CPU memory, the KV cache is dropped."""
-        # Level 2 would drop the weights, too, and a step that trains nothing pushes none.
-        await self._call("POST", "/sleep?level=1&mode=wait", timeout=self._longest_reply)
+        """Finish open replies and free the GPUs: weights move to CPU memory, the KV cache is dropped."""
+        # Level 2 would drop the weights, too, and a step without an update pushes none.
+        await self._call("POST", "/sleep?level=1&mode=wait", timeout=self._reply_timeout)
         self.asleep = True
 
     async def wake(self, *parts: Literal["weights", "kv_cache"]) -> None:
-        """Take back GPU memory, for the weights first; with both, requests are answered again."""
+        """Reserve GPU memory again, weights first; with both parts, requests are served again."""
         for part in parts:
             await self._call("POST", f"/wake_up?tags={part}")
         self.asleep = "kv_cache" not in parts
@@ -210,7 +209,7 @@ class VllmServer:
     async def score(self, token_ids: Sequence[int], model: str | None = None) -> list[float]:
         """One natural log-prob for each of ``token_ids[1:]``, given all tokens before it, at temperature 1.
 
-        model: the name in requests of adapters that it serves; None: its own model.
+        model: name of adapters in requests; None: the server's model.
         """
         token_ids = list(token_ids)
         model = model or self.model
@@ -220,16 +219,16 @@ class VllmServer:
             entries = (await self._complete(token_ids, model, prompt_logprobs=0))["prompt_logprobs"][1:]
             logprobs = [entry[str(token)]["logprob"] for token, entry in zip(token_ids[1:], entries, strict=True)]
         if not all(math.isfinite(value) for value in logprobs):
-            raise ServingError(f"{self.base_url}: vLLM gave log-probs that are not finite; its weights are broken")
+            raise ServingError(f"{self.base_url}: vLLM returned log-probs that are not finite; its weights are broken")
         return logprobs
 
     async def _score_token_by_token(self, token_ids: list[int], model: str) -> list[float]:
-        """``score`` by the next token after each beginning of the sequence.
+        """``score`` by the next token after each prefix of the sequence.
 
-        vLLM 0.28 gives the log-probs of a prompt the adapters of as many requests as it samples for, so that with
-        games in flight its engine dies (on CPU; on a GPU they may be another adapter's).
+        vLLM 0.28 applies the adapters of sampling requests to prompt log-probs, so that with rollouts in flight its
+        engine crashes (on CPU; on a GPU they may be another adapter's).
         """
-        # First the longest, whose blocks the others then find in the prefix cache.
+        # The longest first: it fills the prefix cache for the others.
         await self._complete(token_ids[:-1], model, temperature=0.0)
         logprobs: list[float] = []
         for first in range(1, len(token_ids), _MOST_LOGPROB_TOKENS):
@@ -239,7 +238,7 @@ class VllmServer:
                 "prompt": [token_ids[:end] for end in range(first, first + len(chunk))],
                 "max_tokens": 1,
                 **{"temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
-                "seed": 0,  # of the one token that is thrown away: unseeded it would draw from what others share
+                "seed": 0,  # else the discarded token would advance the shared random state
                 "logprobs": 1,
                 "logprob_token_ids": sorted(set(chunk)),
                 "return_tokens_as_token_ids": True,
@@ -250,8 +249,8 @@ class VllmServer:
                 logprobs.append(choice["logprobs"]["top_logprobs"][0][f"token_id:{token}"])
         return logprobs
 
-    async def figures(self) -> dict[str, float]:
-        """vLLM's counters since it was started (names end in ``_total``) and its gauges, summed over its engines."""
+    async def read_metrics(self) -> dict[str, float]:
+        """vLLM's counters since its start (names end in ``_total``) and its gauges, summed over its engines."""
         totals: dict[str, float] = {}
         for family in text_string_to_metric_families(await self._text("GET", "/metrics")):
             for sample in family.samples if family.type in ("counter", "gauge") else ():
@@ -259,36 +258,36 @@ class VllmServer:
         return totals
 
     async def check_health(self) -> None:
-        """Raise ServingDied when the started process has ended, ServingError when /health is not answered with 200."""
+        """Raise ServingDied when the started process has exited, ServingError when /health does not return 200."""
         self._raise_if_exited()
         try:
             await self._get("/health")
         except ServingDied:
             raise
         except ServingError:
-            # A dying vLLM stops answering moments before it ends; its exit code says more.
-            await self._wait_for_exit(_EXIT_PATIENCE_SECONDS)
+            # A dying vLLM stops responding moments before it exits; its exit code is more informative.
+            await self._wait_for_exit(_EXIT_TIMEOUT_SECONDS)
             self._raise_if_exited()
             raise
 
-    def no_longer_answers(self, error: Exception) -> ServingDied:
+    def as_death(self, error: Exception) -> ServingDied:
         if isinstance(error, ServingDied):
             return error
-        return ServingDied(f"vLLM no longer answers: {error}{self._log_tail()}")
+        return ServingDied(f"vLLM no longer responds: {error}{self._log_tail()}")
 
-    async def end(self) -> None:
-        """End a started vLLM, by force if it takes too long. An attached vLLM is left running."""
+    async def terminate(self) -> None:
+        """Stop a started vLLM, by SIGKILL after a timeout. An attached vLLM is left running."""
         process = self._process
         if process is not None and process.poll() is None:
             process.terminate()
-            # The guard bounds the wait and kills what is left of vLLM's group.
+            # The guard enforces the timeout and kills the rest of vLLM's process group.
             await self._wait_for_exit(_STOP_GRACE_SECONDS + 5)
             process.kill()
             await asyncio.to_thread(process.wait)
 
     async def stop(self) -> None:
-        """``end``, and use the server no more. May be called again."""
-        await self.end()
+        """``terminate``, and close the connections. May be called again."""
+        await self.terminate()
         await self._http.close()
 
     async def _wait_until_healthy(self) -> None:
@@ -314,17 +313,17 @@ class VllmServer:
         needed = [*_PUSH_ENDPOINTS] + [_LOAD_ADAPTERS] * self._takes_adapters
         needed += _TRANSFER_ENDPOINTS * (settings.weight_transfer != "folder") + _SLEEP_ENDPOINTS * settings.share_gpus
         for path in needed:
-            # They take POST only; a GET answers 405 where they exist and changes nothing.
+            # They accept POST only; a GET returns 405 if they exist, without an effect.
             status, _ = await self._request("GET", path, timeout=_HEALTH_TIMEOUT_SECONDS)
             if status == 404:
                 raise ServingError(
-                    f"{self.base_url} has no {path}, so weights cannot be pushed to it: "
-                    "start that vLLM with the environment variables VLLM_SERVER_DEV_MODE=1 and, for adapters, "
+                    f"{self.base_url} has no {path}, which a push of weights needs: start that vLLM with the "
+                    "environment variables VLLM_SERVER_DEV_MODE=1 and, for adapters, "
                     "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
                 )
 
     @property
-    def _longest_reply(self) -> float:
+    def _reply_timeout(self) -> float:
         return max(_TIMEOUT_SECONDS, self._config.rollout.timeout_seconds)
 
     async def _complete(self, token_ids: list[int], model: str, **options: Any) -> dict[str, Any]:
@@ -335,13 +334,13 @@ class VllmServer:
         return await self._call("GET", path, timeout=_HEALTH_TIMEOUT_SECONDS)
 
     async def _call(self, method: str, path: str, body: Any = None, *, timeout: float = _TIMEOUT_SECONDS) -> Any:
-        """The decoded JSON of a 200 answer (None for an empty one); anything else is a ServingError."""
+        """The JSON of a response with status 200 (None for an empty one). Raises ServingError for any other."""
         text = await self._text(method, path, body, timeout=timeout)
         try:
             return json.loads(text) if text else None
         except json.JSONDecodeError as error:
             raise ServingError(
-                f"{method} {self.base_url}{path} answered what is not JSON: {text[:_BODY_SHOWN]!r}"
+                f"{method} {self.base_url}{path} returned invalid JSON: {text[:_BODY_SHOWN]!r}"
             ) from error
 
     async def _text(
@@ -353,10 +352,10 @@ class VllmServer:
         timeout: float = _TIMEOUT_SECONDS,
         allowed: Collection[int] = (200,),
     ) -> str:
-        """The text of an answer with an allowed status; ServingError for any other."""
+        """The text of a response with an allowed status. Raises ServingError for any other."""
         status, text = await self._request(method, path, body, timeout=timeout)
         if status not in allowed:
-            raise ServingError(f"{method} {self.base_url}{path} answered {status}: {text[:_BODY_SHOWN]}")
+            raise ServingError(f"{method} {self.base_url}{path} returned {status}: {text[:_BODY_SHOWN]}")
         return text
 
     async def _request(self, method: str, path: str, body: Any = None, *, timeout: float) -> tuple[int, str]:
@@ -366,11 +365,11 @@ class VllmServer:
                 return response.status, await response.text()
         except (aiohttp.ClientError, TimeoutError) as error:
             self._raise_if_exited()
-            reason = f"no answer within {timeout:.0f} s" if isinstance(error, TimeoutError) else str(error)
+            reason = f"no response within {timeout:.0f} s" if isinstance(error, TimeoutError) else str(error)
             raise ServingError(f"{method} {url} failed: {reason}") from error
 
-    async def _wait_for_exit(self, patience: float) -> None:
-        deadline = time.monotonic() + patience
+    async def _wait_for_exit(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
         while self._process is not None and self._process.poll() is None and time.monotonic() < deadline:
             await asyncio.sleep(0.05)
 

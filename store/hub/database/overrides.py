@@ -1,6 +1,4 @@
-"""Steps of the stock store's methods with the promises of this one: closed states stay, unknown ids are refused, and
-many items are read at once.
-"""
+"""Overrides of the stock store's internal methods: closed states are final, unknown ids raise, reads are in bulk."""
 
 import secrets
 import time
@@ -27,16 +25,16 @@ from store.hub.database.watchdog import WatchedStore
 LARGEST_SEQUENCE_ID = 2**53
 
 RolloutUpdate = tuple[Rollout, Sequence[str]]
-"""A rollout and the fields of it that have changed."""
+"""A rollout and its changed fields."""
 
 
-class StoreSteps(WatchedStore):
-    """What ``SqlLightningStore`` is made of."""
+class StoreOverrides(WatchedStore):
+    """Base class of ``SqlLightningStore``."""
 
     async def _add_many_spans_helper(self, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Sequence[Span]:
         added = await self.collections.spans.insert_new(spans)
         if added:
-            await self._post_add_spans(added, rollout_id, attempt_id)  # UnknownId undoes the insertion
+            await self._post_add_spans(added, rollout_id, attempt_id)  # UnknownId rolls back the insertion
         else:
             await self._attempt(rollout_id, attempt_id)
         return added
@@ -76,7 +74,7 @@ class StoreSteps(WatchedStore):
 
     async def _replace_attempt(self, rollout: Rollout, attempt: Attempt) -> None:
         await self.collections.attempts.replace([attempt])
-        self._expect_end_of(rollout, attempt)
+        self._note_deadline(rollout, attempt)
 
     async def _unlocked_update_rollout_only(
         self, collections: SqlCollections, rollout_id: str, **changes: Any
@@ -92,12 +90,12 @@ class StoreSteps(WatchedStore):
             if not isinstance(status, Unset) and status != rollout.status:
                 raise _closed(f"rollout {rollout_id}", rollout.status, status)
         if not isinstance(changes.get("config", UNSET), Unset):
-            self._none_overdue_before = 0.0  # its time-outs may be others
+            self._next_scan_at = 0.0  # its timeouts may have changed
         return await super()._unlocked_update_rollout_only(collections, rollout_id, **changes)
 
     async def _post_update_rollout(self, rollouts: Sequence[RolloutUpdate], skip_enqueue: bool = False) -> None:
         await super()._post_update_rollout(rollouts, skip_enqueue=skip_enqueue)
-        # The stock store leaves games in the queue that no longer wait, and skips them later.
+        # The stock store leaves rollouts in the queue that no longer wait, and skips them later.
         await self.collections.rollout_queue.discard(
             [one.rollout_id for one, fields in rollouts if "status" in fields and one.status not in WAITING_ROLLOUT]
         )
@@ -105,7 +103,7 @@ class StoreSteps(WatchedStore):
     async def _post_dequeue_rollouts(
         self, rollout_ids: Sequence[str], worker_id: str | None
     ) -> list[tuple[AttemptedRollout, Sequence[str]]]:
-        """One query for all, where the stock method makes several for each."""
+        """One query for all rollouts; the stock method makes several for each."""
         await self.collections.lock_rollouts(rollout_ids)
         found = {(rollout.rollout_id,): rollout for rollout in await self._rollouts(rollout_ids)}
         waiting = [one for id_ in rollout_ids if (one := found.get((id_,))) and one.status in WAITING_ROLLOUT]
@@ -128,13 +126,13 @@ class StoreSteps(WatchedStore):
         taken = [rollout.model_copy(update={"status": "preparing"}) for rollout in waiting]
         await self.collections.rollouts.replace(taken, found)
         for one in attempted:
-            self._expect_end_of(one, one.attempt)
+            self._note_deadline(one, one.attempt)
         return [(one, ["status"]) for one in attempted]
 
     async def _unlocked_many_rollouts_to_attempted_rollouts(
         self, collections: SqlCollections, rollouts: Sequence[Rollout]
     ) -> list[Rollout | AttemptedRollout]:
-        """One query for all, where the stock method makes one for each."""
+        """One query for all rollouts; the stock method makes one for each."""
         latest = await collections.latest_attempts(rollout.rollout_id for rollout in rollouts)
         return [
             AttemptedRollout(**vars(rollout), attempt=latest[rollout.rollout_id])
@@ -168,7 +166,7 @@ class StoreSteps(WatchedStore):
         return attempt
 
     async def _attempt_and_latest(self, rollout_id: str, attempt_id: str) -> tuple[Attempt, Attempt]:
-        """An attempt, which "latest" may stand for, and the latest one of its rollout: mostly the same."""
+        """An attempt, by id or as "latest", and the latest attempt of its rollout."""
         latest = await self._unlocked_get_latest_attempt(self.collections, rollout_id)
         if latest is None:
             await self._rollout(rollout_id)
@@ -179,11 +177,11 @@ class StoreSteps(WatchedStore):
 
 
 def _closed(what: str, status: str, wanted: str) -> Conflict:
-    return Conflict(f"{what} stays {status} and does not become {wanted}")
+    return Conflict(f"{what} is {status} and cannot become {wanted}")
 
 
 def check_sequence_ids(sequence_ids: Iterable[int]) -> None:
-    """ValueError for a span's sequence id that not every reader of JSON reads as it is."""
+    """Raises ValueError for a sequence id that some JSON parsers cannot read exactly."""
     for sequence_id in sequence_ids:
         if not 0 <= sequence_id <= LARGEST_SEQUENCE_ID:
-            raise ValueError(f"a span's sequence id is a number from 0 to 2**53, got {sequence_id!r}")
+            raise ValueError(f"a span's sequence id must be from 0 to 2**53, got {sequence_id!r}")

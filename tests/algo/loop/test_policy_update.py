@@ -10,8 +10,8 @@ import torch
 
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import TokenAdvantages
-from algo.loop import learn
-from algo.loop.learn import Update, assess, update
+from algo.loop import policy_update
+from algo.loop.policy_update import Update, update_policy, values_and_kl
 from algo.run.records import write_batch
 from algo.sequences.selection import Selection
 from algo.sequences.targets import TargetRow
@@ -66,7 +66,7 @@ def run_of(monkeypatch):
             calls.append(({one.learner for one in trajectories}, len(trajectories), targets))
             return Update(tuple(trajectories), advantages, advantages, Counter(stale=1), {"actor/pg_loss": 0.5})
 
-        monkeypatch.setattr(learn, "update", update)
+        monkeypatch.setattr(policy_update, "update_policy", update)
         run = SimpleNamespace(
             config=werewolf_config(policies=policies),
             engine=FakeEngine(),
@@ -85,9 +85,9 @@ ROLLOUTS = SimpleNamespace(finished=[None])
 async def test_each_policy_learns_from_what_it_sampled_and_from_nothing_else(run_of, tmp_path):
     rows = [TargetRow((1, 2), (0.0, 1.0), name) for name in TEAM]
     run, calls = run_of(TEAM, rows)
-    shares = await learn.compare(run, played(), RoleBaselines(0.9))
+    shares = await policy_update.compute_advantages(run, played(), RoleBaselines(0.9))
     assert [(share.learner, len(share.trajectories)) for share in shares] == [("wolves", 4), ("villagers", 4)]
-    made = await learn.learn(run, shares, ROLLOUTS, "step 1/1")
+    made = await policy_update.update_policies(run, shares, ROLLOUTS, "step 1/1")
     assert calls == [({"wolves"}, 4, [rows[0]]), ({"villagers"}, 4, [rows[1]])]
     assert made.metrics == {"wolves/actor/pg_loss": 0.5, "villagers/actor/pg_loss": 0.5}
     assert len(made.trained) == 8 and made.left_out == {"stale": 2}
@@ -98,8 +98,8 @@ async def test_each_policy_learns_from_what_it_sampled_and_from_nothing_else(run
 
 async def test_one_policy_learns_from_all_and_nothing_is_named_after_it(run_of, tmp_path):
     run, calls = run_of({})
-    (share,) = await learn.compare(run, played(team=False), RoleBaselines(0.9))
-    made = await learn.learn(run, [share], ROLLOUTS, "step 1/1")
+    (share,) = await policy_update.compute_advantages(run, played(team=False), RoleBaselines(0.9))
+    made = await policy_update.update_policies(run, [share], ROLLOUTS, "step 1/1")
     assert calls == [({None}, 8, [])]
     assert made.metrics == {"actor/pg_loss": 0.5}
     write_batch(tmp_path / "batch.jsonl", made.trained, made.advantages, made.log_probs)
@@ -109,16 +109,16 @@ async def test_one_policy_learns_from_all_and_nothing_is_named_after_it(run_of, 
 async def test_a_policy_without_anything_to_learn_from_is_left_as_it_is(run_of):
     run, calls = run_of(TEAM)
     wolves = [one for one in played() if one.learner == "wolves"]
-    shares = await learn.compare(run, wolves, RoleBaselines(0.9))
+    shares = await policy_update.compute_advantages(run, wolves, RoleBaselines(0.9))
     assert [len(share.selected.rows) for share in shares] == [4, 0]
-    await learn.learn(run, shares, ROLLOUTS, "step 1/1")
+    await policy_update.update_policies(run, shares, ROLLOUTS, "step 1/1")
     assert [who for who, *_ in calls] == [{"wolves"}]
 
 
 def share_of(rows):
     everything = Selection(tuple(range(len(rows))), Counter())
     advantages = TokenAdvantages([torch.zeros(1)] * len(rows), (True,) * len(rows), None, {})
-    return learn.Share("policy", tuple(rows), None, advantages, everything)
+    return policy_update.LearnerShare("policy", tuple(rows), None, advantages, everything)
 
 
 @pytest.mark.parametrize("learner", ["wolves", None])
@@ -126,8 +126,8 @@ def test_models_are_asked_as_the_policy_that_sampled_the_sequences(learner):
     rows = [replace(one, learner=learner) for one in played()]
     config = werewolf_config(reference={"kl": "reward", "penalty": "k1"})
     for call in (
-        lambda: assess(config, FakeEngine(), rows),
-        lambda: update(config, FakeEngine(), share_of(rows), policy_version=0),
+        lambda: values_and_kl(config, FakeEngine(), rows),
+        lambda: update_policy(config, FakeEngine(), share_of(rows), policy_version=0),
     ):
         with pytest.raises(Selected, match=f"^{learner}$"):
             call()
@@ -137,8 +137,8 @@ async def test_the_advantages_are_those_of_the_policys_own_sequences(run_of):
     """As if it were alone: groups are by deal and side, and a side here is one policy's."""
     run, _ = run_of(TEAM)
     alone, _ = run_of({})
-    (whole,) = await learn.compare(alone, played(team=False), RoleBaselines(0.9))
-    for number, share in enumerate(await learn.compare(run, played(), RoleBaselines(0.9))):
+    (whole,) = await policy_update.compute_advantages(alone, played(team=False), RoleBaselines(0.9))
+    for number, share in enumerate(await policy_update.compute_advantages(run, played(), RoleBaselines(0.9))):
         for ours, theirs in zip(share.advantages.per_token, whole.advantages.per_token[number::2], strict=True):
             assert torch.equal(ours, theirs)
 
@@ -146,7 +146,7 @@ async def test_the_advantages_are_those_of_the_policys_own_sequences(run_of):
 async def test_what_no_policy_of_the_run_sampled_is_refused(run_of):
     run, _ = run_of(TEAM)
     with pytest.raises(ValueError, match="game-0, seat 0: 'seers' does not learn in this run"):
-        await learn.compare(run, [replace(played()[0], learner="seers")], RoleBaselines(0.9))
+        await policy_update.compute_advantages(run, [replace(played()[0], learner="seers")], RoleBaselines(0.9))
     run, _ = run_of({})
     with pytest.raises(ValueError, match="'wolves' does not learn"):
-        await learn.compare(run, played()[:1], RoleBaselines(0.9))
+        await policy_update.compute_advantages(run, played()[:1], RoleBaselines(0.9))

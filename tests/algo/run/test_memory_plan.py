@@ -7,7 +7,7 @@ import pytest
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from algo.plan import H100_GIB, main
-from algo.run.plan import GIB, further_servers, make_plan, pass_parts, shape_of, trained_parts
+from algo.run.memory_plan import GIB, make_plan, other_servers, pass_parts, shape_of, trained_parts
 from algo.serving.launch import policy_launches, pool_servers
 from algo.werewolf.imitation import imitation_config
 from configs.agents import AgentConfig
@@ -167,7 +167,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 for _ in range(2):
     for _ in range(2):  # the second passes find the first ones' gradients
         ids = torch.randint(0, 1000, (2, 256))
-        head.expect(ids, torch.ones(2, 256), False)
+        head.set_labels(ids, torch.ones(2, 256), False)
         model(input_ids=ids, use_cache=False).logits[..., 0].sum().backward()
     optimizer.step()
     optimizer.zero_grad()
@@ -202,9 +202,9 @@ def test_several_policies_that_learn_are_counted(qwen3_8b, adapters):
     kept = gib_of(plan, "the machine")["policies not at work"]
     assert kept == pytest.approx(2 * 12 * (plan.shape.adapters if adapters else plan.shape.parameters) / GIB)
     assert "policies not at work" not in gib_of(before, "the machine")
-    assert len(further_servers(config, [])) == (0 if adapters else 1)
+    assert len(other_servers(config, [])) == (0 if adapters else 1)
     own_gpu, _ = planned("qwen3_8b", qwen3_8b, *own, "serving.devices=null", team)
-    assert [server.devices for server in further_servers(own_gpu, [])] == ([] if adapters else [(1,)])
+    assert [server.devices for server in other_servers(own_gpu, [])] == ([] if adapters else [(1,)])
     launches = [policy_launches(own_gpu, member)[0] for member in own_gpu.team]
     assert [(launch.port, launch.log_name) for launch in launches] == [
         (8000, "vllm-wolves.log"), (8001, "vllm-villagers.log"),
