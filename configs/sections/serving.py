@@ -35,8 +35,8 @@ class ServingConfig(Section):
     )
     weight_transfer: Literal["folder", "nccl", "ipc"] = Field(
         "folder",
-        description="how new weights reach vLLM: through a folder that it reads. Experimental, not run on GPUs yet: "
-        "nccl (between GPUs) and ipc (CUDA IPC, with share_gpus)",
+        description="how new weights reach vLLM: through a folder that it reads. Experimental: ipc (CUDA IPC, with "
+        "share_gpus) and nccl (between GPUs, not run yet)",
     )
     port: int = Field(
         8000, ge=1, le=65535, description="loopback port of the first started vLLM; the others use the next ones"
