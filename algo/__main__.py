@@ -31,10 +31,10 @@ COMMANDS = {
 
 
 def main() -> int:
-    """Entry point: becomes ``python -m MODULE`` with the arguments after the command."""
+    """Entry point: executes ``python -m MODULE`` with the arguments after the command."""
     command, *arguments = sys.argv[1:] or ["--help"]
     if command in ("-h", "--help"):
-        print("usage: werewolf COMMAND [OPTION]...   (werewolf COMMAND --help says more)\n")
+        print("usage: werewolf COMMAND [OPTION]...   (see werewolf COMMAND --help)\n")
         for name, module in COMMANDS.items():
             print(f"  {name:<18}python -m {module:<24}{_summary(module)}")
         return 0

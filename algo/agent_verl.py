@@ -1,7 +1,6 @@
-"""``python -m algo.agent_verl``: train what speaks to an OpenAI-compatible address, by reinforcement learning.
+"""``python -m algo.agent_verl``: train an agent with an OpenAI-compatible client by reinforcement learning.
 
-``algo.loop.train`` is the loop, ``algo.agents.workload`` what agents give it. From Python:
-``algo.agents.algorithm.AgentVerl``.
+The loop is ``algo.loop.train``, the workload ``algo.agents.workload``. In Python: ``algo.agents.algorithm.AgentVerl``.
 """
 
 import argparse
@@ -19,7 +18,7 @@ logger = logging.getLogger("algo.agent_verl")
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used."""
+    """Parse the command line; exits with a usage message for an invalid one."""
     return parse_training_arguments(
         "algo.agent_verl",
         "Train an agent's model: tasks through the hub, updates through verl, serving by vLLM. Start runners with "
@@ -31,17 +30,17 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def check(config: AgentConfig) -> None:
-    """Raise ConfigError for models and tasks that are not there."""
+    """Raise ConfigError for missing models and tasks."""
     path, makes = config.model.path, config.local.model
     if makes is not None and not path.exists():
         command = makes.replace("{python}", "python").replace("{model}", str(path))
-        raise ConfigError(f"model.path {path} does not exist: make it with `{command}`, or name a model's folder")
+        raise ConfigError(f"model.path {path} does not exist: create it with `{command}`, or name a model's folder")
     check_model_folders(config)
     read_data(config)
 
 
 def main() -> int:
-    """Entry point; the exit status is 0 only for a run that made all its steps."""
+    """Entry point; the exit status is 0 only after all steps."""
     options = parse_arguments()
     config = read_configuration(options, AgentConfig, check)
     if isinstance(config, int):

@@ -1,7 +1,7 @@
-"""``python -m algo.evaluate``: a policy against a panel of opponents that never learn, on deals never trained on.
+"""``python -m algo.evaluate``: evaluate a policy against fixed opponents on held-out deals.
 
-``algo.evaluation`` does the work; the training loop plays the same evaluations every few steps. ``--panel`` chooses the
-matches (``algo.evaluation.panel``): ``v3`` is fixed, and its figures are comparable across runs and models.
+The implementation is ``algo.evaluation``; the training loop runs the same evaluations every few steps. ``--panel``
+selects the matches (``algo.evaluation.panel``): ``v3`` is fixed, and its figures are comparable across runs and models.
 """
 
 import argparse
@@ -23,28 +23,28 @@ from store.printable import set_up_logging
 logger = logging.getLogger("algo.evaluate")
 
 EVALUATED_FOLDER = "evaluated"
-"""In the run's folder; has a folder for each label."""
+"""Folder in the run's folder, with a folder for each label."""
 
 PANELS = ("run", "cross", "v3")
-"""Of ``algo.evaluation.panel``, which takes seconds to import."""
+"""As in ``algo.evaluation.panel``, which takes seconds to import."""
 DEFAULT_PLAYERS = ("random", "scripted", "policy")
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used."""
+    """Parse the command line; exits with a usage message for an invalid one."""
     parser = configured_parser(
         "algo.evaluate",
-        "Evaluate a policy without training it: games on held-out deals through the hub and its runners, each deal "
-        "with sides swapped, against the opponents in evaluation.opponents.",
+        "Evaluate a policy: games on held-out deals through the hub and its runners, each deal with sides swapped, "
+        "against the opponents in evaluation.opponents.",
         example="evaluation.deals=50",
-        resume="add to the evaluations of this run.name, and go on with the games of this label",
+        resume="add to the evaluations of this run.name, and continue those of this label",
     )
     parser.add_argument(
         "--model",
         type=Path,
         metavar="FOLDER",
-        help="what to evaluate, e.g. a checkpoint's huggingface folder (default: model.path, or with "
-        "serving.mode=attach what is served there)",
+        help="model to evaluate, e.g. a checkpoint's huggingface folder (default: model.path, or with "
+        "serving.mode=attach the served model)",
     )
     parser.add_argument(
         "--panel",
@@ -52,35 +52,35 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         default="run",
         help="run (default): the policy against evaluation.opponents, each deal with sides swapped; cross: each of "
         "--players against every other and itself, as either side; v3: a fixed panel of opponents, whole sides and "
-        "single seats, votes and beliefs, every figure with and without games that have errors, to which "
-        "evaluation.opponents adds. evaluation.deals says on how many deals",
+        "single seats, votes and beliefs, every figure with and without games that have errors, plus "
+        "evaluation.opponents. evaluation.deals is the number of deals",
     )
     parser.add_argument(
         "--players",
         nargs="+",
         metavar="NAME",
-        help="of --panel cross: random, timid, scripted, expert, policy, initial (the weights in model.path), or names "
-        f"of the sections players and frozen (default: {' '.join(DEFAULT_PLAYERS)})",
+        help="for --panel cross: random, timid, scripted, expert, policy, initial (the weights in model.path), or "
+        f"names in the sections players and frozen (default: {' '.join(DEFAULT_PLAYERS)})",
     )
     parser.add_argument("--label", help="name of the evaluation (default: the folder's, or the checkpoint's)")
     parser.add_argument(
         "--people",
         metavar="RUN",
-        help="play nothing: count the games that people played in a browser against this run's policy and kept in the "
-        "hub as evaluations; RUN is the name of its folder under run.dir",
+        help="play no games: count people's evaluation games in the hub against this run's policy, played in a "
+        "browser; RUN is the name of its folder under run.dir",
     )
     add_local_option(parser)
     options = parser.parse_args(arguments)
     if options.players and options.panel != "cross":
-        parser.error("--players are those of --panel cross; the others of a run stand in evaluation.opponents")
+        parser.error("--players needs --panel cross; otherwise set evaluation.opponents")
     options.players = options.players or (DEFAULT_PLAYERS if options.panel == "cross" else ())
     if options.local and options.people is not None:
-        parser.error("--local: its hub is empty; --people needs the hub that has the games")
+        parser.error("--local starts an empty hub; --people needs the hub with the games")
     return options
 
 
 def default_label(model: Path) -> str:
-    """The name of a model's folder, or of the checkpoint in which it lies."""
+    """Name of a model's folder, or of its checkpoint."""
     model = model.resolve()
     name = model.parent.name if model.name == "huggingface" else model.name
     return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"
@@ -92,12 +92,12 @@ def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
             raise ConfigError(f"--people: {config.run.dir} has no run {options.people!r}")
         return
     if not config.evaluation.deals:
-        raise ConfigError("evaluation.deals is 0; name a number of deals, e.g. --set evaluation.deals=20")
+        raise ConfigError("evaluation.deals is 0: set a number of deals, e.g. --set evaluation.deals=20")
     for name in options.players:
         if name != INITIAL_POLICY and (problem := unknown_player(name, [*config.players, *config.frozen])):
             raise ConfigError(f"--players: {problem}")
     if len(set(options.players)) < len(options.players):
-        raise ConfigError(f"--players {' '.join(options.players)}: a player is named twice")
+        raise ConfigError(f"--players {' '.join(options.players)}: names must be distinct")
     if options.label is not None:
         from algo.evaluation.record import check_label  # takes seconds
 
@@ -107,7 +107,7 @@ def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Entry point; the exit status is 0 only for an evaluation of which at least one game finished."""
+    """Entry point; the exit status is 0 only for an evaluation with at least one finished game."""
     options = parse_arguments()
     config = read_configuration(options, WerewolfConfig, lambda config: _check(config, options))
     if isinstance(config, int):
@@ -136,7 +136,7 @@ def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
         evaluate_model(opened, options.model, label, panel=options.panel, players=options.players),
         opened.config,
         logger,
-        "interrupted; games that ended are recorded, and --resume auto goes on with the others",
+        "interrupted; finished games are recorded, and --resume auto continues with the others",
         {},
     )
     if found is None:
@@ -149,10 +149,7 @@ def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
 
 
 def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str) -> None:
-    """Keep, in the run's folder, what the web page needs to show the games: the policy's label and its tokenizer.
-
-    model: see ``--model``.
-    """
+    """Save the policy's label and tokenizer in the run's folder, for the web page. model: see ``--model``."""
     from algo.machine.atomic_files import write_atomically
 
     in_names = label.replace(" ", "-")

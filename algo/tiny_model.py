@@ -1,4 +1,4 @@
-"""A tiny random Qwen3 and its Chinese tokenizer, so that the whole system runs without any download.
+"""A tiny random Qwen3 with a Chinese tokenizer, to run the whole system without any download.
 
 ``python -m algo.tiny_model runs/tiny_model`` writes a Hugging Face model folder of about 0.95 million parameters, or
 1.2 million with ``--layers 3``. The tokenizer's merges come from ``tiny_corpus``, the random weights from the seed.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from algo.machine.built_folder import build_folder, folder_parser
 from algo.recipes.tiny_corpus import COMMON_CHARACTERS, CORPUS, TABLE_TALK
 
-# torch and transformers take ten seconds to import, which only a build needs.
+# torch and transformers take ten seconds to import; only a build needs them.
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
@@ -30,8 +30,8 @@ PADDING = "<|endoftext|>"
 _CONTROL_TOKENS = (PADDING, "<|im_start|>", END_OF_TURN)
 _THINKING_TAGS = ("<think>", "</think>")
 
-# Qwen's splitting rule (each digit stands alone), except that a seat's name is one piece, and so one
-# token: random weights then name a seat now and then, and the games of an untrained model differ.
+# Qwen's splitting rule (single digits), except that a seat's name is one piece, and so one token: random weights then
+# name a seat sometimes, and the games of an untrained model differ.
 _SPLIT = (
     r"\p{N}{1,2}号|"
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -40,13 +40,13 @@ _SPLIT = (
 # Half of 1 / sqrt(hidden_size), at which logits of the untrained model would be of order one.
 _EMBEDDING_DEVIATION = 0.06
 
-# Every known character and seat is shown this often on its own, so that it becomes one token before
-# the frequent words of the corpus use the vocabulary up.
+# Number of repetitions of every character and seat, so that each becomes one token before frequent words of the corpus
+# fill the vocabulary.
 _WHOLE_TOKEN_WEIGHT = 60
 _CORPUS_WEIGHT = 4
 
-# Prefix-stable, unlike Qwen3's own: an assistant message is rendered as it was sampled, thinking
-# included, so the next prompt extends the previous prompt and reply token by token.
+# Prefix-stable, unlike Qwen3's own: an assistant message is rendered as sampled, with its thoughts, so the next prompt
+# extends the previous prompt and reply token by token.
 _CHAT_TEMPLATE = (
     "{%- for message in messages -%}"
     "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' -}}"
@@ -63,8 +63,8 @@ _CHAT_TEMPLATE = (
 def build_tiny_model(directory: Path | str, seed: int = 0, *, layers: int = LAYERS, force: bool = False) -> Path:
     """Build the model folder at ``directory``; see ``build_folder``.
 
-    seed: of the weights (float32). layers: of the transformer. With three, comparisons of what was said in two places
-    are learned from fewer games.
+    seed: of the weights (float32). layers: of the transformer. With three, comparing two statements is learned from
+    fewer games.
     """
     deeper = {} if layers == LAYERS else {"layers": layers}
     recipe = {"built_by": "algo.tiny_model", "format": 6, "seed": seed} | deeper
@@ -77,7 +77,7 @@ def build_tiny_model(directory: Path | str, seed: int = 0, *, layers: int = LAYE
 
 
 def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int, layers: int = LAYERS) -> "Qwen3ForCausalLM":
-    """A tiny Qwen3 for a tokenizer, its weights (float32) from the seed alone."""
+    """A tiny Qwen3 for a tokenizer, with random weights (float32) from the seed."""
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -86,7 +86,7 @@ def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int, layers: int = LAY
         hidden_size=128,
         intermediate_size=384,
         num_hidden_layers=layers,
-        # As few as the layers, and for the same reason.
+        # Few, for the same reason as the layers.
         num_attention_heads=4,
         num_key_value_heads=4,
         head_dim=32,
@@ -106,12 +106,12 @@ def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int, layers: int = LAY
 
 
 def save_model(directory: Path, model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerFast") -> None:
-    """Write a model folder whose generation config has token ids only."""
+    """Write a model folder with a generation config of token ids only."""
     from transformers import GenerationConfig
 
     from algo.run.export import CARD, make_portable
 
-    # Token ids only: a temperature or top_p in this file would change what is sampled unasked.
+    # Token ids only: a temperature or top_p in this file would change the sampling.
     model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id)
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
@@ -120,12 +120,11 @@ def save_model(directory: Path, model: "Qwen3ForCausalLM", tokenizer: "PreTraine
 
 
 def _start_by_copying(model: "Qwen3ForCausalLM") -> None:
-    """Start where whatever attention looks at becomes more likely to be said.
+    """Initialise the model so that attended tokens become more likely outputs.
 
-    Output head and embedding start alike (they stay two tensors), and in each layer the output projection undoes the
-    value projection. Most of what a player must learn is to name a seat that was named before; from the usual start,
-    several times as many games are needed for it. After A. Trockman and J. Z. Kolter, Mimetic Initialization of
-    Self-Attention Layers, ICML 2023.
+    Output head and embedding start equal (as two tensors), and in each layer the output projection inverts the value
+    projection. A player mostly has to learn to repeat a seat's name; with the usual initialisation that takes several
+    times as many games. After A. Trockman and J. Z. Kolter, Mimetic Initialization of Self-Attention Layers, ICML 2023.
     """
     import torch
 
@@ -133,12 +132,12 @@ def _start_by_copying(model: "Qwen3ForCausalLM") -> None:
         model.model.embed_tokens.weight.normal_(0.0, _EMBEDDING_DEVIATION)
         model.lm_head.weight.copy_(model.model.embed_tokens.weight)
         for layer in model.model.layers:
-            # The heads' values together are as wide as the residual stream, so what o_proj undoes is all of it.
+            # The concatenated values are as wide as the residual stream, so that o_proj is an exact inverse.
             rotation = torch.linalg.qr(torch.randn_like(layer.self_attn.v_proj.weight)).Q
             layer.self_attn.v_proj.weight.copy_(rotation)
             layer.self_attn.o_proj.weight.copy_(rotation.T)
-        # With layers to spare, the earlier ones begin by looking at what is like the token itself: where else its seat
-        # was named. With two this gains little, and that model stays what it has been.
+        # With more layers, the earlier ones attend to tokens similar to their own: other occurrences of a seat's name.
+        # With two this gains little, and that model must not change.
         if len(model.model.layers) > LAYERS:
             for layer in model.model.layers[:-1]:
                 layer.self_attn.k_proj.weight.copy_(layer.self_attn.q_proj.weight)
@@ -147,7 +146,7 @@ def _start_by_copying(model: "Qwen3ForCausalLM") -> None:
 def train_tokenizer(
     text: Iterable[str], vocabulary_size: int, tags: Sequence[str], chat_template: str
 ) -> "PreTrainedTokenizerFast":
-    """A byte-level BPE tokenizer whose merges come from ``text``; ``tags`` are its last tokens, and stay in texts."""
+    """A byte-level BPE tokenizer trained on ``text``; ``tags`` are its last tokens, and stay in decoded texts."""
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -192,15 +191,15 @@ def main(arguments: list[str] | None = None) -> None:
     """The command line: ``python -m algo.tiny_model DIR [--seed N] [--force]``."""
     parser = folder_parser(
         "algo.tiny_model",
-        "Write a tiny random Qwen3 (0.95 million parameters) with a Chinese tokenizer: a model folder for trying the "
-        "whole system on a CPU, without any download.",
+        "Write a tiny random Qwen3 (0.95 million parameters) with a Chinese tokenizer: a model folder to try the whole "
+        "system on a CPU, without any download.",
         "runs/tiny_model",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the random weights (default: %(default)s)")
-    parser.add_argument("--layers", type=int, default=LAYERS, help="its layers (default: %(default)s)")
+    parser.add_argument("--layers", type=int, default=LAYERS, help="number of layers (default: %(default)s)")
     options = parser.parse_args(arguments)
     if options.layers < 1:
-        parser.error(f"--layers {options.layers}: a model has at least one")
+        parser.error(f"--layers {options.layers}: must be at least 1")
     try:
         directory = build_tiny_model(options.directory, options.seed, layers=options.layers, force=options.force)
     except FileExistsError as error:

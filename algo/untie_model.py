@@ -1,8 +1,8 @@
-"""``python -m algo.untie_model MODEL DIR``: a copy of a model folder whose output head is a tensor of its own.
+"""``python -m algo.untie_model MODEL DIR``: copy a model folder, with a separate output head.
 
 Small models (Qwen3-0.6B to 4B) use their embeddings as output head. vLLM on CPU keeps a packed copy of such a head,
-which new weights do not reach, so that training on CPU refuses them. The copy begins as the same model; its head then
-learns for itself.
+which a push does not update, so that training on CPU rejects them. The copy is the same model, but its head is trained
+separately.
 """
 
 import argparse
@@ -23,9 +23,9 @@ _WRITTEN = ("*.safetensors", "*.safetensors.index.json", "config.json", "generat
 
 
 def untie_model(source: Path, directory: Path, *, force: bool = False) -> Path:
-    """Write the copy, or keep the one that is there; returns its path.
+    """Write the copy, or keep an existing one; returns its path.
 
-    Raises ConfigError where ``source`` is no model folder or not tied, FileExistsError as ``build_folder``.
+    Raises ConfigError if ``source`` is not a model folder or not tied, FileExistsError as ``build_folder``.
     """
     check_model_folder(source, "the model")
     if not read_architecture(source).get("tie_word_embeddings"):
@@ -35,7 +35,7 @@ def untie_model(source: Path, directory: Path, *, force: bool = False) -> Path:
 
 
 def untie(model: "PreTrainedModel") -> None:
-    """Give a model with tied embeddings an output head of its own, equal to them."""
+    """Give a model with tied embeddings a separate output head, initially equal to them."""
     import torch
 
     model.config.tie_word_embeddings = False
@@ -56,12 +56,12 @@ def _write(source: Path, directory: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; the exit status is 0 with a model."""
-    # The one that is copied comes first.
+    # The positional argument MODEL comes first.
     source = argparse.ArgumentParser(add_help=False)
     source.add_argument("source", type=Path, metavar="MODEL", help="model folder, e.g. models/Qwen3-0.6B")
     parser = folder_parser(
         "algo.untie_model",
-        "Copy a model folder with tied embeddings to one with an output head of its own, for training on CPU.",
+        "Copy a model folder with tied embeddings to one with a separate output head, for training on CPU.",
         "models/Qwen3-0.6B-untied",
         parents=[source],
     )

@@ -1,6 +1,6 @@
 """``python -m algo.werewolf_sft``: warm start, supervised fine-tuning on demonstrations before reinforcement learning.
 
-``algo.werewolf.imitation`` does the work.
+The implementation is ``algo.werewolf.imitation``.
 """
 
 import argparse
@@ -17,34 +17,34 @@ logger = logging.getLogger("algo.werewolf_sft")
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used."""
+    """Parse the command line; exits with a usage message for an invalid one."""
     parser = configured_parser(
         "algo.werewolf_sft",
         "Warm start: fine-tune a policy on games of scripted players, of other models, of people or of a run, before "
-        "it learns by reinforcement. Writes a model folder to start from. Cannot be resumed: begin again.",
+        "reinforcement learning. Writes a model folder to start from. Cannot be resumed.",
         example="warm_start.games=200",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--from-people",
         action="store_true",
-        help="imitate people, in the games that they played in a browser and kept in the hub as demonstrations",
+        help="imitate people, in their demonstration games in the hub, played in a browser",
     )
     source.add_argument(
         "--from-run",
         metavar="RUN",
-        help="imitate what the policy did in a run's games that the hub holds, instead of playing new ones: the name "
-        "of its folder under run.dir, or its id",
+        help="imitate the policy in a run's games in the hub, instead of playing new ones; RUN is the name of its "
+        "folder under run.dir, or its id",
     )
     add_local_option(parser)
     options = parser.parse_args(arguments)
     if options.local and (options.from_people or options.from_run):
-        parser.error("--local: its hub is empty; --from-people and --from-run need the hub that has the games")
+        parser.error("--local starts an empty hub; --from-people and --from-run need the hub with the games")
     return options
 
 
 def main() -> int:
-    """Entry point; the exit status is 0 only when the model was written."""
+    """Entry point; the exit status is 0 only if the model was written."""
     options = parse_arguments()
     config = read_configuration(options, WerewolfConfig, lambda config: check_model_folder(config.model.path))
     if isinstance(config, int):
@@ -69,7 +69,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
 
     def check(config: WerewolfConfig) -> None:
         nonlocal stored
-        # Now, while no folder of this run's own can be taken for the one that is named.
+        # Before this run's own folder exists, which could match the name.
         if options.from_run is not None:
             stored = StoredGames(run_id_of(config, options.from_run))
         check_warm_start(config, stored)
@@ -78,17 +78,17 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     if isinstance(opened, int):
         return opened
     config = opened.config
-    logger.info("warm start %s; everything it writes lies in %s", config.run.name, config.run_dir)
+    logger.info("warm start %s in %s", config.run.name, config.run_dir)
     logger.info("%s", how_to_watch(config))
     again = "--from-people" if options.from_people else f"--from-run {opened.state.run_id}"
     status, summary = run_to_completion(
         warm_start(opened, stored),
         config,
         logger,
-        f"interrupted; finished games stay in the hub: {again} takes them",
+        f"interrupted; finished games stay in the hub: reuse them with {again}",
         {
             NothingToImitate: "{}",
-            RayError: f"the trainer's Ray workers failed: {{}}. {again} takes the games again",
+            RayError: f"the trainer's Ray workers failed: {{}}. Reuse the games with {again}",
         },
     )
     if summary is not None:

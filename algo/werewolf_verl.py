@@ -1,6 +1,6 @@
 """``python -m algo.werewolf_verl``: train a policy to play Werewolf by reinforcement learning.
 
-``algo.loop.train`` is the loop, ``algo.werewolf.workload`` what the game gives it.
+The loop is ``algo.loop.train``, the workload ``algo.werewolf.workload``.
 """
 
 import argparse
@@ -17,7 +17,7 @@ logger = logging.getLogger("algo.werewolf_verl")
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used."""
+    """Parse the command line; exits with a usage message for an invalid one."""
     return parse_training_arguments(
         "algo.werewolf_verl",
         "Train a policy to play Werewolf: games through the hub, updates through verl, serving by vLLM.",
@@ -29,7 +29,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> int:
-    """Entry point; the exit status is 0 only for a run that made all its steps."""
+    """Entry point; the exit status is 0 only after all steps."""
     options = parse_arguments()
     config = read_configuration(options, WerewolfConfig, check_model_folders)
     if isinstance(config, int):

@@ -1,4 +1,4 @@
-"""``python -m bench [PART ...]``: measure and print. Absolute numbers depend on the machine; look at the ratios."""
+"""``python -m bench [PART ...]``: measure and print. Absolute numbers depend on the machine; compare the ratios."""
 
 import argparse
 import tempfile
@@ -44,17 +44,17 @@ PARTS: Mapping[str, Callable[[Path], RenderableType]] = {
 }
 SCALED = {**postgres.PARTS, "tricks": tricks.measure}
 _LONG = ("lag", "web", *SCALED)
-"""Which take many minutes, or a PostgreSQL."""
+"""Parts that take many minutes or need PostgreSQL."""
 
 
 def main() -> None:
     """Measure the named parts, or all."""
     known = (*PARTS, *SCALED)
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    told = f"any of {', '.join(known)} (default: all but {', '.join(_LONG)})"
-    parser.add_argument("parts", nargs="*", metavar="PART", choices=known, help=told)
-    told = f"size of {', '.join(SCALED)}, 1 being the whole (%(default)s)"
-    parser.add_argument("--scale", type=float, default=0.05, help=told)
+    text = f"any of {', '.join(known)} (default: all but {', '.join(_LONG)})"
+    parser.add_argument("parts", nargs="*", metavar="PART", choices=known, help=text)
+    text = f"scale of {', '.join(SCALED)}; 1: full size (default: %(default)s)"
+    parser.add_argument("--scale", type=float, default=0.05, help=text)
     options = parser.parse_args()
     console = wide_console()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,10 +1,9 @@
-"""What the gateway adds to a call of a model: the same conversations through it, and at vLLM's chat completions.
+"""Overhead of the gateway on a model call: the same conversations through it and to vLLM's chat completions.
 
-A call through the gateway is two requests of vLLM (complete, parse) and one of the gateway; directly it is one, as an
-agent makes it that nobody trains, and again one that asks for what training needs: token ids and log-probs. The fourth
-way is agentlightning's LLMProxy, which stores spans in a hub.
-All are made with the openai package. Replies are as long, token by token: of an untrained model, cut at the limit. The
-ways take turns, no two with the same words, in another order each round; a first round is not counted.
+A call through the gateway is two requests of vLLM (complete, parse) and one of the gateway; a direct call is
+one request, plain or with the token ids and log-probs that training needs. The fourth way is agentlightning's LLMProxy,
+which stores spans in a hub. All calls use the openai package. Replies are equally long: an untrained model, cut at the
+limit. The ways take turns in another order each round, with different prompts; the first round is not counted.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ from bench.tables import table_of
 from runners.addresses import Addresses
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.chat_server import ChatServer
-from runners.policy.servers import Connections
+from runners.policy.connections import Connections
 from tests.support.agents.fakes_agents import attempt_of, resources_of
 from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
 
@@ -37,7 +36,7 @@ TOOL = {
     "function": {"name": "look", "description": "看一看。", "parameters": {"type": "object", "properties": {}}},
 }
 Way = Callable[[int], Awaitable[list[float]]]
-"""Seconds of each call of one conversation, by a seed."""
+"""Seconds of each call of one conversation."""
 
 
 async def _converse(client: AsyncOpenAI, number: int, **options) -> list[float]:
@@ -57,11 +56,11 @@ async def _converse(client: AsyncOpenAI, number: int, **options) -> list[float]:
 
 @asynccontextmanager
 async def _ways(vllm: str, proxy: Callable[[], Awaitable[str]]) -> AsyncIterator[dict[str, Way]]:
-    """By what they go through. proxy: gives the address of a new attempt at LLMProxy."""
+    """Name of the way -> client. proxy: returns the address of a new attempt at LLMProxy."""
     resources = resources_of(f"{vllm}/v1", policies=())
     servers, gateway, numbers = Connections(ChatServer.of, Addresses(vllm)), Gateway(), itertools.count(1)
     await gateway.start()
-    # The same connections for all: a client of its own would first read the system's certificates, for 50 ms.
+    # One HTTP client for all: a new one reads the system's certificates first, for 50 ms.
     client = AsyncOpenAI(base_url=f"{vllm}/v1", api_key="none")
     plain = {"chat_template_kwargs": {"enable_thinking": False}}
 
@@ -81,7 +80,7 @@ async def _ways(vllm: str, proxy: Callable[[], Awaitable[str]]) -> AsyncIterator
     try:
         yield {
             "vLLM, plainly": lambda seed: directly(f"{vllm}/v1", seed, {}),
-            "vLLM, asked for token ids and log-probs": lambda seed: directly(
+            "vLLM, with token ids and log-probs": lambda seed: directly(
                 f"{vllm}/v1", seed, {"return_token_ids": True}, logprobs=True
             ),
             "our gateway": through_gateway,
@@ -118,5 +117,5 @@ def measure(model_folder: Path) -> Table:
         llm_proxy(url) as proxy,
     ):
         rows = asyncio.run(_measure(url, proxy))
-    title = f"A call of {REPLY_TOKENS} sampled tokens: milliseconds, and times that of the same call made plainly"
+    title = f"A call of {REPLY_TOKENS} sampled tokens: milliseconds, and ratio to the plain call"
     return table_of(title, ("through", "1 at once", "ratio", "8 at once", "ratio"), rows)

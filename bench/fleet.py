@@ -1,7 +1,7 @@
-"""Runners: games per second and memory of ours, which play many games a process and upload in bulk, against
-agentlightning's own ``LitAgentRunner``, one game a process and one request a span.
+"""Runners: games per second and memory of ours, many games a process and bulk upload, against agentlightning's
+``LitAgentRunner``, one game a process and one request a span.
 
-The hub of each side is the one that comes with it: ours writes to disk, the other keeps everything in memory.
+Each side uses its own hub: ours writes to disk, the other is in memory.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def _said(process: Process) -> str:
 
 
 async def _measured(hub: HubProcess, kind: str, model_folder: Path, games: int, processes: int = 1) -> float:
-    """Games per second; of a kind that holds its games, megabytes of the process without what it shares with others.
+    """Games per second; for a kind that holds its games, private megabytes of the process.
 
     games: of each process.
     """

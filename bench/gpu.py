@@ -1,9 +1,9 @@
-"""``python -m bench.gpu``: what a machine with GPUs does, in at most 20 minutes, as a Markdown table.
+"""``python -m bench.gpu``: measures a machine with GPUs in at most 20 minutes, as a Markdown table.
 
-A random model of 0.6B weights (Qwen3-0.6B's shape) is served and trained on one GPU that both share: parity of
-log-probs, pushes, sleep and wake, adapters, an update, likewise of Gemma-3-270M where the extra real is installed. What
-fails is told in its row, and the others go on. On a machine without a GPU it shows the plan; ``--on-cpu`` goes through
-the same with a tiny model, which says nothing of GPUs but that this program works.
+A random model of 0.6B weights (Qwen3-0.6B's shape) is served and trained on one shared GPU: parity of log-probs,
+pushes, sleep and wake, adapters, an update; likewise Gemma-3-270M if the extra real is installed. A failed part has its
+error as its row. Without a GPU it prints the plan; ``--on-cpu`` runs all parts with a tiny model, as a test of this
+program.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import aiohttp
 import torch
 from transformers import AutoConfig, AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
 
-from algo.loop.agreement import measured
+from algo.loop.agreement import measure_differences
 from algo.plan import H100_GIB
 from algo.real_model import NotInstalled, build_real_model
 from algo.run.memory_plan import GIB, Shape, make_plan
@@ -38,9 +38,9 @@ SHAPE = Qwen3Config(vocab_size=151_936, hidden_size=1024, intermediate_size=3072
 
 
 def forward_flops(shape: Shape, model: Path, tokens: int, length: int, scored: int) -> float:
-    """Of one forward pass over tokens in sequences of that length: weights, and causal attention.
+    """FLOPs of a forward pass over tokens in sequences of that length: weights and causal attention.
 
-    scored: of the tokens, those whose logits are computed. Embeddings are looked up, not multiplied.
+    scored: tokens with logits. Embeddings are lookups and cost nothing.
     """
     settings = AutoConfig.from_pretrained(model)
     attention = 2 * shape.layers * settings.num_attention_heads * settings.head_dim * tokens * length
@@ -49,7 +49,7 @@ def forward_flops(shape: Shape, model: Path, tokens: int, length: int, scored: i
 
 
 class Bench:
-    """The rows so far: part, what was measured, its figure."""
+    """The rows so far: (part, measurement, figure)."""
 
     def __init__(self, folder: Path, on_cpu: bool) -> None:
         self.folder, self.on_cpu = folder, on_cpu
@@ -88,7 +88,7 @@ class Bench:
         self.rows.append((part, what, figure))
 
     async def try_(self, part: str, measure: Callable[[], Awaitable[None]]) -> None:
-        """Measure a part; what it raises is its row."""
+        """Measure a part; an error becomes its row."""
         try:
             await measure()
         except Exception as error:
@@ -96,7 +96,7 @@ class Bench:
             self.add(part, "FAILED", f"{type(error).__name__}: {error}"[:300])
 
     def seconds(self, call: Callable[[], Any]) -> float:
-        """Of a call, with what it starts on the GPU; the best of five."""
+        """Seconds of a call, its GPU work included; the best of five."""
 
         def once() -> float:
             started = time.perf_counter()
@@ -132,14 +132,14 @@ async def sampled(serving: ServerGroup, bench: Bench, count: int) -> list[Trajec
 
 
 def parity(bench: Bench, part: str, engine: Engine, rows: list[Trajectory]) -> None:
-    """The trainer's log-probs against vLLM's, of what vLLM sampled."""
+    """The trainer's log-probs against vLLM's, of tokens that vLLM sampled."""
     ours = engine.log_probs(build_batch(rows, temperature=1.0))
-    # Of each sequence the sampled tokens alone.
+    # Only the sampled tokens of each sequence.
     apart = [
         (mine - torch.tensor(row.logprobs))[torch.tensor(row.loss_mask) > 0]
         for mine, row in zip(ours, rows, strict=True)
     ]
-    found = measured(torch.cat(apart))
+    found = measure_differences(torch.cat(apart))
     text = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
     bench.add(part, "log-probs, vLLM's against the trainer's", f"{text} nats")
 
@@ -200,7 +200,7 @@ async def shared(bench: Bench, part: str, *settings: str) -> None:
             figure = f"{took:.2f} s, {tokens / took:,.0f} tokens/s, {100 * used:.1f} % of the matrix rate"
             bench.add(part, "update", figure)
             peak = metrics.get("perf/max_memory_allocated_gb", 0.0)
-            planned = plan.needed("a GPU while updating") / GIB if "a GPU while updating" in plan.memories else 0.0
+            planned = plan.needed("a GPU during updates") / GIB if "a GPU during updates" in plan.memories else 0.0
             bench.add(part, "peak of the update", f"{peak:.1f} GiB, planned {planned:.1f}")
             await push(2)
             after = await sampled(serving, bench, 2)
@@ -210,7 +210,7 @@ async def shared(bench: Bench, part: str, *settings: str) -> None:
 
 
 async def measure(bench: Bench) -> None:
-    """All parts that this machine can do."""
+    """All parts that this machine can run."""
 
     async def try_(part: str, *settings: str) -> None:
         await bench.try_(part, lambda: shared(bench, part, *settings))
@@ -237,11 +237,11 @@ def main() -> int:
     """Measure, print the table, write ``gpu.md``; the exit status is 1 where a part failed."""
     parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__.partition("\n\n")[0])
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder of gpu.md (default: runs/gpu)")
-    parser.add_argument("--on-cpu", action="store_true", help="go through it with a tiny model, without a GPU")
+    parser.add_argument("--on-cpu", action="store_true", help="run all parts with a tiny model, without a GPU")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if not (torch.cuda.is_available() or options.on_cpu):
-            print("There is no GPU here: nothing is measured. The plan of configs/one_gpu.yaml for one of 80 GB:")
+            print("No GPU: nothing is measured. The plan of configs/one_gpu.yaml for a GPU of 80 GB:")
             model = Path(folder) / "model"
             SHAPE.save_pretrained(model)
             config = load_config(Path("configs/one_gpu.yaml"), [f"model.path={model}"], WerewolfConfig)

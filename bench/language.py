@@ -1,4 +1,4 @@
-"""The readers of Chinese on the tables of their tests: replies by their form, and speeches."""
+"""The parsers of Chinese replies and speeches on the tables of their tests."""
 
 from collections import Counter
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.runners.werewolf.language.test_speech import LINES, as_words
 from tests.support.werewolf.reply_tables import QUESTIONS, REASK, Row, rows
 
 _TABLES = ("choices.txt", "not_choices.txt", "cut.txt", "speeches.txt", "fresh.txt", "fresh_2.txt")
-_VERDICTS = ("right", "acceptable", "refused", "misread")
+_VERDICTS = ("right", "acceptable", "rejected", "misread")
 
 
 def measure(model_folder: Path) -> Group:
@@ -19,7 +19,7 @@ def measure(model_folder: Path) -> Group:
     for table in _TABLES:
         for row in rows(table):
             outcome, (best, *others) = row.outcome(cut=table == "cut.txt"), row.accepted
-            verdict = "right" if outcome == best else "refused" if outcome == REASK else "acceptable"
+            verdict = "right" if outcome == best else "rejected" if outcome == REASK else "acceptable"
             found[_form(row)][verdict if outcome in (best, REASK, *others) else "misread"] += 1
     replies = [
         (form, str(counts.total()), *(f"{100 * counts[verdict] / counts.total():.1f} %" for verdict in _VERDICTS))
@@ -32,7 +32,10 @@ def measure(model_folder: Path) -> Group:
     right = (heard & stated).total()
     speeches = [
         (what, f"{100 * right / of:.1f} %", str(of))
-        for what, of in (("what is read is stated", heard.total()), ("what is stated is read", stated.total()))
+        for what, of in (
+            ("parsed facts that are stated", heard.total()),
+            ("stated facts that are parsed", stated.total()),
+        )
     ]
     return Group(
         table_of("Replies", ("form", "n", *_VERDICTS), replies), table_of("Speeches", ("", "share", "of"), speeches)

@@ -1,6 +1,6 @@
-"""What meeting one's past costs: games of the tiny model against a pool of 8 past selves beside games against itself.
+"""Cost of past selves: games of the tiny model against a pool of 8 past selves and against itself.
 
-The same deals in turns, with adapters (all on the policy's server) and with whole weights (a server for the pool).
+The same deals alternate, with adapters (all on the policy's server) and with whole weights (a server for the pool).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from configs.loading import load_config
 from configs.schema import Config
 from runners.addresses import Addresses
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.server import PolicyServer
+from runners.policy.client import PolicyClient
 from runners.werewolf.game import Side
 from store.schema import TRAINED_POLICY
 from tests.support.real_vllm import of_length
@@ -34,11 +34,11 @@ GAMES, AT_ONCE, TURNS_OF_EACH = 24, 8, 2
 LIMITS = {"context_tokens": 3072, "reply_tokens": 20}
 
 
-async def _compare(model: Path, policy: PolicyServer, past: Sequence[PolicyServer]) -> Mapping[str, float]:
-    """Seconds of the deals against itself, and against the past, in turns; a few games before warm the servers."""
+async def _compare(model: Path, policy: PolicyClient, past: Sequence[PolicyClient]) -> Mapping[str, float]:
+    """Seconds of the deals against itself and against the past, alternating; a few games warm the servers up."""
     tokens, seconds = await ChatTokens.load(model), defaultdict(float)
 
-    async def play(first: int, others: Sequence[PolicyServer]) -> float:
+    async def play(first: int, others: Sequence[PolicyClient]) -> float:
         room, began = asyncio.Semaphore(AT_ONCE), time.monotonic()
 
         async def game(number: int) -> None:
@@ -66,8 +66,8 @@ def _config(model: Path, *settings: str) -> Config:
     return load_config(None, [f"model.path={model}", *of_length(**LIMITS), *league, *serving, *settings])
 
 
-def _server(serving: ServerGroup, model: str) -> PolicyServer:
-    return PolicyServer(serving.endpoints[0], model, 1.0, Addresses(serving.endpoints[0]))
+def _server(serving: ServerGroup, model: str) -> PolicyClient:
+    return PolicyClient(serving.endpoints[0], model, 1.0, Addresses(serving.endpoints[0]))
 
 
 async def _adapters(model: Path, folder: Path) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""Very many runners in one process, which replay the same game: what is measured is the hub and not the play."""
+"""Very many runners in one process that replay one game, so that only the hub is measured."""
 
 import asyncio
 import json
@@ -32,10 +32,10 @@ def turn_span(key: tuple[str, str], number: int) -> Span:
 
 
 class LightRunners:
-    """``runners`` at once, each with a connection of its own; they take games until ``stop`` is set.
+    """``runners`` at once, each with its own connection; they dequeue games until ``stop`` is set.
 
-    turns: the most turns of a game, three spans each, as agentlightning's own benchmark has them.
-    ended, spans: what the hub has acknowledged: how often each game was ended, and spans by (rollout id, attempt id).
+    turns: most turns of a game, three spans each, as in agentlightning's benchmark.
+    ended, spans: acknowledged by the hub: number of ends of each game, and spans by (rollout id, attempt id).
     """
 
     def __init__(self, url: str, runners: int, turns: int):
@@ -75,13 +75,13 @@ class LightRunners:
             self.ended[key[0]] += 1
 
     async def _insist(self, path: str, **request) -> bool:
-        """Send until it is acknowledged; False if the game is another runner's by now."""
+        """Send until acknowledged; False if the game belongs to another runner."""
         while (answer := await self._post(path, **request)) is None:
             await self._pause()
         return answer is not False
 
     async def _post(self, path: str, **request) -> bytes | bool | None:
-        """The answer; False if the game is another runner's by now, None if the hub is away."""
+        """The answer; False if the game belongs to another runner, None if the hub is unreachable."""
         try:
             async with self._session.post(f"{self._url}/{path}", **request) as answer:
                 if answer.status in _NOT_OURS_ANY_MORE:

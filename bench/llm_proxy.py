@@ -1,6 +1,6 @@
-"""agentlightning's own LLMProxy before a vLLM, with a stock hub for its spans: what the gateway is measured against.
+"""agentlightning's LLMProxy before a vLLM, with a stock hub for its spans: the baseline of the gateway.
 
-``python -m bench.llm_proxy HUB VLLM PORT`` is the proxy's process: it sets up tracing for all of its process.
+``python -m bench.llm_proxy HUB VLLM PORT`` is the proxy's process, since tracing is set up per process.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ START_SECONDS = 300.0
 def llm_proxy(vllm: str) -> Iterator[Callable[[], Awaitable[str]]]:
     """A proxy before the vLLM at this base URL, until the end of the block.
 
-    Gives what makes an attempt that the proxy may store spans of, and returns the attempt's base URL, ending in /v1.
+    Yields a function that creates an attempt in the hub and returns its base URL, ending in /v1.
     """
     port = free_port()
     address = f"http://127.0.0.1:{port}"

@@ -1,8 +1,8 @@
-"""The hub on PostgreSQL beside the one on SQLite and the stock one, in three parts.
+"""The hub on PostgreSQL, the hub on SQLite and the stock hub, in three parts.
 
-``loads``: agentlightning's own six; ``kills``: among ten thousand open games; ``kept``: what a game costs among many
-kept ones. ``scale`` 1 is the whole; the default is for two cores. All hubs get the same requests, from runners that
-wait for nobody.
+``loads``: agentlightning's six benchmark loads; ``kills``: kills among ten thousand open games; ``kept``: cost of a
+game among many kept ones. ``scale`` 1 is the full size; the default is for two cores. All hubs get the same requests,
+from runners without model calls.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from tests.support.hub.postgres_server import PostgresServer, discard, new_serve
 GAMES_OPEN, RUNNERS, TURNS, KILLS = 10_000, 1000, 3, 6
 KEPT = (1_000, 10_000, 100_000)
 LOADS = (
-    # runners, turns, games; rollouts a second that agentlightning 0.3.0's changelog has for it, in memory and MongoDB
+    # runners, turns, games; rollouts a second in agentlightning 0.3.0's changelog, in memory and MongoDB
     ("minimal", 32, 6, 256, 9.06, 8.71),
     ("medium", 100, 10, 1000, 23.26, 32.79),
     ("mid-high", 300, 6, 2048, 24.42, 40.24),
@@ -49,7 +49,7 @@ class Cost(NamedTuple):
 
 
 def _cpu(pid: int) -> float:
-    """Milliseconds of a process, of its children, and of those that have ended."""
+    """CPU milliseconds of a process and its children, ended ones included."""
     process = psutil.Process(pid)
     total = sum(process.cpu_times()[:4])
     for child in process.children(recursive=True):
@@ -79,7 +79,7 @@ async def _hub(kind: str, server: PostgresServer, *options: str) -> AsyncIterato
 async def _played(
     hub: HubProcess, games: int, runners: int, turns: int, config: RolloutConfig | None = None
 ) -> AsyncIterator[tuple[LightRunners, list[str]]]:
-    """Games that runners play within the block, which ends when all have finished."""
+    """Runners play games within the block; it ends when all games have finished."""
     client, light, ids = connect(hub.url, 300), LightRunners(hub.url, runners, turns), []
     for first in range(0, games, 1000):
         tasks = [EnqueueRolloutRequest(input=n, config=config) for n in range(first, min(games, first + 1000))]
@@ -96,7 +96,7 @@ async def _played(
 
 
 async def _cost(hub: HubProcess, games: int, runners: int, turns: int, server: PostgresServer | None) -> Cost:
-    """server: of the database, where there is one."""
+    """server: of the database, if any."""
     pids = [hub.process.pid, *([int((server.data / "postmaster.pid").read_text().split()[0])] if server else [])]
     before, started = [_cpu(pid) for pid in pids], time.perf_counter()
     async with _played(hub, games, runners, turns):
@@ -120,11 +120,11 @@ async def _six_loads(scale: float, server: PostgresServer) -> Table:
             ratio = f"{rates[kind] / rates['stock']:.2f}x"
             rows.append((load, " ".join((kind, *options)), *(f"{figure:.1f}" for figure in cost), ratio, published))
     columns = ("load: runners x turns", "hub", "games/s", "hub ms", "db ms", "of stock", "published of stock")
-    return table_of(f"agentlightning's own loads, scaled by {scale:g}; CPU is that of a game", columns, rows)
+    return table_of(f"agentlightning's own loads, scaled by {scale:g}; CPU per game", columns, rows)
 
 
 async def _with_kills(scale: float, server: PostgresServer) -> Table:
-    """Raises AssertionError if anything is lost or doubled."""
+    """Raises AssertionError if anything is lost or duplicated."""
     games, runners, chance = round(GAMES_OPEN * scale), max(4, round(RUNNERS * scale)), random.Random(1)
     config = RolloutConfig(unresponsive_seconds=20, max_attempts=50, retry_condition=["unresponsive", "timeout"])
     async with _hub("postgres", server, "--workers", "2") as hub:
@@ -146,10 +146,10 @@ async def _with_kills(scale: float, server: PostgresServer) -> Table:
         assert await kept.fetchval("SELECT count(*) FROM rollouts") == games
         await kept.close()
         for key, count in light.spans.items():
-            assert stored[key][0] == stored[key][1] >= count, f"spans of {key} are lost or doubled"
+            assert stored[key][0] == stored[key][1] >= count, f"spans of {key} are lost or duplicated"
     figures = (games, runners, KILLS, f"{games / seconds:.1f}", 0, 0, len(stored) - games)
     columns = ("open games", "runners", "kills", "games/s", "lost", "doubled", "played again")
-    title = "Kills of hub processes (two in three) and of the database under way"
+    title = "Kills of hub processes (two in three) and of the database"
     return table_of(title, columns, [[str(figure) for figure in figures]])
 
 
@@ -182,7 +182,7 @@ async def _among_kept(scale: float, server: PostgresServer) -> Table:
             rows.append((str(number), *(f"{figure:.1f}" for figure in cost), f"{totals[-1] / totals[0]:.2f}x"))
         await kept.close()
     columns = ("games kept", "games/s", "hub ms", "db ms", "of the first")
-    return table_of("CPU of a game among so many that are kept", columns, rows)
+    return table_of("CPU of a game by the number of kept games", columns, rows)
 
 
 def _measured(part: Callable[[float, PostgresServer], Awaitable[Table]]) -> Callable[[float], Table]:
@@ -201,4 +201,4 @@ PARTS: Mapping[str, Callable[[float], Table]] = {
     "kills": _measured(_with_kills),
     "kept": _measured(_among_kept),
 }
-"""By name, each with a database server of its own."""
+"""Name -> part, each with its own database server."""

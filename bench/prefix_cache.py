@@ -1,8 +1,7 @@
-"""How much of its prompts vLLM finds in its prefix cache over one 12-player game of the tiny model.
+"""Share of prompt tokens that vLLM finds in its prefix cache over one 12-player game of the tiny model.
 
-The model's weights are random, so it answers noise within the format's limits; what is measured is the growth of
-prompts, which does not depend on what is said. The cache works in whole blocks (128 tokens on CPU), so the share
-is lower than the share of tokens that were sent before, which is shown beside it.
+The weights are random; the growth of prompts does not depend on the replies. The cache works in whole blocks (128
+tokens on CPU), so the share is lower than the share of tokens that were sent before, which is shown, too.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from bench.recorded import play_served, task_of
 from bench.tables import table_of
 from runners.addresses import Addresses
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.server import PolicyServer
+from runners.policy.client import PolicyClient
 from runners.werewolf.game import Side
 from store.werewolf import TurnSpan
 from tests.support.real_vllm import of_length, real_vllm
@@ -34,7 +33,7 @@ def _counter(metrics: str, name: str) -> float:
 
 
 async def _measure(url: str, model_folder: Path) -> tuple[list[TurnSpan], float, float]:
-    server = PolicyServer(f"{url}/v1", "policy", 1.0, Addresses(url))
+    server = PolicyClient(f"{url}/v1", "policy", 1.0, Addresses(url))
     servers = dict.fromkeys(Side, server)
     task = task_of(PRESET, SEED, LIMITS, round_limit=3)
     turns = await play_served(task, await ChatTokens.load(model_folder), servers)

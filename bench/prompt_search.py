@@ -1,4 +1,4 @@
-"""Rollouts that the best of 16 prompts takes to find, against testing all equally often; with scripted stand-ins."""
+"""Rollouts that a race needs to find the best of 16 prompts, against uniform testing; with simulated prompts."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ _BUDGETS = range(200, 3001, 100)
 
 
 def measure(model_folder: Path) -> Table:
-    """The smallest budgets with which the best is chosen in 95 of 100 seeded runs."""
+    """Smallest budgets that find the best prompt in 95 of 100 seeded runs."""
     table = Table("success of the others", "races: rollouts", "all equally often", "ratio", title="Best of 16 prompts")
     for others in ((0.25, 0.50), (0.40, 0.50)):
         race, equal = (_least(others, find) for find in (raced, _by_testing_all))
@@ -22,7 +22,7 @@ def measure(model_folder: Path) -> Table:
 
 
 def _least(others, find):
-    """Mean rollouts at the smallest budget from which on the best is found often enough."""
+    """Mean rollouts at the smallest sufficient budget."""
     for budget in _BUDGETS:
         found = []
         for seed in range(_SEEDS):

@@ -1,4 +1,4 @@
-"""Games whose policy seats scripted players play, in the tokens that a policy would have seen and said, or servers."""
+"""Games in which scripted players decide for the policy's seats, with the policy's tokens."""
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,9 +8,9 @@ from typing import Any
 
 from runners.play import TurnSink
 from runners.policy.chat_tokens import ChatTokens
+from runners.policy.client import Completion, PolicyClient
 from runners.policy.codecs import LocalCodec
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import Completion, PolicyServer
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import Role, Side, get_preset
 from runners.werewolf.language.replies import render_reply
@@ -22,7 +22,7 @@ from store.werewolf import GameTask, ResultSpan, TurnSpan
 
 LIMITS = {"context_tokens": 16_384, "reply_tokens": 300}
 Wait = Callable[[], Awaitable[None]]
-"""Awaited at every model call, as a model would take its time."""
+"""Awaited at every model call; simulates the latency of a model."""
 
 
 async def _at_once() -> None:
@@ -30,7 +30,7 @@ async def _at_once() -> None:
 
 
 class ScriptedPolicyPlayer(PolicyPlayer):
-    """A policy seat, prompts and tokens included, whose replies a scripted player decides; its own server."""
+    """A policy seat with prompts and tokens; a scripted player makes the replies. Is its own server."""
 
     model = "scripted"
 
@@ -44,7 +44,7 @@ class ScriptedPolicyPlayer(PolicyPlayer):
         return await super().decide(observation)
 
     async def complete(self, prompt_ids: object, max_tokens: int, seed: int) -> Completion:
-        """As ``PolicyServer``: the reply in token ids, with made-up log-probs."""
+        """As ``PolicyClient``: the reply in token ids, with made-up log-probs."""
         await self._wait()
         ids = tuple(await self._tokens.encode_reply(self._reply))
         return Completion(ids, (-1.0,) * len(ids), "stop")
@@ -52,12 +52,12 @@ class ScriptedPolicyPlayer(PolicyPlayer):
 
 @cache
 def _codec(model_folder: Path) -> LocalCodec:
-    """One for all games, as in a runner."""
+    """Shared by all games, as in a runner."""
     return LocalCodec.of(model_folder)
 
 
 def task_of(preset: str, seed: int, limits: Mapping[str, int] = LIMITS, **rules: Any) -> GameTask:
-    """A game whose seats all are the policy's."""
+    """A game with the policy in all seats."""
     name = f"{preset}-{seed}"
     seating = dict.fromkeys(Side, TRAINED_POLICY)
     return GameTask(
@@ -67,7 +67,7 @@ def task_of(preset: str, seed: int, limits: Mapping[str, int] = LIMITS, **rules:
 
 
 async def play_scripted(task: GameTask, model_folder: Path, on_turn: TurnSink, wait: Wait = _at_once) -> ResultSpan:
-    """Play a task, all of its seats by scripted players in a policy's tokens."""
+    """Play a task with scripted players in all policy seats."""
     preset, codec = get_preset(task.preset), _codec(model_folder)
     tokens = await ChatTokens.of(codec, codec.added)
 
@@ -81,13 +81,13 @@ async def play_scripted(task: GameTask, model_folder: Path, on_turn: TurnSink, w
 async def record_game(
     preset: str, seed: int, model_folder: Path, wait: Wait = _at_once
 ) -> tuple[ResultSpan, list[TurnSpan]]:
-    """Play one game at the real table; its result, and its turns in the order they were decided."""
+    """Play one game at the real table; returns its result and its turns in order."""
     turns: list[TurnSpan] = []
     return await play_scripted(task_of(preset, seed), model_folder, lambda turn, *at: turns.append(turn), wait), turns
 
 
-async def play_served(task: GameTask, tokens: ChatTokens, servers: Mapping[Side, PolicyServer]) -> list[TurnSpan]:
-    """The turns of a game that real servers play, one for each side."""
+async def play_served(task: GameTask, tokens: ChatTokens, servers: Mapping[Side, PolicyClient]) -> list[TurnSpan]:
+    """The turns of a game of real servers, one for each side."""
     preset, turns = get_preset(task.preset), list[TurnSpan]()
 
     def seat_player(seat: int, role: Role, name: str) -> PolicyPlayer:

@@ -1,9 +1,8 @@
 """A runner under measurement, as a process of its own: ``python -m bench.runner KIND HUB MODEL GAMES``.
 
-It says that it is ready, waits for a line, and plays so many games. It imports what such a runner imports. ``ours`` and
-``stock``, which is agentlightning's own, replay a recorded game, so that what is measured is everything but the play,
-and say so when they have done. ``ours-held`` and ``stock-held`` play until each game has come to its last counted call,
-where it stays; then they print the megabytes that the process alone holds.
+It prints a line when ready, waits for a line, and plays so many games. ``ours`` and ``stock`` (agentlightning's) replay
+a recorded game, so that everything but the play is measured, and print a line at the end. ``ours-held`` and
+``stock-held`` play until each game is at its last counted call, and print the private megabytes of the process.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ import psutil
 from bench.recorded import play_scripted, record_game
 from runners.attempt_spans import AttemptSpans
 from runners.play import Play, TurnSink
-from runners.werewolf.play import read_task
+from runners.werewolf.werewolf_play import read_task
 from runners.worker import Worker
 from store.client import connect
 from store.protocol import AttemptedRollout
@@ -34,7 +33,7 @@ def _say(what: object) -> None:
 
 
 def _stock_runner(url: str, play: Play, count: int):
-    """(client, runner) of agentlightning's: it plays as ours does, and stores a game's spans at its end, one by one."""
+    """agentlightning's (client, runner): plays like ours, and stores a game's spans at its end, one by one."""
     from agentlightning import LightningStoreClient, LitAgent, LitAgentRunner, OtelTracer, Span
 
     class Agent(LitAgent[dict]):
@@ -75,7 +74,7 @@ async def run(kind: str, url: str, model_folder: Path, count: int) -> None:
     sys.stdin.readline()
     if kind.startswith("ours"):
         client, at_once = connect(url), count if held else AT_ONCE
-        running = asyncio.create_task(Worker(client, play, kind, games_at_once=at_once, max_games=count).run())
+        running = asyncio.create_task(Worker(client, play, kind, max_concurrent=at_once, max_rollouts=count).run())
     else:
         client, runner = _stock_runner(url, play, count)
         running = asyncio.create_task(runner.iter())

@@ -1,7 +1,7 @@
 """Single small requests and bulk ones, one after another: our hub against ``agl store``, which keeps all in memory.
 
-Both run as processes of their own and get the same requests, in turns. Milliseconds of CPU that the hub takes for a
-request, the medians over many.
+Each runs as a process; both get the same requests, alternating. Reported: median CPU milliseconds of the hub for a
+request.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ OTLP = {**PROTOBUF, "Content-Encoding": "gzip"}
 
 
 class Measured:
-    """A hub, and the CPU milliseconds that its requests took, by their name."""
+    """A hub, and the CPU milliseconds of its requests, by name."""
 
     def __init__(self, session: aiohttp.ClientSession, hub: HubProcess):
         self._session, self._url = session, f"{hub.url}/v1"
@@ -47,7 +47,7 @@ class Measured:
 
 
 def _otlp(key: tuple[str, str], numbers: range) -> bytes:
-    """Spans as our runners send them."""
+    """Spans in the format of our runners."""
     return gzip.compress(encode_otlp({key: [turn_span(key, number) for number in numbers]}).SerializeToString())
 
 
@@ -56,7 +56,7 @@ def _tasks(count: int) -> dict[str, Any]:
 
 
 async def _one_round(hub: Measured) -> None:
-    """Every operation once, alone and in bulk."""
+    """Every operation once, single and in bulk."""
     ask = hub.ask
     await ask("health check", "GET", "agl/health")
     await ask("enqueue 1", "POST", "agl/queues/rollouts/enqueue", json=_tasks(1))

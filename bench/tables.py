@@ -1,4 +1,4 @@
-"""How figures are shown."""
+"""Tables of figures."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,5 +16,5 @@ def table_of(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) 
 
 
 def ratio_rows(figures: Iterable[tuple[str, float, float]], form: str = ".3f", ratio: str = ".3f") -> list[list[str]]:
-    """Of (what, ours, the other's): both, and ours as a share of the other's."""
+    """figures: (name, ours, other); the last column is ours / other."""
     return [[what, f"{ours:{form}}", f"{other:{form}}", f"{ours / other:{ratio}}"] for what, ours, other in figures]

@@ -1,7 +1,7 @@
-"""A game's turns through the stock hub: our bulk upload of what is new, against full id lists.
+"""A game's turns through the stock hub: our bulk upload of new tokens, against full id lists.
 
-The other way is what the stock client offers: ``add_many_spans`` with every turn's whole prompt, in the attributes
-that agentlightning's own adapter reads. Bytes of the request bodies, and CPU seconds of the hub's process.
+The baseline is the stock client's ``add_many_spans`` with every turn's whole prompt, in the attributes that
+agentlightning's adapter reads. Reported: bytes of request bodies, CPU seconds of the hub's process.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ PRESET = "12p_sheriff"
 def _both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple[list[protocol.Span], list[Span]]:
     """(our spans, spans with full id lists) of the same turns."""
     ours, full = [], []
-    sequences: dict[tuple[str, int], list[int]] = defaultdict(list)  # (actor, segment) -> all up to its last turn
+    sequences: dict[tuple[str, int], list[int]] = defaultdict(list)  # (actor, segment) -> token ids up to its last turn
     for number, turn in enumerate(turns):
         ids = dict(rollout_id=rollout_id, attempt_id=attempt_id, sequence_id=number + 1)
         ours.append(to_span(turn, **ids, start_time=1.7e9, end_time=1.7e9))
@@ -53,7 +53,7 @@ def _both_ways(turns: list[TurnSpan], rollout_id: str, attempt_id: str) -> tuple
 
 
 async def _costs(folder: Path, turns: list[TurnSpan]) -> tuple[list[float], list[float]]:
-    """[megabytes, CPU seconds of the hub] of a game, sent in our way and in the other."""
+    """[megabytes, CPU seconds of the hub] of a game, sent our way and the stock way."""
     stock = await StockHub(folder).start()
     hub, client, other = psutil.Process(stock.process.pid), connect(stock.url), LightningStoreClient(stock.url)
     costs = [0.0, 0.0], [0.0, 0.0]

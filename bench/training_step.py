@@ -1,5 +1,5 @@
-"""Where the time of a training step of tiny_cpu.yaml goes: its stages, and what neither vLLM nor verl had of it; and
-what it gains where games of the next step are played meanwhile (``rollout.max_policy_lag``), on the same cores."""
+"""Time of a training step of tiny_cpu.yaml by stage, the share outside vLLM and verl, and the speed-up with games of
+the next step in parallel (``rollout.max_policy_lag``), on the same cores."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ LAG = ("rollout.max_policy_lag=1", "training.rollout_correction.rollout_is=token
 
 
 def _steps(model_folder: Path, count: int, *settings: str) -> list[dict[str, float]]:
-    """The metrics of a run's steps; the first is left out, since it warms up what the others find warm."""
+    """The metrics of a run's steps; without the first, which warms up."""
     with tempfile.TemporaryDirectory() as folder:
         settings = (f"run.dir={folder}", f"model.path={model_folder}", f"run.steps={count}", *settings)
         options = [part for setting in settings for part in ("--set", setting)]
@@ -43,7 +43,7 @@ def measure_lag(model_folder: Path) -> Table:
     """Run it twice, without lag and with a lag of one update."""
     rates, rows = [], []
     for name, settings in (("0", ()), ("1", LAG)):
-        # The last step of a run with lag has no further games beside it.
+        # The last step of a run with lag has no games of a next step in parallel.
         steps = _steps(model_folder, STEPS_WITH_LAG, *settings)
         seconds, waiting, games, lag = (
             fmean(step.get(metric, 0.0) for step in steps)

@@ -1,4 +1,4 @@
-"""Tokens through the update: one sequence per seat, against one per turn as others train; the same recorded games."""
+"""Tokens of an update: one sequence per seat, against one per turn; the same recorded games."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What tricks gain against players without a model, on the same deals, and what these say that makes no sense."""
+"""Gain of tricks against players without a model, on the same deals, and nonsense in their speeches."""
 
 from collections import Counter
 
@@ -12,11 +12,11 @@ from tests.support.werewolf.trick_players import CELLS, SMALLEST, gain
 
 DEALS, GAMES = 2000, 1000
 EXPERT_SHARE = 0.1
-"""Of the deals that are played against ``expert``, which takes far longer."""
+"""Share of deals against ``expert``, which is much slower."""
 
 
 def measure(scale: float) -> Group:
-    """scale: of 2,000 deals a trick, a tenth of them against the expert, and 1,000 games of nonsense."""
+    """scale: of 2,000 deals a trick (a tenth of them against the expert) and 1,000 games checked for nonsense."""
     presets = [preset for preset in PRESETS.values() if len(preset.deck) >= SMALLEST]
     columns = [(preset, other) for preset in presets for other in ("scripted", "expert")]
 
@@ -37,6 +37,6 @@ def measure(scale: float) -> Group:
             rows.append((f"{preset.name}, {player}", *(f"{found[kind]} of {of[kind]}" for kind in KINDS)))
     names = [f"{preset.name}, {other}" for preset, other in columns]
     return Group(
-        table_of("What a side gains by tricks, in points of its wins", ("tricks", *names), tricks),
+        table_of("Gain in win rate by tricks, points", ("tricks", *names), tricks),
         table_of("What makes no sense", ("games of", *KINDS), rows),
     )

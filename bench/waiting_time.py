@@ -1,4 +1,4 @@
-"""Seconds of one 12-player game when every model call takes 200 ms: questions asked at once, against one by one."""
+"""Seconds of one 12-player game when every model call takes 200 ms: parallel against sequential questions."""
 
 import asyncio
 import time
@@ -34,4 +34,4 @@ def measure(model_folder: Path) -> Table:
     assert calls == calls_again, "the two ways must play the same game"
     title = f"One {PRESET} game of {calls} calls, {CALL_SECONDS * 1000:.0f} ms each"
     rows = ratio_rows([("seconds", together, one_by_one)], ".1f")
-    return table_of(title, ("", "asked at once", "one by one", "at once / one by one"), rows)
+    return table_of(title, ("", "parallel", "sequential", "parallel / sequential"), rows)

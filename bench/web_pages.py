@@ -1,9 +1,8 @@
-"""What open pages cost a hub that holds very many games, and how soon pages open.
+"""CPU cost of open pages for a hub with very many games, and load times of pages.
 
-A hub of its own is filled with copies of a short finished game. Then one long game is played at the pace of real
-models, twice: with no page open; and with the list of games open, which asks every 5 s, and the game followed live.
-What the pages add to the hub's CPU time is told as a share of one core for that time, beside what the game itself
-costs. Pages are opened in Chromium where there is one.
+A hub is filled with copies of a short finished game. Then one long game is played at the pace of real models, twice:
+without pages, and with the list of games (polled every 5 s) and the live game open. Reported: hub CPU of the pages and
+of the game, as a share of one core. Load times need Chromium.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ RESOURCES = PolicyResources(run_name="bench-0123abcd", version=0, endpoints=(), 
 
 
 async def _play(client: StoreClient, preset: str, result: ResultSpan, turns=(), started=lambda ro: None) -> None:
-    """One game, its turns spread over ``PLAY_SECONDS``; returns when it is stored."""
+    """One game, its turns spread over ``PLAY_SECONDS``; returns once it is stored."""
     pause = PLAY_SECONDS / max(len(turns), 1)
 
     async def play(rollout, on_turn) -> ResultSpan:
@@ -54,11 +53,11 @@ async def _play(client: StoreClient, preset: str, result: ResultSpan, turns=(), 
     task = task_of(preset, 0).encode()
     request = EnqueueRolloutRequest(input=task, mode="train", resources_id=RESOURCES.resources_id)
     await client.enqueue_many_rollouts([request])
-    await Worker(client, play, "plays", games_at_once=1, max_games=1).run()
+    await Worker(client, play, "plays", max_concurrent=1, max_rollouts=1).run()
 
 
 async def _fill(client: StoreClient, hub: HubProcess, result: ResultSpan) -> None:
-    """One game is played; the others are its copies."""
+    """Play one game and copy it."""
     await _play(client, "5p_tiny", result)
     exported = hub.log.with_name("one.jsonl")
     await export(hub.database, exported)
@@ -75,7 +74,7 @@ async def _fill(client: StoreClient, hub: HubProcess, result: ResultSpan) -> Non
 
 @asynccontextmanager
 async def _open_pages(server: WebServer) -> AsyncIterator[asyncio.Future[str]]:
-    """The list, and, once the future has its id, a game."""
+    """Open the list and, once the future has its id, a game."""
     rollout_id: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def lists() -> None:
@@ -89,7 +88,7 @@ async def _open_pages(server: WebServer) -> AsyncIterator[asyncio.Future[str]]:
                 pass
 
     async with aiohttp.ClientSession(server.url, timeout=aiohttp.ClientTimeout(total=None)) as session:
-        await (await session.get("/api/games")).read()  # what a page costs once, when it opens
+        await (await session.get("/api/games")).read()  # cost of opening a page, once
         pages = [asyncio.create_task(lists()), asyncio.create_task(follows())]
         yield rollout_id
         for page in pages:
@@ -125,7 +124,7 @@ async def _measure(folder: Path, model_folder: Path) -> Group:
 
 
 async def _opened(server: WebServer, client: StoreClient, result: str) -> Table:
-    """Seconds from an address to what it shows, cold and again."""
+    """Seconds until a page shows its content, first and second time."""
     newest = (await client.query_rollouts(limit=1, sort_by="start_time", sort_order="desc"))[0].rollout_id
     pages = {
         "the list": ("/", ".games .game-card"),
@@ -142,7 +141,7 @@ async def _opened(server: WebServer, client: StoreClient, result: str) -> Table:
         return time.perf_counter() - started
 
     rows = []
-    with contextlib.suppress(pytest.skip.Exception):  # where there is no Chromium
+    with contextlib.suppress(pytest.skip.Exception):  # without Chromium
         driver = start_driver()
         try:
             for name, page in pages.items():
@@ -150,7 +149,7 @@ async def _opened(server: WebServer, client: StoreClient, result: str) -> Table:
                 rows.append((name, *(f"{took:.2f}" for took in times)))
         finally:
             driver.quit()
-    return table_of("Seconds until a page shows what it is for", ("page", "first", "again"), rows)
+    return table_of("Seconds until a page shows its content", ("page", "first", "again"), rows)
 
 
 def measure(model_folder: Path) -> Group:

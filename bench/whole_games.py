@@ -1,7 +1,7 @@
-"""Whole games without models: games per second, decisions and rounds per game, calls that riding offers save.
+"""Whole games without models: games per second, decisions and rounds per game, calls saved by combined offers.
 
-Rounds are what latency pays, decisions what throughput pays: questions that do not depend on each other are
-put at once. Offers to explode or withdraw ride along with a decision that is made anyway.
+Independent questions are parallel: rounds determine latency, decisions throughput. Offers to explode or withdraw are
+part of another decision of the same seat.
 """
 
 import time
@@ -17,7 +17,7 @@ SECONDS_OF_PLAY = 3.0
 
 
 def _row(preset: Preset, players: str) -> list[str]:
-    """Games to their end, one after another, on one core."""
+    """Whole games, one after another, on one core."""
     games = decisions = rounds = offers = 0
     started = time.perf_counter()
     while (seconds := time.perf_counter() - started) < SECONDS_OF_PLAY:
@@ -38,5 +38,5 @@ def _row(preset: Preset, players: str) -> list[str]:
 def measure(model_folder: Path) -> Table:
     """Play every preset for a while, with random and with scripted players."""
     rows = (_row(preset, players) for preset in PRESETS.values() for players in ("random", "scripted"))
-    columns = ("preset, players", "games/s", "decisions", "rounds", "per round", "calls, against offers apart")
+    columns = ("preset, players", "games/s", "decisions", "rounds", "per round", "calls, relative to separate offers")
     return table_of("Whole games, rules and players alone, on one core", columns, rows)

@@ -39,6 +39,11 @@ def on_page_markdown(markdown, page, **_):
     return _reference(page.file.src_uri) if page.file.src_uri.startswith("reference/") else markdown
 
 
+def on_page_markdown(markdown, **_):
+    """Links out of docs/, such as to AGENTS.md, work in the repository only: the site shows their text."""
+    return re.sub(r"\[([^\]]+)\]\(\.\./[A-Z]+\.md[^)]*\)", r"\1", markdown)
+
+
 @cache
 def _reference(page: str) -> str:
     """page: path of its file below docs/."""

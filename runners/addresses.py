@@ -1,8 +1,8 @@
-"""Which addresses a runner calls models at.
+"""Which model addresses a runner may call.
 
-A run's resources name them, and come from a hub: whoever can write to the hub chooses them. A runner must not call what
-answers its own machine alone (a service on loopback, the cloud's metadata), nor any host of the internet. So it calls
-its hub's machine, private networks, and the addresses that it is started with.
+A run's resources contain the addresses, so whoever can write to the hub chooses them. To prevent server-side request
+forgery (loopback services, cloud metadata, internet hosts), a runner calls only its hub's machine, private networks,
+and addresses from its command line.
 """
 
 import asyncio
@@ -21,20 +21,20 @@ from store.schema import PolicyResources
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _METADATA = frozenset(map(ipaddress.ip_address, ("100.100.100.200", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254")))
-"""Where clouds (Alibaba, Oracle, AWS, Google) give a machine its credentials, of those that are not link-local."""
+"""Metadata services of Alibaba, Oracle, AWS and Google that are not link-local."""
 
 
 class Addresses:
     """The addresses that may be called.
 
     hub: URL of the hub; models may be served on its machine, and on this one where that is the same.
-    allowed: origins besides, e.g. ``https://models.example.org``. Raises ValueError for one that is no URL.
+    allowed: further origins, e.g. ``https://models.example.org``. Raises ValueError for an invalid URL.
     """
 
     def __init__(self, hub: str, allowed: Iterable[str] = ()):
         for url in allowed:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-                raise ValueError(f"--allow-address {url!r} is no address like http://gpu-machine:8000")
+                raise ValueError(f"--allow-address {url!r} is not a URL, e.g. http://gpu-machine:8000")
         self._allowed = frozenset(map(origin_of, allowed))
         self._hub = urlsplit(hub).hostname or ""
 
@@ -43,12 +43,12 @@ class Addresses:
         return origin_of(url) in self._allowed
 
     async def check(self, resources: PolicyResources) -> None:
-        """Raise AddressRefused, which names the remedy, for resources with an address that is not to be called."""
+        """Raise AddressRefused, naming the remedy, for resources with a forbidden address."""
         for url in sorted(set(_called(resources))):
             await self.resolve(url)
 
     async def resolve(self, url: str) -> list[str]:
-        """The IP addresses of a URL's host, all of which may be called; none where its name or the hub's is unknown.
+        """The IP addresses of a URL's host, all allowed; none if its name or the hub's cannot be resolved.
 
         Raises AddressRefused.
         """
@@ -62,12 +62,12 @@ class Addresses:
                 outside = address.is_global or address.is_link_local or address.is_multicast or address in _METADATA
                 if address not in of_hub and (outside or (of_this_machine and not hub_is_here)):
                     if not of_hub and not _is_literal(host):
-                        return []  # for a moment: the name may be the hub's machine, and is looked up again
+                        return []  # transient: the name may be the hub's machine
                     raise AddressRefused(
-                        f"the run names a model's server at {printable(url)} ({address}), and this runner calls "
-                        f"only its hub's machine and private networks: start it with --allow-address "
-                        f"{printable(origin_of(url))} to allow that, or set serving.public_urls of the run to the "
-                        f"addresses by which other machines reach its servers"
+                        f"the run's model server {printable(url)} ({address}) is not allowed: this runner calls only "
+                        f"its hub's machine and private networks. Start it with --allow-address "
+                        f"{printable(origin_of(url))}, or set serving.public_urls of the run to addresses that other "
+                        f"machines can reach"
                     )
         return list(dict.fromkeys(map(str, found)))
 
@@ -75,7 +75,7 @@ class Addresses:
 class CheckedResolver(AbstractResolver):
     """aiohttp's resolver for connections to the host of one URL.
 
-    A name may stand for another address at each look: the one that is checked is the one that is connected to.
+    Connects to the address that was checked, since a name may resolve to another one each time.
     """
 
     def __init__(self, addresses: Addresses, url: str):
@@ -85,10 +85,10 @@ class CheckedResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Raises AddressRefused, and OSError for a name that is not known."""
+        """Raises AddressRefused, and OSError for an unknown name."""
         found = await self._addresses.resolve(self._url)
         if not found:
-            raise OSError(f"the name {printable(host)} is not known")
+            raise OSError(f"cannot resolve the name {printable(host)}")
         return [
             ResolveResult(
                 hostname=host,
@@ -106,7 +106,7 @@ class CheckedResolver(AbstractResolver):
 
 
 def _called(resources: PolicyResources) -> Iterator[str]:
-    """The addresses that resources name, but for those of providers and of keys, which have rules of their own."""
+    """The addresses in resources, without those of providers and of keys, which ``ApiKeys`` checks."""
     yield from resources.endpoints
     yield from (url for policy in resources.policies for url in policy.endpoints)
     models = [*resources.players.values(), *([resources.judge] if resources.judge else [])]
@@ -114,7 +114,7 @@ def _called(resources: PolicyResources) -> Iterator[str]:
 
 
 async def _found(host: str) -> list[_Address]:
-    """The addresses of a host; none where its name is not known, so that nothing can be called either."""
+    """The addresses of a host; none if its name cannot be resolved."""
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except OSError:

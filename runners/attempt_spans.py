@@ -1,4 +1,4 @@
-"""What a rollout has to tell, as spans of the attempt that plays it."""
+"""Spans of one attempt."""
 
 from collections.abc import Callable
 
@@ -8,10 +8,7 @@ from store.token_spans import NoteSpan, OutcomeSpan, SpanRecord, to_span
 
 
 class AttemptSpans:
-    """The spans of one attempt: numbered as they come, and handed on.
-
-    take: what each span is given to.
-    """
+    """Numbers the spans of one attempt and passes them to ``take``."""
 
     def __init__(self, take: Callable[[Span], None], key: AttemptKey):
         self._take = take
@@ -20,7 +17,7 @@ class AttemptSpans:
         self._notes: list[NoteSpan] = []
 
     def add_turn(self, turn: SpanRecord, started: float, ended: float) -> None:
-        """Take a turn, or another record, with its start and end; a note is kept back until the result.
+        """Add a turn or another record, with its start and end; notes are held until the result.
 
         Raises what ``take`` raises.
         """
@@ -30,9 +27,9 @@ class AttemptSpans:
             self._add(turn, started, ended)
 
     def add_result(self, result: OutcomeSpan, ended: float) -> None:
-        """Take the rollout's end, after all its turns. Raises what ``take`` raises."""
-        # At one moment: readers give a reward to what ended before it, and none to what happened within its time.
-        for record in (result, *self._notes):  # notes last, so that all else of a rollout is the same without them
+        """Add the outcome, after all turns. Raises what ``take`` raises."""
+        # Zero duration: readers assign the reward to spans that ended before it.
+        for record in (result, *self._notes):  # notes last, so that they do not change other spans
             self._add(record, ended, ended)
 
     def _add(self, record: SpanRecord, started: float, ended: float) -> None:

@@ -1,6 +1,6 @@
-"""What ``python -m runners.werewolf`` and ``python -m runners.agents`` have in common: options, signals, exit status.
+"""Options, signals and exit status of ``python -m runners.werewolf`` and ``python -m runners.agents``.
 
-Ctrl-C (or SIGTERM) finishes what is under way; a second one hands it back at once, and so does SIGHUP.
+Ctrl-C (or SIGTERM) drains; a second one hands back at once, and so does SIGHUP.
 """
 
 import argparse
@@ -27,50 +27,50 @@ logger = logging.getLogger(__name__)
 
 
 def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
-    """Options of a worker; ``what`` it plays: games, tasks."""
+    """Add a worker's options. what: games or tasks."""
     parser.add_argument(
         "--store", default="http://127.0.0.1:4747", metavar="URL", help="address of the hub (default: %(default)s)"
     )
     parser.add_argument(
-        "--n", type=positive, default=8, metavar=what.upper(), help=f"{what} played at once (default: %(default)s)"
+        "--n", type=positive, default=8, metavar=what.upper(), help=f"concurrent {what} (default: %(default)s)"
     )
     parser.add_argument(
         "--processes",
         type=positive,
         default=1,
         metavar="P",
-        help=f"processes, each playing --n {what} at once on a core of its own (default: %(default)s)",
+        help=f"processes, each with --n concurrent {what} on its own core (default: %(default)s)",
     )
     parser.add_argument(
         "--worker-id",
         type=_worker_name,
         metavar="NAME",
-        help="name of this runner, different from all others'; by default host, process id and some random letters. "
-        "Several --processes are told apart by a number behind it",
+        help="unique name of this runner (default: host, process id and a random suffix). With --processes a number "
+        "is appended",
     )
     parser.add_argument(
         f"--max-{what}",
         dest="max_rollouts",
         type=positive,
         metavar=what.upper(),
-        help=f"leave after taking this many {what} (each process)",
+        help=f"exit after this many {what} (each process)",
     )
     parser.add_argument(
-        "--idle-exit", type=seconds, metavar="SECONDS", help=f"leave after this long without {what} (each process)"
+        "--idle-exit", type=seconds, metavar="SECONDS", help=f"exit after this long without {what} (each process)"
     )
     parser.add_argument(
-        "--patience",
+        "--hub-timeout",
         type=seconds,
         default=120.0,
         metavar="SECONDS",
-        help="how long to wait for a hub that is away (default: %(default)g)",
+        help="how long to retry an unreachable hub (default: %(default)g)",
     )
     parser.add_argument(
-        "--policy-patience",
+        "--policy-timeout",
         type=seconds,
         default=90.0,
         metavar="SECONDS",
-        help="how long to wait for a policy's server that is away, while it is restarted; keep it below the run's "
+        help="how long to retry an unreachable policy server, e.g. during its restart; keep it below the run's "
         "rollout.unresponsive_seconds (default: %(default)g)",
     )
     parser.add_argument(
@@ -78,8 +78,8 @@ def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
         action="append",
         default=[],
         metavar="URL",
-        help="call models there, too, if the run says so, e.g. http://gpu-machine:8000; may be repeated. By default "
-        "those on the hub's machine and in private networks are called, and none elsewhere",
+        help="allow the run's model servers at this origin, e.g. http://gpu-machine:8000; may be repeated. Always "
+        "allowed: the hub's machine and private networks",
     )
     parser.add_argument(
         "--log-level",
@@ -91,7 +91,7 @@ def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def seconds(text: str) -> float:
-    """A command line's number of seconds, 0 or more."""
+    """Parse a number of seconds, 0 or more."""
     try:
         value = float(text)
     except ValueError:
@@ -102,53 +102,53 @@ def seconds(text: str) -> float:
 
 
 def positive(text: str) -> int:
-    """A command line's whole number of at least 1."""
+    """Parse an integer of at least 1."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
     return int(text)
 
 
 def _worker_name(text: str) -> str:
-    if not re.fullmatch(r"[\w.:@-]+", text):  # it becomes part of addresses
-        raise argparse.ArgumentTypeError(f"must be made of letters, digits and ._:@- alone, got {text!r}")
+    if not re.fullmatch(r"[\w.:@-]+", text):  # it becomes part of URLs
+        raise argparse.ArgumentTypeError(f"must contain only letters, digits and ._:@-, got {text!r}")
     return text
 
 
 def unique_worker_name() -> str:
-    """A name that no other runner has: containers may share both their host name and their process ids."""
+    """A unique name: containers may share host names and process ids."""
     host = re.sub(r"[^\w.-]", "-", socket.gethostname())
     return f"{host}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def log_to_terminal(options: argparse.Namespace) -> None:
-    """Log with the process's number where there are several."""
+    """Log to the terminal, with the process number if there are several."""
     number = options.process_number
     set_up_logging(options.log_level, speaker="" if number is None else f"[{number}] ")
 
 
 def run_fleet(module: str, options: argparse.Namespace) -> int:
-    """Start ``options.processes`` of ``python -m module`` with our own arguments; the exit status."""
+    """Run ``options.processes`` processes of ``python -m module`` with the same arguments; returns the exit status."""
     name = options.worker_id or unique_worker_name()
-    # Of options given twice the last counts.
+    # The last of repeated options counts.
     own_arguments = ("--processes", "1", "--worker-id", name, "--process-number")
 
     def command(number: int) -> list[str]:
         return [sys.executable, "-m", module, *sys.argv[1:], *own_arguments, str(number)]
 
-    return Fleet(command, options.processes, patience_seconds=options.patience).run()
+    return Fleet(command, options.processes, hub_timeout_seconds=options.hub_timeout).run()
 
 
 async def run_worker(options: argparse.Namespace, open_play: Callable[[object], "Play"]) -> int:
-    """Play until stopped; the exit status.
+    """Play until stopped; returns the exit status.
 
-    open_play: makes what plays, given the hub's client. A ValueError of its is told in one line, with status 2.
+    open_play: makes the ``Play`` for the hub's client. Its ValueError is logged in one line, with status 2.
     """
-    # Loading these takes most of the start-up: --help and a mistyped option should not have to wait for it.
+    # Heavy imports, which --help and a mistyped option do not need.
     from runners.worker import Worker
     from store.client import StoreUnreachable, connect
 
     try:
-        client = connect(options.store, options.patience)
+        client = connect(options.store, options.hub_timeout)
         play = open_play(client)
     except ValueError as error:
         logger.error("%s", error)
@@ -158,8 +158,8 @@ async def run_worker(options: argparse.Namespace, open_play: Callable[[object], 
         client,
         play,
         worker_id=name if options.process_number is None else f"{name}-{options.process_number}",
-        games_at_once=options.n,
-        max_games=options.max_rollouts,
+        max_concurrent=options.n,
+        max_rollouts=options.max_rollouts,
         idle_exit_seconds=options.idle_exit,
     )
     running = asyncio.create_task(worker.run())
@@ -168,7 +168,7 @@ async def run_worker(options: argparse.Namespace, open_play: Callable[[object], 
         if worker.playing:
             logger.warning(said, worker.playing)
         how()
-        if not worker.ready:  # still waiting for a hub that is not there
+        if not worker.ready:  # still waiting for the hub
             running.cancel()
 
     drain = partial(stop, worker.drain, "finishing %d rollouts; stop again to hand them back now")
@@ -195,5 +195,5 @@ async def run_worker(options: argparse.Namespace, open_play: Callable[[object], 
         await play.close()
         await client.close()
     counts = (stats.finished, stats.failed, stats.handed_back, stats.turns)
-    logger.info("left: %d finished, %d failed, %d handed back, %d model calls", *counts)
+    logger.info("exiting: %d finished, %d failed, %d handed back, %d model calls", *counts)
     return 0

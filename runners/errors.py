@@ -1,30 +1,30 @@
-"""Why a game cannot be played: reasons outside the game, told to the user in one line, without a traceback."""
+"""Errors that prevent a rollout from being played; logged in one line, without a traceback."""
 
 
 class CannotPlay(RuntimeError):
-    """The game's task, resources or model server do not allow it to be played; the message names the remedy."""
+    """The rollout cannot be played, because of its task, resources or model server; the message names the remedy."""
 
 
 class PolicyUnavailable(CannotPlay):
-    """The server of a policy, trained or frozen, does not answer, or not as vLLM would."""
+    """The server of a policy, trained or frozen, does not answer, or not as vLLM does."""
 
 
 class EndpointUnavailable(CannotPlay):
-    """An endpoint of a model that is not trained (an opponent, the judge) gave no usable answer, or refused to."""
+    """An endpoint of another model (an opponent, the judge) gave no usable answer."""
 
 
 class MissingApiKey(CannotPlay):
-    """The environment variable that should hold an endpoint's key is not set on this machine."""
+    """The API key of an endpoint is not set or not allowed on this machine."""
 
 
 class AddressRefused(CannotPlay):
-    """The run's resources name an address that this runner does not call."""
+    """The run's resources contain an address that this runner may not call."""
 
 
 class RouteRefused(CannotPlay):
-    """The policy's server, or a proxy before it, does not offer a route, or not for what was sent.
+    """The policy's server, or a proxy before it, rejects a request.
 
-    status: of the HTTP answer; 0 where there is none. detail: what it says is wrong.
+    status: of the HTTP response; 0 without one. detail: its error message.
     """
 
     def __init__(self, message: str, status: int = 0, detail: str = ""):
@@ -34,16 +34,16 @@ class RouteRefused(CannotPlay):
 
 
 class MissingResources(CannotPlay):
-    """The resources that a game names did not appear in time."""
+    """The rollout's resources were not published in time."""
 
 
 class UnknownPlayer(CannotPlay):
-    """A task seats a player that this runner does not know."""
+    """A task seats an unknown player."""
 
 
 class UnusableTask(CannotPlay):
-    """A rollout's input is no task of ours, or names a preset that this runner does not know."""
+    """A rollout's input is not a valid task, or has an unknown preset."""
 
 
 class UnusableTokenizer(CannotPlay):
-    """The policy's tokenizer is not on this machine, or cannot be used for training."""
+    """The policy's tokenizer is missing on this machine, or cannot be used for training."""

@@ -1,7 +1,7 @@
-"""Which keys of other models' endpoints a runner has, and where each of them may be sent.
+"""API keys of other models' endpoints, and the origins that each may be sent to.
 
-A run's resources name a key by its environment variable, and come from a hub: whoever can write to the hub chooses the
-name and the address. So a runner is told both when it is started, and reads and sends nothing else.
+A run's resources contain the environment variable of a key, so whoever can write to the hub chooses variable and
+address. The runner's command line therefore lists both; it reads and sends no other key.
 """
 
 import os
@@ -16,50 +16,51 @@ _PORTS = {"https": 443, "http": 80}
 
 
 class ApiKeys:
-    """The keys that may be used. places: name of the environment variable -> where it may go, as ``https://host``."""
+    """The allowed keys. places: environment variable -> origins that may receive it, as ``https://host``."""
 
     def __init__(self, places: Mapping[str, frozenset[str]] | None = None):
         self._places = dict(places or {})
 
     @classmethod
     def of(cls, allowed: Iterable[str]) -> "ApiKeys":
-        """From texts like ``NAME=https://host``; ValueError names one that cannot be used."""
+        """From texts like ``NAME=https://host``. Raises ValueError for an invalid one."""
         places: dict[str, frozenset[str]] = {}
         for text in allowed:
             name, separator, url = text.strip().partition("=")
             if not separator or not name.isidentifier():
                 raise ValueError(f"{text!r} is not NAME=https://host, e.g. OPENAI_API_KEY=https://api.openai.com")
             if not _may_carry_keys(url):
-                raise ValueError(f"{text!r}: a key goes over https alone, or to this machine itself")
+                raise ValueError(f"{text!r}: a key may only be sent over https, or to this machine")
             places[name] = places.get(name, frozenset()) | {origin_of(url)}
         return cls(places)
 
     @classmethod
     def read(cls, options: Iterable[str], file: Path | None) -> "ApiKeys":
-        """From a command line's texts and a file with one a line (# begins a comment). Raises OSError, ValueError."""
+        """From options and a file with one per line (# begins a comment). Raises OSError, ValueError."""
         lines = file.read_text(encoding="utf-8").splitlines() if file else []
         return cls.of([*options, *(line for line in lines if line.strip() and not line.lstrip().startswith("#"))])
 
     def key(self, name: str, url: str) -> str:
-        """The key in the environment variable ``name``, for ``url``. Raises MissingApiKey, which names the remedy."""
+        """The key in the environment variable ``name``, for ``url``. Raises MissingApiKey, naming the remedy."""
         origin = origin_of(url)
         if origin not in self._places.get(name, ()):
             raise MissingApiKey(
-                f"this runner was not told that the key in {name} may go to {origin}: start it with --api-key "
-                f"{name}={origin} if that is what you want"
+                f"the key in {name} is not allowed for {origin}: start the runner with --api-key {name}={origin} to "
+                f"allow it"
             )
         key = os.environ.get(name, "").strip()
-        # What no header may hold, the packages that send it would quote in their errors.
+        # HTTP clients quote invalid header values in their errors.
         if not key or not key.isascii() or not key.isprintable():
             raise MissingApiKey(
-                f"the environment variable {name} must hold the key for {origin} where this runner is started, and "
-                f"{'holds none' if not key else 'holds characters that no key has'}"
+                f"the environment variable {name} must hold the key for {origin}, but it "
+                f"{'is not set' if not key else 'has characters that are invalid in a key'}; set it where the runner "
+                f"starts"
             )
         return key
 
 
 def origin_of(url: str) -> str:
-    """Scheme, host and port of a URL, in one spelling."""
+    """Scheme, host and port of a URL, normalized."""
     parts = urlsplit(url)
     host = (parts.hostname or "").rstrip(".")
     shown = f"[{host}]" if ":" in host else host

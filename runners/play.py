@@ -1,4 +1,4 @@
-"""What a worker asks of what it plays: the wall between the two, known to both."""
+"""The interface between the worker and a workload."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,14 +7,14 @@ from store.protocol import AttemptedRollout
 from store.token_spans import OutcomeSpan, SpanRecord
 
 TurnSink = Callable[[SpanRecord, float, float], None]
-"""Takes a model call, or another record of the workload's, and when it started and ended (seconds since the epoch)."""
+"""Receives a model call or another record of the workload, with its start and end (seconds since the epoch)."""
 
 
 class Play(Protocol):
-    """Plays rollouts; one instance serves a whole process."""
+    """Plays rollouts; one instance per process."""
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> OutcomeSpan:
-        """Play one attempt to its end, handing over each model call as soon as it is answered."""
+        """Play one attempt to its end; passes each model call to ``on_turn`` at once."""
 
     async def close(self) -> None:
         """Close its connections."""

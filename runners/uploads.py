@@ -1,4 +1,4 @@
-"""Spans on their way to the hub: gathered from all games of a process, sent in bulk as the games go."""
+"""Uploads the spans of all rollouts of a process, in batches."""
 
 import asyncio
 import logging
@@ -12,58 +12,59 @@ from store.protocol import Span
 logger = logging.getLogger(__name__)
 
 
-class GameForgotten(LookupError):
-    """The hub does not take the game's spans, as after a restart with an empty memory; playing on is useless."""
+class SpansRejected(LookupError):
+    """The hub rejects the attempt's spans, e.g. after a restart with an empty memory; the attempt is useless."""
 
 
 class SpanUploader:
-    """Buffers spans and sends them every ``interval_seconds``; ``finish`` waits until a game's are stored."""
+    """Buffers spans and sends them every ``interval_seconds``; ``finish`` waits until those of an attempt are
+    stored."""
 
     def __init__(self, client: StoreClient, interval_seconds: float = 1.0):
         self._client = client
         self._interval = interval_seconds
         self._buffer: dict[AttemptKey, list[Span]] = defaultdict(list)
-        self._forgotten: set[AttemptKey] = set()
-        self._one_at_a_time = asyncio.Lock()
+        self._rejected: set[AttemptKey] = set()
+        self._upload_lock = asyncio.Lock()
 
     def add(self, span: Span) -> None:
-        """Take a span; it is sent with the next batch. Raises GameForgotten when the hub refused the game's spans."""
+        """Add a span to the next batch. Raises SpansRejected if the hub has rejected spans of the attempt."""
         key = (span.rollout_id, span.attempt_id)
-        if key in self._forgotten:
-            raise GameForgotten(f"the hub does not take the spans of rollout {key[0]}; it may have restarted")
+        if key in self._rejected:
+            raise SpansRejected(f"the hub rejects the spans of rollout {key[0]}; it may have restarted")
         self._buffer[key].append(span)
 
     async def run(self) -> None:
-        """Send what has gathered, again and again, until cancelled. Raises StoreUnreachable when the hub stays away."""
+        """Send batches until cancelled. Raises StoreUnreachable if the hub stays unreachable."""
         while True:
             await asyncio.sleep(self._interval)
             try:
                 await self._flush()
-            except (aiohttp.ClientError, TimeoutError) as error:  # the spans were put back
-                logger.warning("spans could not be sent (%s); trying again", describe_error(error))
+            except (aiohttp.ClientError, TimeoutError) as error:  # the spans are in the buffer again
+                logger.warning("spans could not be sent (%s); retrying", describe_error(error))
 
     async def finish(self, key: AttemptKey) -> None:
-        """Return once every span of the game is stored. Raises GameForgotten or StoreUnreachable."""
-        # Waits for an upload under way, too. Shielded: a game cancelled here must not abort the others' upload.
+        """Wait until every span of the attempt is stored. Raises SpansRejected or StoreUnreachable."""
+        # Waits for a running upload, too. Shielded: cancelling one rollout must not abort the upload of others.
         await asyncio.shield(asyncio.create_task(self._flush()))
-        if key in self._forgotten:
-            self._forgotten.discard(key)
-            raise GameForgotten(f"the hub does not take the spans of rollout {key[0]}; it may have restarted")
+        if key in self._rejected:
+            self._rejected.discard(key)
+            raise SpansRejected(f"the hub rejects the spans of rollout {key[0]}; it may have restarted")
 
     async def discard(self, key: AttemptKey) -> None:
-        """Drop what is left of an abandoned game; returns when none of its spans can reach the hub any more."""
-        async with self._one_at_a_time:  # an upload under way may still put spans back that it could not send
+        """Drop the buffered spans of an attempt; afterwards none of them can reach the hub."""
+        async with self._upload_lock:  # a running upload may put spans back that it could not send
             self._buffer.pop(key, None)
-            self._forgotten.discard(key)
+            self._rejected.discard(key)
 
     async def _flush(self) -> None:
-        async with self._one_at_a_time:
+        async with self._upload_lock:
             batch, self._buffer = self._buffer, defaultdict(list)
             try:
                 refused = await self._client.upload_spans([span for spans in batch.values() for span in spans])
             except BaseException:
-                # What was not sent goes out next time; sending it twice is harmless.
+                # Sent again with the next batch; duplicates are harmless.
                 for key, spans in batch.items():
                     self._buffer[key][:0] = spans
                 raise
-            self._forgotten |= refused
+            self._rejected |= refused

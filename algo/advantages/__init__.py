@@ -1,1 +1,1 @@
-"""From rewards to one advantage a token. Read ``baseline``, ``credit``, ``correction``, then ``estimators``."""
+"""From rewards to advantages per token. Read ``baseline``, ``credit``, ``correction``, then ``estimators``."""

@@ -1,13 +1,13 @@
-"""Baselines: what a row's reward is compared with, and whether the comparison tells better from worse.
+"""Baselines of rewards, and whether the comparison is informative.
 
 A row is one actor of one rollout (``algo.sequences.actor_rows``). An estimator only gets rewards that it can compare:
 
-- of a group (grpo and its kin): with what the actors of the same side earned in all rollouts of one task. GRPO divides
+- per group (grpo and its kin): with the rewards of the same side's actors in all rollouts of one task. GRPO divides
   the difference by the group's deviation (Shao et al., 2024, arXiv:2402.03300), Dr. GRPO does not (Liu et al., 2025,
   arXiv:2503.20783; ``advantage.normalize_by_std=false``).
-- of a role (role_baseline): with a running mean of what the role earned in the steps before, so that every rollout may
-  have a deal of its own. The reinforcement baseline of Williams, 1992 (https://doi.org/10.1007/BF00992696), by role.
-- of a side (reinforce_plus_plus, Hu et al., 2025, arXiv:2501.03262; gae, Schulman et al., 2016, arXiv:1506.02438):
+- per role (role_baseline): with a running mean of the role's rewards in earlier steps, so that every rollout may have
+  its own deal. The reinforcement baseline of Williams, 1992 (https://doi.org/10.1007/BF00992696), by role.
+- per side (reinforce_plus_plus, Hu et al., 2025, arXiv:2501.03262; gae, Schulman et al., 2016, arXiv:1506.02438):
   returns are standardised over all tokens of the side.
 """
 
@@ -25,16 +25,15 @@ from algo.sequences.actor_rows import ActorRow
 from configs.sections.training import AdvantageConfig
 
 EQUAL_WITHIN = 1e-6
-"""Rewards no further apart than this count as equal: verl's estimators compute in float32, where a smaller difference
-is rounding error, and GRPO would divide it by a deviation as small."""
+"""Rewards within this difference count as equal: in verl's float32 it is a rounding error, which GRPO would divide by
+an equally small deviation."""
 
 
 class Baseline(NamedTuple):
-    """What rewards are compared with: the mean of the steps before; in the first step that of its own rewards.
+    """A running baseline: the mean of earlier steps; in the first step that of its own rewards.
 
-    deviation: root of the mean squared distance of rewards from the baselines that they were compared with. Unlike the
-    mean it takes in the present step already: a first surprise after many equal rewards would else be divided by next
-    to nothing.
+    deviation: root mean squared distance of rewards from their baselines. Unlike the mean it includes the current step:
+    else the first deviating reward after many equal ones would be divided by almost zero.
     """
 
     mean: float
@@ -43,12 +42,12 @@ class Baseline(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a row can be compared with.
+    """The comparison of a row.
 
-    by_outcome: whether the estimator can tell the row's outcome from others.
-    by_turn: whether its turn rewards are compared on their own, and differ from others.
+    by_outcome: whether the row's outcome can differ from its baseline.
+    by_turn: whether its turn rewards are compared separately, and differ from their baselines.
     turn_means: m, by question. deviation: s of ``algo.advantages.credit``.
-    mean: what its role earned before; 0 with other estimators than role_baseline.
+    mean: baseline of its role; 0 with other estimators than role_baseline.
     """
 
     by_outcome: bool
@@ -73,7 +72,7 @@ class RoleBaselines:
         self._moments: dict[str, tuple[float, float]] = {}  # name -> mean, variance
 
     def compare(self, rewards: Mapping[str, Sequence[float]]) -> dict[str, Baseline]:
-        """The baselines of a step's rewards, by name; then takes these rewards in. Every name has at least one."""
+        """The baselines for a step's rewards, by name; then updates with them. Every name has at least one reward."""
         found: dict[str, Baseline] = {}
         for name, values in rewards.items():
             mean = fmean(values)
@@ -88,25 +87,25 @@ class RoleBaselines:
         return self._decay * past + (1 - self._decay) * present
 
     def state(self) -> dict[str, dict[str, float]]:
-        """Everything but the decay, JSON only: name -> mean and variance; ``from_state`` reads it back."""
+        """The state as JSON data, without the decay: name -> mean and variance."""
         return {name: {"mean": mean, "variance": variance} for name, (mean, variance) in self._moments.items()}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Mapping[str, float]], decay: float) -> "RoleBaselines":
-        """Go on from what ``state`` returned; the decay is the configuration's. Raises KeyError for anything else."""
+        """Restore a ``state``, with the configuration's decay. Raises KeyError for anything else."""
         restored = cls(decay)
         restored._moments = {name: (moments["mean"], moments["variance"]) for name, moments in state.items()}
         return restored
 
 
 def equal(values: Iterable[float]) -> bool:
-    """Whether values are all the same, rounding apart."""
+    """Whether all values are equal up to rounding."""
     found = list(values)
     return not found or max(found) - min(found) <= EQUAL_WITHIN
 
 
 def within_group(members: Sequence[ActorRow], config: AdvantageConfig) -> Comparison:
-    """Of rows of one group, each with those of other rollouts."""
+    """The comparison of a group's rows, between rollouts."""
     if len({row.task_id for row in members}) == 1:
         return Comparison(False)
     turns: dict[str, list[float]] = defaultdict(list)
@@ -124,7 +123,7 @@ def within_group(members: Sequence[ActorRow], config: AdvantageConfig) -> Compar
 
 
 def within_side(members: Sequence[ActorRow], config: AdvantageConfig) -> Comparison:
-    """Of all rows of a side, whose returns the estimator standardises over the side's tokens."""
+    """The comparison of a side's rows, for estimators that standardise returns over the side's tokens."""
     if sum(row.tokens for row in members) < 2:
         return Comparison(False)
     if ESTIMATORS[config.estimator].values or config.gamma < 1 or any(row.kl is not None for row in members):
@@ -137,7 +136,7 @@ def within_side(members: Sequence[ActorRow], config: AdvantageConfig) -> Compari
 def against_roles(
     rows: Sequence[ActorRow], config: AdvantageConfig, role_baselines: RoleBaselines
 ) -> tuple[dict[str, Comparison], dict[str, float]]:
-    """By role what it earned before, and the baselines as metrics; they take the rows' rewards in."""
+    """The comparison of each role with its running baseline, and metrics; updates the baselines with the rows."""
     outcomes: dict[str, list[float]] = defaultdict(list)
     turns: dict[str, list[float]] = defaultdict(list)  # by "role/question"
     for row in rows:

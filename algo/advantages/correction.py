@@ -1,10 +1,9 @@
-"""What older weights sampled, or the same ones in another precision: weighed or left out by verl's rollout correction.
+"""Rollout correction by verl: importance weights and rejection for tokens of older weights or another precision.
 
-Suits rollouts that went on while weights changed (``rollout.max_policy_lag``), and serving in lower precision than
+For rollouts during changes of the weights (``rollout.max_policy_lag``), and for serving in lower precision than
 training: truncated importance sampling (Yao et al., 2025, "Your Efficient RL Framework Secretly Brings You Off-Policy
-RL Training"). The probability that the present weights give a token, over the one with which it was sampled, is its
-importance ratio. verl computes weights and rejections from it; here only its rows are made of ours, and ours of its
-rows.
+RL Training"). A token's importance ratio is its probability under the current weights over that of its sampling. verl
+computes weights and rejections from it; this module converts the rows.
 """
 
 from collections import Counter
@@ -25,14 +24,14 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class Correction:
-    """What is left to train on.
+    """The result of rollout correction.
 
-    rows: positions of ``trajectories`` among those that were given, ascending.
+    rows: indices of ``trajectories`` in the input, ascending.
     trajectories: those with a token left. A rejected token counts as given: its mask and its log-prob are zero.
-    importance_weights: a factor of the loss at each token, rows as ``trajectories``, aligned with their ``token_ids``
-        and 0.0 where the loss mask is 0; None where the configuration wants no weights.
+    importance_weights: a factor of the loss at each token, rows like ``trajectories``, aligned with their ``token_ids``
+        and 0.0 where the loss mask is 0; None without configured weights.
     left_out: model turns without a token left, counted by reason.
-    metrics: verl's (``rollout_corr/…``), and by how many updates the sampled tokens are behind (``policy_lag/…``).
+    metrics: verl's (``rollout_corr/…``), and the lag of the sampled tokens in updates (``policy_lag/…``).
     """
 
     rows: tuple[int, ...]
@@ -43,7 +42,7 @@ class Correction:
 
 
 def check_correction(config: RolloutCorrectionConfig) -> None:
-    """Raise ConfigError for names and thresholds that verl does not accept."""
+    """Raise ConfigError for names and thresholds that verl rejects."""
     one = torch.zeros(1, 1)
     try:
         compute_rollout_correction_and_rejection_mask(one, one, torch.ones(1, 1), **_settings(config))
@@ -57,12 +56,12 @@ def apply_rollout_correction(
     policy_version: int,
     config: RolloutCorrectionConfig,
 ) -> Correction:
-    """Weigh and reject sampled tokens by how likely the present weights are to sample them.
+    """Weight and reject sampled tokens by their importance ratios.
 
-    log_probs: under the weights of ``policy_version``, rows as ``trajectories``, aligned with their ``token_ids``.
+    log_probs: under the weights of ``policy_version``, rows like ``trajectories``, aligned with their ``token_ids``.
 
-    Without any correction configured everything is kept as it is, and the metrics still tell how far the two are
-    apart. Raises ValueError for rows that do not fit.
+    Without a configured correction nothing changes, but the metrics are computed. Raises ValueError for rows of the
+    wrong length.
     """
     if not trajectories:
         return Correction((), (), None if config.rollout_is is None else [], Counter(), {})
@@ -108,7 +107,7 @@ def _settings(config: RolloutCorrectionConfig) -> dict[str, Any]:
 
 
 def _padded(rows: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The entries at sampled tokens alone, zeros behind them: shape (rows, most sampled tokens)."""
+    """The entries at sampled tokens, padded with zeros: shape (rows, maximum of sampled tokens)."""
     sampled = [row.float()[mask] for row, mask in zip(rows, masks, strict=True)]
     return torch.nn.utils.rnn.pad_sequence(sampled, batch_first=True)
 
@@ -121,7 +120,7 @@ def _spread(row: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _without(trajectory: Trajectory, kept: torch.Tensor) -> Trajectory:
-    """The trajectory with every sampled token that is not kept as if it were given, and without turns of such alone."""
+    """The trajectory with rejected tokens as given ones, and without turns that have no other tokens."""
     if int(kept.sum()) == sum(trajectory.loss_mask):
         return trajectory
     ends: list[int] = []
@@ -143,7 +142,7 @@ def _without(trajectory: Trajectory, kept: torch.Tensor) -> Trajectory:
 
 
 def _of(per_turn: tuple[_Value, ...], turns: Sequence[int]) -> tuple[_Value, ...]:
-    """The entries of ``turns``; none where nothing is known of turns."""
+    """The entries of ``turns``; empty if ``per_turn`` is."""
     return tuple(per_turn[number] for number in turns) if per_turn else ()
 
 

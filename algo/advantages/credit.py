@@ -1,15 +1,15 @@
-"""Credit: which tokens a reward counts for, and what each turn weighs in the loss.
+"""Credit assignment: rewards per token, and the weights of turns in the loss.
 
 With ``advantage.credit=game`` the reward R of a row is the actor's whole reward. With ``credit=turn`` it is split: r_k
-is what turn k adds (``Trajectory.turn_rewards``), O = R - sum of r_k all the rest, which is the outcome, and what turns
-added that are in no trajectory. Then
+is the reward of turn k (``Trajectory.turn_rewards``), O = R - sum of r_k the rest: the outcome, and rewards of turns
+that are in no trajectory. Then
 
 - estimators of returns (gae, reinforce_plus_plus) get r_k at the last token of turn k, and O at the last token of all;
-- estimators of outcomes (grpo, role_baseline and all others) turn O into A as they would R, and a token of turn k has
-  the advantage A + (r_k - m) / s. m is the mean of what answers to the same question earned in the group (deal and
-  side), with role_baseline the running mean of what the role earned by them: a reward that only votes can earn must not
-  speak against every speech. s is the standard deviation of O that the estimator itself divides by; 1 where it divides
-  by none, and where all O are equal. A reward of its own for each turn: Zeng et al., 2025, arXiv:2505.11821.
+- estimators of outcomes (grpo, role_baseline and all others) map O to A as they would R, and a token of turn k has the
+  advantage A + (r_k - m) / s. m is the mean reward of turns with the same question in the group (deal and side), with
+  role_baseline the role's running mean for the question: a reward for votes only must not lower the advantage of every
+  speech. s is the standard deviation of O by which the estimator divides; 1 if it does not, or if all O are equal.
+  Rewards per turn: Zeng et al., 2025, arXiv:2505.11821.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig, ReferenceConfig, TrainingConfig
 
 PROPORTIONAL_LOSSES = frozenset({"vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "cispo"})
-"""Policy losses of verl's that look at an advantage's sign and multiply by it, and use it in no other way. Others
-compare it with thresholds and with other tokens' advantages, or add what does not scale with it."""
+"""verl's policy losses that only use an advantage's sign and multiply by it. Others compare it with thresholds or other
+tokens' advantages, or add terms that do not scale with it."""
 
 _EVEN_AGGREGATION = "seq-mean-token-mean"
 
@@ -31,11 +31,11 @@ _EVEN_AGGREGATION = "seq-mean-token-mean"
 def kl_in_reward(
     log_probs: Sequence[torch.Tensor], reference_log_probs: Sequence[torch.Tensor], reference: ReferenceConfig
 ) -> list[torch.Tensor]:
-    """What each token's reward loses with ``reference.kl=reward`` (PPO as in Ziegler et al., 2019, arXiv:1909.08593).
+    """KL penalty of each token with ``reference.kl=reward`` (PPO as in Ziegler et al., 2019, arXiv:1909.08593).
 
     log_probs and reference_log_probs have one row per trajectory, aligned with its ``token_ids``, in nats; so has the
     result, in units of reward: ``reference.coef`` times verl's estimate of the KL by ``reference.penalty``. Only
-    entries at sampled tokens mean anything. Raises ValueError when rows do not match.
+    entries at sampled tokens are valid. Raises ValueError when rows do not match.
     """
     penalties = []
     for row, reference_row in zip(log_probs, reference_log_probs, strict=True):
@@ -47,13 +47,13 @@ def kl_in_reward(
 
 
 def check_weighing(advantage: AdvantageConfig, training: TrainingConfig) -> None:
-    """Raise ConfigError where scaled advantages would not weigh as ``advantage.weigh`` says."""
+    """Raise ConfigError if ``advantage.weigh`` does not work with the configured loss."""
     if advantage.weigh == "sequence":
         return
     if training.loss_agg_mode != _EVEN_AGGREGATION:
         raise ConfigError(
             f"advantage.weigh={advantage.weigh} needs training.loss_agg_mode={_EVEN_AGGREGATION}: with "
-            f"{training.loss_agg_mode!r} a sequence weighs by its tokens, however it is scaled"
+            f"{training.loss_agg_mode!r} the weight of a sequence depends on its number of tokens"
         )
     if training.policy_loss not in PROPORTIONAL_LOSSES:
         raise ConfigError(
@@ -65,14 +65,14 @@ def check_weighing(advantage: AdvantageConfig, training: TrainingConfig) -> None
 def weigh_advantages(
     trajectories: Sequence[Trajectory], per_token: Sequence[torch.Tensor], weigh: str
 ) -> list[torch.Tensor]:
-    """Scale the advantages of the sequences that reach the update; their mean weight stays 1.
+    """Scale the advantages of the update's sequences, with mean weight 1.
 
-    verl has no weights of sequences, and a policy loss that is proportional to its advantage takes them through it.
-    weigh: ``sequence`` changes nothing. ``turn``: each turn weighs alike, whatever its length and its sequence: with N
-        sequences of K turns, a token of a turn of n tokens, in a sequence of T sampled tokens, gets the factor
-        N * T / (K * n), since the loss divides by T.
+    verl has no sequence weights, but a policy loss proportional to the advantage can be weighted through it.
+    weigh: ``sequence`` changes nothing. ``turn``: all turns have the same weight: with N sequences of K turns, a token
+        of a turn of n tokens, in a sequence of T sampled tokens, gets the factor N * T / (K * n): the loss divides by
+        T.
 
-    A step's mini-batches are each a mean of their own, so the weights are exact over the step as a whole.
+    Each mini-batch is a mean of its own, so the weights are exact over the whole step only.
     """
     if weigh == "sequence":
         return list(per_token)

@@ -1,13 +1,13 @@
 """From rewards to advantages: verl's estimators, with a baseline per deal and side, and our own per role.
 
-Werewolf is zero-sum: over both sides of a rollout the rewards cancel, so a baseline across sides would
-compare the luck of the cards. Rollouts of one group share their deal, hence the baseline of an actor is
-taken over the actors of its side in all rollouts of its group: verl's group index is "group_id/side".
-Estimators that standardise over the whole batch (reinforce_plus_plus, gae …) see one side at a time.
+Werewolf is zero-sum: the rewards of both sides cancel, so a baseline across sides would compare the luck of the cards.
+Rollouts of one group share their deal, hence an actor's baseline is over the actors of its side in all rollouts of its
+group: verl's group index is "group_id/side". Estimators that standardise over the whole batch (reinforce_plus_plus,
+gae …) get one side at a time.
 
-An actor's rollout is one row for the estimator, however many segments (token sequences) it was cut into:
-its sampled tokens one after another, the actor's reward on the last of them. So a baseline counts
-each actor of each rollout once, and the segments of an actor share its advantage.
+An actor's rollout is one row for the estimator, with any number of segments (token sequences): its sampled tokens
+concatenated, the reward on the last one. So a baseline counts each actor of each rollout once, and the segments of an
+actor share its advantage.
 """
 
 from collections import defaultdict
@@ -37,14 +37,12 @@ class TokenAdvantages:
 
     per_token: one float32 tensor per trajectory, in their order, aligned with its ``token_ids``;
         0.0 where the loss mask is 0.
-    informative: for each trajectory whether its group could tell better from worse. Where False all
-        its advantages are zero, and leaving the trajectory out changes no sum of gradients (only
-        the number of rows that a sequence mean divides by).
-    returns: what the critic is to predict, rows like ``per_token``; None with estimators that need no critic.
-    metrics: numbers to log: groups (deal and side), those of one rollout, those whose rewards are all
-        equal, rows (actors of rollouts), rows without information, mean and spread of rewards; by side, the
-        mean, standard deviation and largest magnitude of the advantages of the informative rows' sampled tokens;
-        with role_baseline the baselines by role.
+    informative: for each trajectory, whether its comparison is informative. If not, all its advantages are zero, and
+        dropping the trajectory does not change the sum of gradients (only the divisor of a sequence mean).
+    returns: targets of the critic, rows like ``per_token``; None with estimators without a critic.
+    metrics: groups (deal and side), those with one rollout, those with equal rewards, actors, actors without
+        information, mean and spread of rewards; by side, the mean, standard deviation and maximum magnitude of the
+        advantages of the informative rows' sampled tokens; with role_baseline the baselines by role.
     """
 
     per_token: list[torch.Tensor]
@@ -61,22 +59,21 @@ def token_advantages(
     kl_penalties: PerToken | None = None,
     values: PerToken | None = None,
 ) -> TokenAdvantages:
-    """Compute each trajectory's advantages by the estimator that the configuration names.
+    """Compute each trajectory's advantages by the configured estimator.
 
-    role_baselines: for the estimator role_baseline: the running baselines, which then take this step's rewards in.
-    kl_penalties: per token, already times its coefficient; taken from the reward at that token.
-    values: per token, the critic's value of the state in which the token was sampled.
-    Both have one row per trajectory, aligned with its ``token_ids``; entries at given tokens do not matter.
+    role_baselines: the running baselines of the estimator role_baseline; updated with this step's rewards.
+    kl_penalties: per token, times its coefficient; subtracted from the reward at that token.
+    values: per token, the critic's value of the state before the token.
+    Both have one row per trajectory, aligned with its ``token_ids``; entries at given tokens are ignored.
 
-    Estimators with a baseline per group can say nothing about a group that holds only one rollout, or whose rewards
-    are all equal. Such groups are kept from the estimator and get zero: verl's GRPO would give a lone row its bare
-    reward as advantage, and would divide the rounding error of equal rewards by a standard deviation of zero. So
-    it would the small differences that KL penalties make, which is why equality is judged without them. Likewise for
-    a role all of whose rewards equal its baseline, and for a side all of whose returns are equal.
+    Groups with a single rollout or with equal rewards are not passed to estimators with a baseline per group, and get
+    zero: verl's GRPO would use the plain reward of a single row as its advantage, and would divide rounding errors of
+    equal rewards by almost zero. The same would happen to small differences by KL penalties, so equality is tested
+    without them. Likewise for a role with rewards equal to its baseline, and for a side with equal returns.
 
-    Raises ConfigError for an estimator that cannot be used, and ValueError for one that lacks ``values`` or
-    ``role_baselines``, for rows that do not fit, and, naming the rollout and actor, when segments of one actor disagree
-    about the reward or two claim the same number.
+    Raises ConfigError for an unusable estimator, and ValueError for missing ``values`` or ``role_baselines``, for rows
+    of the wrong length, and, naming the rollout and actor, for segments of one actor with different rewards or the same
+    number.
     """
     estimator = config.estimator
     check_estimator(estimator)
@@ -114,10 +111,10 @@ def token_advantages(
         "advantage/reward_mean": fmean(rewards) if rewards else 0.0,
         "advantage/reward_std": pstdev(rewards) if rewards else 0.0,
     }
-    tells = {number: told for row, told in zip(rows, informative, strict=True) for number in row.segments}
+    by_trajectory = {number: flag for row, flag in zip(rows, informative, strict=True) for number in row.segments}
     return TokenAdvantages(
         per_token=spread_over_tokens(trajectories, rows, advantages),
-        informative=tuple(tells[number] for number in range(len(trajectories))),
+        informative=tuple(by_trajectory[number] for number in range(len(trajectories))),
         returns=spread_over_tokens(trajectories, rows, returns) if needs_values else None,
         metrics={name: float(value) for name, value in metrics.items()}
         | _advantage_metrics(list(compress(rows, informative)), list(compress(advantages, informative))),
@@ -127,7 +124,7 @@ def token_advantages(
 def _comparisons(
     rows: Sequence[ActorRow], config: AdvantageConfig, role_baselines: RoleBaselines | None
 ) -> tuple[list[Comparison], dict[str, float]]:
-    """For each row what it is compared with, and the baselines as metrics."""
+    """The comparison of each row, and the baselines as metrics."""
     if config.estimator == ROLE_BASELINE:
         if role_baselines is None:
             raise ValueError(f"advantage.estimator {ROLE_BASELINE!r} needs role_baselines")

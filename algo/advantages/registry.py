@@ -1,4 +1,4 @@
-"""The advantage estimators that can be used, by name, and what each needs."""
+"""The usable advantage estimators by name, and their requirements."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ ROLE_BASELINE = "role_baseline"
 
 @dataclass(frozen=True)
 class Estimator:
-    """groups: it compares the rollouts of a group, and says nothing about a single one. values: it needs a critic.
+    """groups: compares the rollouts of a group, and has no baseline for a single one. values: needs a critic.
 
-    returns: it matters where in a row a reward lies; to all others a row is worth the sum of its rewards.
-    divides: it divides by a standard deviation where ``advantage.normalize_by_std`` is true.
+    returns: uses the positions of rewards in a row; others only their sum.
+    divides: divides by a standard deviation with ``advantage.normalize_by_std``.
     """
 
     groups: bool = False
@@ -28,23 +28,23 @@ ESTIMATORS = {
     "gae": Estimator(values=True, returns=True),
     ROLE_BASELINE: Estimator(divides=True),
 }
-"""verl's by verl's names, and ``role_baseline``, which is ours."""
+"""verl's estimators, and our ``role_baseline``."""
 
-_ONE_ROW = "it leaves one row out of the baseline, while other actors of the same rollout stay in it"
+_ONE_ROW = "its leave-one-out baseline excludes one row, but not other actors of the same rollout"
 _NO_SQUARES = "it needs the sum of squared probabilities at every token, which is not recorded"
 _REFUSED = {
     "rloo": _ONE_ROW,
     "rloo_vectorized": _ONE_ROW,
-    "remax": "it needs the reward of a greedily played copy of every game",
+    "remax": "it needs the reward of a greedy copy of every rollout",
     "optimal_token_baseline": _NO_SQUARES,
     "tir_optimal_token_baseline": _NO_SQUARES,
 }
 
 
 def check_estimator(name: str) -> None:
-    """Raise ConfigError, naming those that can be used, for any other estimator."""
+    """Raise ConfigError, with the usable ones, for any other estimator."""
     if name not in ESTIMATORS:
-        reason = _REFUSED.get(name, "there is none of this name")
+        reason = _REFUSED.get(name, "it does not exist")
         raise ConfigError(
             f"advantage.estimator {name!r} cannot be used: {reason}. Choose one of {', '.join(sorted(ESTIMATORS))}"
         )

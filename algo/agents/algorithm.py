@@ -1,4 +1,4 @@
-"""Training as an agentlightning ``Algorithm``: data sets and agent as Python objects, the same loop as the command.
+"""Training as an agentlightning ``Algorithm``: data sets and agent as Python objects, the loop of ``algo.agent_verl``.
 
 from agentlightning import Trainer
 from algo.agents.algorithm import AgentVerl
@@ -33,20 +33,22 @@ logger = logging.getLogger(__name__)
 class AgentVerl(Algorithm):
     """The training loop for any agent.
 
-    config: a configuration, or its file. overrides: ``section.key=value`` each, in place of what the file says.
-    resume: go on with the run of this name, as ``--resume auto`` does. summary: of the run, once it is done.
-    Raises ConfigError, now and when it runs.
+    config: a configuration, or its file. overrides: ``section.key=value``, which replace the file's values.
+    resume: continue the run of this name, as ``--resume auto`` does. summary: of the finished run.
+    Raises ConfigError, also in ``run``.
     """
 
     def __init__(self, config: AgentConfig | Path | str, *overrides: str, resume: bool = False):
         self.config = config if isinstance(config, AgentConfig) else load_config(Path(config), overrides, AgentConfig)
         if overrides and isinstance(config, AgentConfig):
-            raise ConfigError("overrides go with a configuration's file; this one is read already")
+            raise ConfigError(
+                "overrides need a configuration file, not an AgentConfig: pass its path, or change the object"
+            )
         self.summary: dict[str, Any] | None = None
         self._resume = resume
 
     async def run(self, train_dataset: Dataset[Any] | None = None, val_dataset: Dataset[Any] | None = None) -> None:
-        """Train on the data sets that are given, in place of those that the configuration names.
+        """Train on the given data sets, which replace those of the configuration.
 
         Logs to the terminal and into the run's folder, as ``python -m algo.agent_verl`` does.
         """
@@ -57,7 +59,7 @@ class AgentVerl(Algorithm):
         opened = open_run(config, self._resume)
         log_to("INFO", opened.config.run_dir / "logs" / "algorithm.log")
         if opened.state.step >= config.run.steps:
-            logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
+            logger.info("the run has done its %d steps; increase run.steps to continue", opened.state.step)
             return
         try:
             self.summary = await train(opened, Agents(opened.config))
@@ -70,22 +72,22 @@ class AgentVerl(Algorithm):
         """The configuration with the trainer's own hub."""
         if isinstance(self.get_trainer().runner, LitAgentRunner):
             raise ConfigError(
-                "agentlightning's own runner records no tokens: give the Trainer runner=GatewayRunner(), of "
+                "agentlightning's own runner records no tokens: pass the Trainer runner=GatewayRunner(), from "
                 "runners.agents.lightning"
             )
         store = self.get_store()
         address = getattr(store, "endpoint", None) or getattr(store, "server_address_root", None)
         if address is None:
             raise ConfigError(
-                f"the algorithm needs a hub that answers by HTTP, as the Trainer's strategy 'cs' (its default) starts "
-                f"one, and not a {type(store).__name__}"
+                f"the algorithm needs a hub with an HTTP address, not a {type(store).__name__}: use the Trainer's "
+                f"default strategy 'cs'"
             )
         hub = self.config.store.model_copy(update={"url": address})
         return self.config.model_copy(update={"store": hub})
 
     @staticmethod
     def _with_data(config: AgentConfig, train_set: Dataset[Any] | None, val_set: Dataset[Any] | None) -> AgentConfig:
-        """Data sets become files, named after what is in them: a run is gone on with, with the same ones alone."""
+        """Write data sets to files named by content, so that a run is resumed only with the same ones."""
         folder = config.run.dir / f"{config.run.name}-data"
         given = {
             name: write_tasks((data[number] for number in range(len(data))), folder, name)

@@ -20,7 +20,7 @@ class AgentData(NamedTuple):
 
 
 def read_data(config: AgentConfig) -> AgentData:
-    """The tasks that a configuration names. Raises ConfigError for what is missing, broken, too few or double."""
+    """The tasks that a configuration names. Raises ConfigError for missing, broken, too few or duplicate tasks."""
     settings, wanted = config.agents, config.evaluation.tasks
     if settings.train is None:
         raise ConfigError("agents.train must name a file of tasks, one JSON value a line")
@@ -33,13 +33,13 @@ def read_data(config: AgentConfig) -> AgentData:
         if both:
             raise ConfigError(
                 f"agents.val: {len(both)} of {len(held_out)} tasks are in agents.train, too (the first: number "
-                f"{both[0]} of {settings.val}); an evaluation says nothing of others then"
+                f"{both[0]} of {settings.val}); remove them, since an evaluation needs held-out tasks"
             )
     if not train:
-        raise ConfigError(f"agents.train {settings.train} leaves no task to train on")
+        raise ConfigError(f"agents.train {settings.train} has no task to train on; lower agents.held_out or add tasks")
     if len(held_out) < wanted:
         raise ConfigError(
-            f"evaluation.tasks asks for {wanted} held-out tasks, and there are {len(held_out)}: lower it, "
+            f"evaluation.tasks is {wanted}, but there are {len(held_out)} held-out tasks: lower it, "
             f"or hold out more (agents.val, agents.held_out)"
         )
     return AgentData(train, held_out)
@@ -57,22 +57,20 @@ def read_tasks(path: Path, setting: str) -> list[Any]:
             tasks += [json.loads(line)] if line.strip() else []
         except json.JSONDecodeError as error:
             raise ConfigError(
-                f"{setting}: line {number} of {path} is no JSON ({error.msg}); one task stands on each line, a text "
-                f"within quotes"
+                f"{setting}: line {number} of {path} is no JSON ({error.msg}); write one JSON value per line, a text "
+                f"in quotes"
             ) from error
     return tasks
 
 
 def write_tasks(tasks: Iterable[Any], folder: Path, name: str) -> Path:
-    """Write tasks that are given from Python; returns the file, whose name tells its content. Raises ConfigError."""
+    """Write tasks as JSON Lines; returns the file, whose name has a hash of its content. Raises ConfigError."""
     lines = []
     for number, task in enumerate(tasks):
         try:
             lines.append(json.dumps(task, ensure_ascii=False, allow_nan=False) + "\n")
         except (TypeError, ValueError) as error:
-            raise ConfigError(
-                f"{name}: task {number} cannot be sent to runners, since it is no JSON: {error}"
-            ) from error
+            raise ConfigError(f"{name}: task {number} is not JSON-serialisable: {error}") from error
     text = "".join(lines)
     path = folder / f"{name}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}.jsonl"
     write_atomically(path, text)
@@ -80,7 +78,7 @@ def write_tasks(tasks: Iterable[Any], folder: Path, name: str) -> Path:
 
 
 def split_tasks(tasks: Sequence[Any], share: float, seed: int) -> tuple[list[Any], list[Any]]:
-    """(held out, the others). Equal tasks stay together, else what is held out would be trained on."""
+    """(held out, the others). Equal tasks stay together, so that no held-out task is trained on."""
     different = list(dict.fromkeys(map(_key, tasks)))
     random.Random(f"{seed}/held out").shuffle(different)
     kept_apart = set(different[: round(share * len(different))])

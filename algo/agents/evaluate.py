@@ -1,4 +1,4 @@
-"""Evaluates an agent: held-out tasks, done with the policy that is served now, and what is counted over attempts."""
+"""Evaluates an agent on held-out tasks with the served policy."""
 
 import hashlib
 from collections import defaultdict
@@ -21,10 +21,10 @@ from store.agents import AgentOutcome
 
 
 class AttemptRow(Row):
-    """One attempt that came to its end. cluster: which of the held-out tasks, from 0.
+    """One finished attempt. cluster: index of the held-out task.
 
-    rewards: by name, the first one the primary. failure: empty for none. calls: those that the trained policy answered.
-    invalid: those of them with a tool call that cannot be used.
+    rewards: by name, the first one the primary. failure: empty for none. calls: of the trained policy.
+    invalid: those with an invalid tool call.
     """
 
     rewards: dict[str, float] = Field(min_length=1)
@@ -34,7 +34,7 @@ class AttemptRow(Row):
 
     @property
     def reward(self) -> float:
-        """The primary one."""
+        """The primary reward."""
         return next(iter(self.rewards.values()))
 
 
@@ -45,28 +45,28 @@ _OF_NAME = "reward/"
 async def evaluate(
     config: AgentConfig, inputs: Sequence[Any], policy: EvaluatedPolicy, step: int, resumed: bool
 ) -> dict[str, float]:
-    """Do the held-out tasks (section ``evaluation``), and append what they show to the run's ``evaluations.jsonl``.
+    """Play the held-out tasks (section ``evaluation``), and append rows to the run's ``evaluations.jsonl``.
 
     inputs: held out, at least ``evaluation.tasks``. step, resumed: see ``algo.loop.workload.Workload.evaluate``.
-    Raises what ``play_and_record`` raises, and AllRolloutsFailed where all failed (``check_attempts``).
+    Raises the errors of ``play_and_record``, and AllRolloutsFailed where all failed (``check_attempts``).
     """
     settings, resources = config.evaluation, policy.resources()
     temperature = settings.temperature or config.rollout.temperature
-    terms = {
+    conditions = {
         "seed": settings.seed,
         "temperature": temperature,
         "tasks": settings.tasks,
         "attempts": settings.attempts,
         "inputs": _digest_of(inputs[: settings.tasks]),
     }
-    digest = _digest_of(terms)
+    digest = _digest_of(conditions)
     tasks = held_out_tasks(config, inputs, f"{config.run.name}-evaluation-step{step:06d}-{digest}")
     header = Header(
         label=f"step {step}",
         player=f"policy@{resources.version}",
         step=step,
         policy_version=resources.version,
-        terms=terms,
+        conditions=conditions,
         digest=digest,
         seed=settings.seed,
         planned={"held-out tasks": len(tasks)},
@@ -89,7 +89,7 @@ async def evaluate(
             invalid=int(sum(map(invalid_calls, actors))),
         )
 
-    # By an id of their own: runners remember resources by id.
+    # An id of their own: runners cache resources by id.
     sampling = resources.sampling.model_copy(update={"temperature": temperature})
     record = Record(config.run_dir, AttemptRow)
     evaluation = await play_and_record(
@@ -112,11 +112,10 @@ async def evaluate(
 
 
 def figures_of(evaluation: AgentEvaluation) -> dict[str, Estimate | None]:
-    """What is counted over an evaluation's rows, with intervals over tasks; None where there is nothing to count.
+    """Figures of an evaluation, with intervals over tasks; None without data.
 
-    ``reward``, the primary one, and ``reward/NAME`` of each: means. ``failed``: share of attempts that failed by the
-    agent's own doing. ``calls``: the policy's in an attempt. ``invalid_calls``: share of them with a tool call that
-    cannot be used.
+    ``reward`` (primary) and ``reward/NAME`` of each: means. ``failed``: share of attempts that failed in the agent.
+    ``calls``: of the policy in an attempt. ``invalid_calls``: share of calls with an invalid tool call.
     """
     rows = evaluation.rows
 
@@ -132,16 +131,16 @@ def figures_of(evaluation: AgentEvaluation) -> dict[str, Estimate | None]:
         "calls": mean(rows, calls),
         "invalid_calls": mean(rows, [row.invalid for row in rows], calls),
     }
-    told = [row for row in rows if not row.failure] or rows
-    for name in dict.fromkeys(name for row in told for name in row.rewards):
-        # A failure earns 0 of what nothing else is said of (``configs.agents.AgentRewardConfig.failure``).
+    named = [row for row in rows if not row.failure] or rows
+    for name in dict.fromkeys(name for row in named for name in row.rewards):
+        # A failure earns 0 where ``configs.agents.AgentRewardConfig.failure`` has no value.
         given = [row for row in rows if name in row.rewards or row.failure]
         figures[f"{_OF_NAME}{name}"] = mean(given, [row.rewards.get(name, 0.0) for row in given])
     return figures
 
 
 def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
-    """By how much the mean reward differs, paired by task: over the tasks that both have, each counting once."""
+    """Difference of the mean reward, paired by task: over shared tasks, each counting once."""
 
     def by_task(evaluation: AgentEvaluation) -> dict[int, float]:
         found: dict[int, list[float]] = defaultdict(list)
@@ -153,12 +152,12 @@ def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
 
 
 def read_evaluations(run_dir: Path) -> list[AgentEvaluation]:
-    """The evaluations of a run, in their order. Raises ValueError if one is unreadable."""
+    """The evaluations of a run, in order. Raises ValueError if one is unreadable."""
     return Record(run_dir, AttemptRow).read()
 
 
 def write_page(run_dir: Path) -> Path:
-    """Write the page over all evaluations of a run; returns its path."""
+    """Write the page of all evaluations of a run; returns its path."""
     evaluations = read_evaluations(run_dir)
     sections = [Section("Held-out tasks, with 95 % intervals over tasks", tables=[evaluation_table(evaluations)])]
     return Page(f"Evaluations of {run_dir.name}", sections).write(run_dir / PAGE_FILE)
@@ -182,7 +181,7 @@ def evaluation_table(evaluations: Sequence[AgentEvaluation]) -> Table:
         for evaluation, figures in zip(evaluations, found, strict=True)
     ]
     shown = (name.removeprefix(_OF_NAME) for name in names)
-    head = ("evaluation", *shown, "gain by task", "invalid tool calls", "failed", "calls an attempt", "attempts",
+    head = ("evaluation", *shown, "gain by task", "invalid tool calls", "failed", "calls per attempt", "attempts",
             "not finished")  # fmt: skip
     return Table("Mean rewards", head, rows)
 

@@ -1,4 +1,4 @@
-"""Numbers about a step's tasks, for the log."""
+"""Metrics of a step's tasks."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from store.schema import TRAINED_POLICY
 
 
 def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
-    """Numbers about a step's tasks; those that ``RunSummary`` adds up have the names that games have, too."""
+    """Metrics of a step's tasks; those that ``RunSummary`` sums up have the names of the game's metrics."""
     outcomes: list[AgentOutcome] = [rollout.outcome for rollout in played.finished]
     actors = [actor for outcome in outcomes for actor in of_policy(outcome)]
     turns = sum(actor.turns for actor in actors)
@@ -23,7 +23,7 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
         "turns/stored": float(played.turns_stored),
         "turns/of_policy": float(turns),
         "agents/failed_share": fmean(bool(outcome.failure) for outcome in outcomes),
-        "agents/refused_calls": float(sum(outcome.refused for outcome in outcomes)),
+        "agents/rejected_calls": float(sum(outcome.refused for outcome in outcomes)),
         "agents/seconds_mean": fmean(outcome.seconds for outcome in outcomes),
     }
     for name in dict.fromkeys(name for outcome in outcomes for name in outcome.dimensions):
@@ -37,33 +37,33 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
 
 
 def check_attempts(outcomes: Sequence[AgentOutcome]) -> None:
-    """Raise AllRolloutsFailed where nothing can be learned: every attempt failed or got no reply of the policy.
+    """Raise AllRolloutsFailed if every attempt failed or has no answered call of the policy.
 
-    Going on would train on nothing, and look healthy.
+    Training would continue without data, and look healthy.
     """
     if any(not outcome.failure and of_policy(outcome) for outcome in outcomes):
         return
-    count, refused = len(outcomes), sum(outcome.refused for outcome in outcomes)
+    count, rejected = len(outcomes), sum(outcome.refused for outcome in outcomes)
     failures = Counter(outcome.own_failure for outcome in outcomes if outcome.own_failure)
     found = [failure_summary(failures, count)] if failures else []
     if failures.total() < count:
         found.append(
-            f"{count - failures.total()} of {count} ended without an answered call of the policy ({refused} calls were "
-            f"refused): the agent must call the base URL and the model that it is given"
+            f"{count - failures.total()} of {count} ended without an answered call of the policy ({rejected} calls "
+            f"were rejected): the agent must call the base URL and model of its resources"
         )
     if not found:
-        found = ["an earlier process saw them fail"]
+        found = ["they failed in an earlier process"]
     raise AllRolloutsFailed(
-        f"no attempt shows anything: {'; '.join(found)}. The runners' logs say more. When the agent is mended, a "
-        f"resumed run (--resume auto) makes these attempts again"
+        f"no usable attempt: {'; '.join(found)}. See the runners' logs. Once the agent is fixed, a "
+        f"resumed run (--resume auto) retries these attempts"
     )
 
 
 def of_policy(outcome: AgentOutcome) -> list[ActorResult]:
-    """The actors that the trained policy answered: what frozen policies do badly is no news of it."""
+    """The actors of the trained policy; errors of frozen policies do not count."""
     return [actor for actor in outcome.actors if actor.policy == TRAINED_POLICY]
 
 
 def invalid_calls(actor: ActorResult) -> float:
-    """Calls of an actor whose reply holds a tool call that cannot be used."""
+    """Number of an actor's calls with an invalid tool call."""
     return actor.facts.get("invalid", 0.0)

@@ -1,4 +1,4 @@
-"""The tasks of a step and of an evaluation; all of it follows from the configuration and the data."""
+"""The tasks of a step and of an evaluation, a function of configuration and data."""
 
 import hashlib
 import random
@@ -13,7 +13,7 @@ from store.schema import TokenLimits
 def step_tasks(config: AgentConfig, inputs: Sequence[Any], step: int) -> list[AgentTask]:
     """The tasks of one step, from 1: ``groups_per_step`` of them, each ``rollouts_per_group`` times.
 
-    Every input comes once, in an order drawn from the run's seed, before any comes again.
+    Inputs are shuffled by the run's seed in each epoch.
     """
     trained, tasks = config.agents.trained_actors, []
     for group in range(config.rollout.groups_per_step):
@@ -35,9 +35,9 @@ def step_tasks(config: AgentConfig, inputs: Sequence[Any], step: int) -> list[Ag
 
 
 def held_out_tasks(config: AgentConfig, inputs: Sequence[Any], name: str) -> list[AgentTask]:
-    """``evaluation.attempts`` tasks for each of the first ``evaluation.tasks`` inputs. Nothing of them is trained on.
+    """``evaluation.attempts`` tasks for each of the first ``evaluation.tasks`` inputs; none is trainable.
 
-    name: names the tasks, and seeds their sampling.
+    name: prefix of the ids, and seed of the sampling.
     """
     return [
         _task(
@@ -54,7 +54,7 @@ def held_out_tasks(config: AgentConfig, inputs: Sequence[Any], name: str) -> lis
 
 
 def _task(config: AgentConfig, task_id: str, *, seed: int, **fields: Any) -> AgentTask:
-    # A run that is repeated under another name samples the same.
+    # Without the run's name, so that a repetition under another name samples equally.
     digest = hashlib.blake2b(f"{seed}/{task_id.removeprefix(config.run.name)}".encode(), digest_size=4).digest()
     return AgentTask(
         task_id=task_id,

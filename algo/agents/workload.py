@@ -1,4 +1,4 @@
-"""Agents as a workload: what they give to the training loop (``algo.loop.workload``)."""
+"""Agents as a workload of the training loop (``algo.loop.workload``)."""
 
 import math
 from collections import defaultdict
@@ -35,10 +35,10 @@ class Agents:
         return step_tasks(self.config, self._data.train, step)
 
     def published(self) -> Mapping[str, Any]:
-        return {}  # agents have their prompts themselves
+        return {}  # agents have their own prompts
 
     def frozen_names(self) -> Sequence[str]:
-        return sorted(self.config.frozen)  # which of them an agent calls, it alone knows
+        return sorted(self.config.frozen)  # any agent may call any of them
 
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
         return agent_rewards(rollout, self.config.reward)
@@ -47,7 +47,7 @@ class Agents:
         return ()
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
-        """Numbers about the tasks. Raises AllRolloutsFailed where all failed (``check_attempts``)."""
+        """Raises AllRolloutsFailed where all failed (``check_attempts``)."""
         check_attempts([rollout.outcome for rollout in played.finished])
         return agent_metrics(played)
 
@@ -55,14 +55,14 @@ class Agents:
         return ()  # tasks have no opponents
 
     async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> dict[str, float]:
-        """Do held-out tasks."""
+        """Play held-out tasks."""
         return await evaluate(self.config, self._data.held_out, policy, step, resumed)
 
 
 def agent_rewards(rollout: FinishedRollout, settings: AgentRewardConfig) -> dict[str, ActorReward]:
-    """Name of the actor -> what it earns; it is its own role and side, so that it is compared with itself alone.
+    """Actor -> its reward; role and side are the actor's name, so that its baseline is its own.
 
-    Raises ConfigError where the agent gave no reward of a name that is weighed.
+    Raises ConfigError where a weighted reward is missing.
     """
     outcome: AgentOutcome = rollout.outcome
     turns: dict[str, dict[int, float]] = defaultdict(dict)
@@ -91,7 +91,7 @@ def _weighed(outcome: AgentOutcome, weights: Mapping[str, float]) -> float:
     for name in weights:
         if name not in given:
             raise ConfigError(
-                f"reward.weights or reward.actors has {name!r}, which the agent did not give for task "
-                f"{outcome.task_id}; it gave {', '.join(given)}"
+                f"reward.weights or reward.actors has {name!r}, which is no reward of task "
+                f"{outcome.task_id}; its rewards are {', '.join(given)}"
             )
     return math.fsum(weight * given[name] for name, weight in weights.items())

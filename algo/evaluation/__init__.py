@@ -1,1 +1,1 @@
-"""One evaluation for all workloads: who plays whom, the rows of what was played, what is counted, the page."""
+"""Evaluation for all workloads: matches, rows of finished games, figures, the page."""

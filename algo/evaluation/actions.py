@@ -1,4 +1,4 @@
-"""What seats did: votes beside the expert's odds, kills, checks, claims, who lived; by player and side."""
+"""Actions of seats: votes compared with the expert's odds, kills, checks, claims, survival; by player and side."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -9,24 +9,24 @@ from algo.evaluation.statistics import Estimate, Frozen, mean_by_cluster
 from store.werewolf import SideName
 from store.werewolf_study import SpeechRecord
 
-VOTES_FOR_WOLVES, ODDS_OF_VOTES = "votes for a wolf, of those that name somebody", "the expert's odds of whom they name"
-OF_VOTES = (
+VOTES_FOR_WOLVES, ODDS_OF_VOTES = "votes for a wolf, of those that name a seat", "expert odds of the named seat"
+VOTE_SHARES = (
     VOTES_FOR_WOLVES,
     ODDS_OF_VOTES,
-    "the best odds there were",
-    "the odds of a vote by chance",
-    "votes for a seat of the best odds",
+    "best odds of any seat",
+    "odds of a random vote",
+    "votes for a seat with the best odds",
     "pivotal votes for a wolf",
 )
-"""Shares of the votes to exile that name somebody."""
+"""Figures of the votes to exile that name a seat."""
 _SAME = 1e-9
 
 
 class Actions(Frozen):
-    """What one player's seats of one side did, by what it is. games: in which it had a seat of the side.
+    """Actions of one player's seats of one side. games: in which it had a seat of the side.
 
-    shares: means with intervals over deals; the odds are an expert's that a seat is a wolf, given what was public.
-    counts: what -> which -> how often, such as the role of each night's victim where it had all wolves' seats.
+    shares: means with intervals over deals; odds: the expert's chance of a wolf, from public events.
+    counts: action -> value -> count, such as the role of each night's victim where the player had all wolf seats.
     """
 
     player: str
@@ -37,12 +37,12 @@ class Actions(Frozen):
 
 
 def actions_of(rows: Iterable[GameRow], player: str, side: SideName, seed: int) -> Actions:
-    """What ``player`` did as ``side``. seed: of the resampling of deals."""
+    """seed: of the resampling of deals."""
     played = [row for row in rows if player in row.players_of(side)]
     values: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in played:
-        for seat, what, found in noted(row):
+        for seat, what, found in seat_actions(row):
             if (seat.player, seat.side) == (player, side):
                 if isinstance(found, str):
                     counts[what][found] += 1
@@ -58,8 +58,8 @@ def actions_of(rows: Iterable[GameRow], player: str, side: SideName, seed: int) 
     )
 
 
-def noted(row: GameRow) -> Iterator[tuple[SeatRow, str, float | str]]:
-    """(seat, what it did, how): numbers have means, words are counted."""
+def seat_actions(row: GameRow) -> Iterator[tuple[SeatRow, str, float | str]]:
+    """(seat, action, value): numbers are averaged, texts counted."""
     seats = {seat.seat: seat for seat in row.seats}
 
     def role_of(target: int | None) -> str:
@@ -72,7 +72,7 @@ def noted(row: GameRow) -> Iterator[tuple[SeatRow, str, float | str]]:
             continue
         on_wolf, odds = float(seats[vote.target].side == "wolf"), vote.odds or 0.0
         yield seat, "votes", "pivotal" if vote.pivotal else "not pivotal"
-        *of_all, of_pivotal = OF_VOTES
+        *of_all, of_pivotal = VOTE_SHARES
         found = (on_wolf, odds, vote.best, vote.chance, float(odds > vote.best - _SAME))
         yield from ((seat, what, value) for what, value in zip(of_all, found, strict=True))
         if vote.pivotal:
@@ -86,12 +86,12 @@ def noted(row: GameRow) -> Iterator[tuple[SeatRow, str, float | str]]:
         yield seat, f"roles that the {seat.role} claims", speech.claimed or "none"
         yield seat, f"claims of the {seat.role}", truth_of(speech, row)
         for target, side in speech.reports:
-            yield seat, f"checks told by the {seat.role}", str(_is_of(seats, target, side)).lower()
+            yield seat, f"checks reported by the {seat.role}", str(_is_of(seats, target, side)).lower()
     yield from ((seat, f"{seat.role} alive at the end", float(seat.seat not in row.deaths)) for seat in row.seats)
 
 
 def truth_of(speech: SpeechRecord, row: GameRow) -> Literal["true", "false", "none"]:
-    """Whether the role that a speech claims and the checks that it reports are all true; none: it claims nothing."""
+    """Whether the claimed role and the reported checks of a speech are all true; none: no claim."""
     seats = {seat.seat: seat for seat in row.seats}
     claims = [] if speech.claimed is None else [speech.claimed == seats[speech.seat].role]
     claims += [_is_of(seats, seat, side) for seat, side in speech.reports]

@@ -1,11 +1,11 @@
-"""What seats believe of each other: Brier score, log loss, AUC, calibration, beside exact odds.
+"""Beliefs of seats about each other: Brier score, log loss, AUC and calibration, compared with exact odds.
 
-A seat that is probed gives the chances of every other seat's role (a question beside the game). On the same answers
-stand three bounds: ``exact``, the expert's odds given all that the seat may know; ``deaf``, the same without what was
-said and voted, from the cards, what the seat was told alone, and who died; ``deck``, which does not even know that.
+A probe asks a seat for the role probabilities of every other seat. Three bounds score the same seats: ``exact``, the
+expert's odds given all that the seat may know; ``deaf``, the odds without speeches and votes, from the cards, the
+seat's private information and the deaths; ``deck``, the odds from the cards alone.
 
 Brier, Verification of Forecasts Expressed in Terms of Probability, Monthly Weather Review 78, 1950. That beliefs about
-roles, asked beside the game, tell how well a player listens: arXiv 2502.06060.
+roles measure how well a player listens: arXiv 2502.06060.
 """
 
 import math
@@ -18,41 +18,41 @@ from algo.evaluation.statistics import Estimate, Frozen, mean_by_cluster
 from configs.roles_and_decks import DECKS, Role, Side
 from store.werewolf_study import Chances, StudySpan
 
-LEAST = 1e-4
-"""What counts at least as the chance of what was true: one certain error is not to drown everything else."""
+MIN_CHANCE = 1e-4
+"""Lower bound of the probability given to the true role, so that one certain error does not dominate the log loss."""
 
 Source = Literal["own", "exact", "deaf", "deck"]
 
 
-class Given(Frozen):
-    """What one answer gives the seats asked about. wolf: chance of being a wolf, each. log_loss: of their true roles,
-    a mean, in nats, each at most that of ``LEAST``."""
+class AnswerChances(Frozen):
+    """Probabilities of one answer. wolf: of being a wolf, for each seat of the answer. log_loss: of the true roles, a
+    mean over these seats, in nats, each at most that of ``MIN_CHANCE``."""
 
     wolf: tuple[float, ...]
     log_loss: float
 
     @classmethod
     def of(cls, chances: Chances, truth: Mapping[int, Role]) -> Self:
-        losses = [-math.log(max(chances[seat].get(role.value, 0.0), LEAST)) for seat, role in truth.items()]
+        losses = [-math.log(max(chances[seat].get(role.value, 0.0), MIN_CHANCE)) for seat, role in truth.items()]
         return cls(wolf=tuple(wolf_chance(chances[seat]) for seat in truth), log_loss=fmean(losses))
 
 
 class ProbedAnswer(Frozen):
-    """One answer. seat: who was asked. wolves: whether each seat asked about is one, in the order of ``Given.wolf``.
+    """One answer of a seat. wolves: whether each seat of the answer is a wolf, in the order of ``AnswerChances.wolf``.
 
-    mass: mean share of the whole probability that the names of roles had; None of a player without tokens.
+    mass: mean probability of all role names together; None for a player without tokens.
     """
 
     seat: int
     wolves: tuple[bool, ...]
     mass: float | None
-    own: Given
-    exact: Given
-    deaf: Given
-    deck: Given
+    own: AnswerChances
+    exact: AnswerChances
+    deaf: AnswerChances
+    deck: AnswerChances
 
     def pairs(self, source: Source) -> list[tuple[float, bool]]:
-        """(chance of being a wolf, whether it is one) of each seat asked about."""
+        """(chance of being a wolf, whether it is one) of each seat of the answer."""
         return list(zip(getattr(self, source).wolf, self.wolves, strict=True))
 
     def squared_error(self, source: Source) -> float:
@@ -61,19 +61,19 @@ class ProbedAnswer(Frozen):
 
 
 class CalibrationBin(Frozen):
-    """Seats about which a chance of being a wolf within one tenth was given. said: its mean. true: share of wolves."""
+    """Seats with a predicted wolf chance within one tenth. predicted: mean chance. observed: share of wolves."""
 
     seats: int
-    said: float
-    true: float
+    predicted: float
+    observed: float
 
 
 class BeliefScores(Frozen):
-    """Scores of many answers, each the mean over the seats asked about; intervals by deals.
+    """Scores of many answers, each the mean over the seats of the answer; intervals by deals.
 
     brier: squared error of the chance that a seat is a wolf; 0 is best. log_loss: of its role, in nats. auc: how often
-    a wolf is put above a seat that is none, in answers about both; 0.5 is blind; None without any such answer.
-    calibration: by tenths of the chance given; calibration_error: its mean distance from what was true.
+    a wolf is ranked above a good seat, in answers about both; 0.5 is chance; None without any such answer.
+    calibration: by tenths of the predicted chance; calibration_error: mean distance of predicted and observed.
     """
 
     answers: int
@@ -95,16 +95,16 @@ class BeliefReport(Frozen):
 
     @property
     def listened(self) -> float | None:
-        """How far it is from the Brier score of the deaf to that of exact odds: 1.0 all the way; None: no way.
+        """Position of the Brier score from that of ``deaf`` (0.0) to that of ``exact`` (1.0); None if those are equal.
 
-        Not from the deck's: who only counts the dead has left that behind, and listened to nobody.
+        ``deck`` is not the zero: a player that only counts the dead beats it without listening.
         """
         way = self.deaf.brier.value - self.exact.brier.value
         return (self.deaf.brier.value - self.own.brier.value) / way if abs(way) > 1e-9 else None
 
 
 def probed_answers(note: StudySpan, preset: str, roles: Mapping[int, Role]) -> Iterator[ProbedAnswer]:
-    """The answers before votes of one game, of seats that could be asked. roles: of all seats."""
+    """The answers before votes of one game, of seats that could answer. roles: of all seats."""
     for belief in note.beliefs:
         if belief.beliefs is not None and belief.moment == "vote":
             truth = {seat: roles[seat] for seat in belief.beliefs}
@@ -113,10 +113,10 @@ def probed_answers(note: StudySpan, preset: str, roles: Mapping[int, Role]) -> I
                 seat=belief.seat,
                 wolves=tuple(role.side is Side.WOLF for role in truth.values()),
                 mass=belief.mass,
-                own=Given.of(belief.beliefs, truth),
-                exact=Given.of(belief.ceiling, truth),
-                deaf=Given.of(belief.deaf, truth),
-                deck=Given.of(deck, truth),
+                own=AnswerChances.of(belief.beliefs, truth),
+                exact=AnswerChances.of(belief.ceiling, truth),
+                deaf=AnswerChances.of(belief.deaf, truth),
+                deck=AnswerChances.of(deck, truth),
             )
 
 
@@ -134,7 +134,7 @@ def _scores(answers: Sequence[tuple[int, ProbedAnswer]], source: Source, seed: i
     areas = [(deal, area_under_curve(answer.pairs(source))) for deal, answer in answers]
     ranked = [(deal, area) for deal, area in areas if area is not None]
     bins = calibration(pair for _, answer in answers for pair in answer.pairs(source))
-    errors = sum(each.seats * abs(each.said - each.true) for each in bins)
+    errors = sum(each.seats * abs(each.predicted - each.observed) for each in bins)
     return BeliefScores(
         answers=len(answers),
         brier=mean_by_cluster(deals, [answer.squared_error(source) for _, answer in answers], seed),
@@ -146,25 +146,25 @@ def _scores(answers: Sequence[tuple[int, ProbedAnswer]], source: Source, seed: i
 
 
 def area_under_curve(pairs: Sequence[tuple[float, bool]]) -> float | None:
-    """Share of pairs of a wolf and another in which the wolf was given more, ties half; None without pairs."""
+    """Share of (wolf, good) pairs in which the wolf has the higher chance, ties count half; None without pairs."""
     wolves, others = ([chance for chance, is_wolf in pairs if is_wolf == wanted] for wanted in (True, False))
     found = [(wolf > other) + 0.5 * (wolf == other) for wolf in wolves for other in others]
     return fmean(found) if found else None
 
 
 def calibration(pairs: Iterable[tuple[float, bool]]) -> tuple[CalibrationBin, ...]:
-    """By tenths of the chance given, ascending; tenths without seats are left out."""
+    """By tenths of the predicted chance, ascending; tenths without seats are left out."""
     bins: defaultdict[int, list[tuple[float, bool]]] = defaultdict(list)
     for chance, is_wolf in pairs:
         bins[min(int(chance * 10), 9)].append((chance, is_wolf))
     return tuple(
-        CalibrationBin(seats=len(of_bin), said=fmean(s for s, _ in of_bin), true=fmean(w for _, w in of_bin))
+        CalibrationBin(seats=len(of_bin), predicted=fmean(s for s, _ in of_bin), observed=fmean(w for _, w in of_bin))
         for _, of_bin in sorted(bins.items())
     )
 
 
 def deck_chances(deck: Sequence[Role], seat: int, roles: Mapping[int, Role], targets: Iterable[int]) -> Chances:
-    """What the deck says of ``targets`` to a seat that knows its own card, and its mates if it is a wolf."""
+    """Role probabilities of ``targets`` from the deck, for a seat that knows its card and, as a wolf, its mates."""
     known = {seat}
     if roles[seat].side is Side.WOLF:
         known |= {other for other, role in roles.items() if role.side is Side.WOLF}
@@ -179,5 +179,5 @@ def deck_chances(deck: Sequence[Role], seat: int, roles: Mapping[int, Role], tar
 
 
 def wolf_chance(of_role: Mapping[str, float]) -> float:
-    """How likely one of the wolves' roles."""
+    """Probability of all wolf roles together."""
     return sum(chance for role, chance in of_role.items() if Role(role).side is Side.WOLF)

@@ -1,4 +1,4 @@
-"""Charts as PNG images that pages hold within themselves."""
+"""Charts as PNG images that are embedded in pages."""
 
 import io
 import math
@@ -13,7 +13,7 @@ from algo.evaluation.page import Picture
 from algo.evaluation.statistics import Estimate
 
 _PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-"""Okabe and Ito's, which colour-blind people can tell apart, without black and yellow."""
+"""Okabe and Ito's palette for colour-blind readers, without black and yellow."""
 _STYLE = {
     "figure.dpi": 150,
     "font.size": 9,
@@ -42,7 +42,7 @@ class Chart:
 
 
 def draw(charts: Sequence[Chart], caption: str, below: str) -> Picture:
-    """Charts side by side, with one legend; the same charts are the same bytes. below: what steps are."""
+    """Charts side by side, with one legend; equal charts give equal bytes. below: label of the x axis."""
     rows = math.ceil(len(charts) / _COLUMNS)
     entries = {}
     with rc_context(_STYLE):

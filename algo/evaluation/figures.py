@@ -1,7 +1,7 @@
-"""Everything that is counted over an evaluation's games; all of it follows from its rows.
+"""All figures of an evaluation, computed from its rows.
 
 The unit is the game, never the seat: all seats of a game share its outcome. One side against one opponent plays each
-deal once, so that every game is a trial of Wilson's interval; what is taken over both sides resamples deals.
+deal once, so every game is a trial of Wilson's interval; intervals over both sides resample deals.
 """
 
 from collections import Counter, defaultdict
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, Self
 
-from algo.evaluation.actions import ODDS_OF_VOTES, VOTES_FOR_WOLVES, Actions, actions_of, noted
+from algo.evaluation.actions import ODDS_OF_VOTES, VOTES_FOR_WOLVES, Actions, actions_of, seat_actions
 from algo.evaluation.beliefs import BeliefReport, belief_report
 from algo.evaluation.games import GameEvaluation, GameRow
 from algo.evaluation.panel import PANELS
@@ -28,18 +28,18 @@ from configs.sections.opponents import INITIAL_POLICY
 from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
 
-Among = Literal["all", "without_errors"]
-AMONG: tuple[Among, ...] = ("all", "without_errors")
-"""Figures are told twice: of all games, and of those in which every reply of every seat could be used."""
+Subset = Literal["all", "without_errors"]
+SUBSETS: tuple[Subset, ...] = ("all", "without_errors")
+"""Figures are reported of all games, and of the games without an invalid reply."""
 
 BRIER_SCORE, LOG_LOSS = "Brier score of beliefs", "log loss of beliefs, nats"
-"""What ``by_game`` has beside two of ``algo.evaluation.actions``."""
+"""Keys of ``by_game``, besides two of ``algo.evaluation.actions``."""
 
 
 class Score(Frozen):
-    """How some games ended for one player. A draw is no win. win_rate: None without games.
+    """Results of one player. A draw is no win. win_rate: None without games.
 
-    reference: how often the reference won in its place. difference: between them, over the deals that both played.
+    reference: win rate of the reference in the player's place. difference: player less reference, over shared deals.
     """
 
     games: int
@@ -51,14 +51,14 @@ class Score(Frozen):
 
     @classmethod
     def of_side(cls, results: Sequence[str], side: SideName, **compared: Estimate | None) -> Self:
-        """Of games in which a player had one side, by their results."""
+        """Score of games in which a player had one side, by their results."""
         wins = results.count(side)
         rate = wilson_interval(wins, len(results)) if results else None
         return cls(games=len(results), wins=wins, draws=results.count("draw"), win_rate=rate, **compared)
 
 
 class AgainstOpponent(Frozen):
-    """How the policy fared against one opponent. not_finished: games against it, the reference's too, without a row."""
+    """The policy against one opponent. not_finished: games without a row, those of the reference included."""
 
     by_side: dict[SideName, Score]
     both_sides: Score
@@ -77,11 +77,11 @@ class Cell(Frozen):
 
 
 class Conduct(Frozen):
-    """How well the policy keeps to the game. Shares are None where there is nothing to take them of.
+    """Rule conformity of the policy. Shares are None without games or turns.
 
-    turns: model calls made; invalid_replies: the share of them that could not be used. defaulted_decisions: those taken
-    by the declared default action, after two such replies. games_with_leak: the share of games with a speech that gave
-    the wolves away or printed the system prompt. days, turns_per_game: means.
+    turns: model calls; invalid_replies: share of invalid ones. defaulted_decisions: made by default after two
+    invalid replies. games_with_leak: share of games with a speech that names the wolves or prints the system prompt.
+    days, turns_per_game: means.
     """
 
     games: int
@@ -95,12 +95,12 @@ class Conduct(Frozen):
 
 
 class Figures(Frozen):
-    """What is counted over some of the games, from the policy's view.
+    """Figures of a subset of the games.
 
-    all_games: its win rate over all opponents and sides. conduct: of both sides, and of each.
-    cells: who beats whom, of games in which each side had one player. single_seats: side -> games in a single seat.
-    actions, beliefs: with a panel that has a company, of the games alone in which nobody but the policy has weights, so
-    that they can be compared between models. beliefs: player -> its good seats' before votes.
+    all_games: the policy's win rate over all opponents and sides. conduct: of both sides, and of each.
+    cells: win table of games in which each side had one player. single_seats: side -> games in a single seat.
+    actions, beliefs: with a panel that has a company, only of games in which no other player is a model, so that models
+    can be compared. beliefs: player -> beliefs of its good seats before votes.
     """
 
     games: int
@@ -115,20 +115,20 @@ class Figures(Frozen):
 
     @property
     def strength(self) -> Estimate | None:
-        """The policy's overall."""
+        """Overall strength of the policy."""
         return self.strengths and self.strengths.players.get(TRAINED_POLICY)
 
 
-def figures_of(evaluation: GameEvaluation, among: Among = "all") -> Figures:
-    """All figures of an evaluation, of all its games or of those without errors."""
+def figures_of(evaluation: GameEvaluation, among: Subset = "all") -> Figures:
+    """All figures of an evaluation, of all games or of those without errors."""
     header, panel = evaluation.header, PANELS[evaluation.header.panel]
-    rows, seed, opponents = rows_among(evaluation, among), header.seed, header.terms["opponents"]
+    rows, seed, opponents = rows_of(evaluation, among), header.seed, header.conditions["opponents"]
     shared = _without_other_weights(evaluation, among)
     players = sorted({player for row in shared for player in row.players})
     met = (name for name in opponents if name != TRAINED_POLICY and any(name in row.players for row in rows))
     beliefs = {player: belief_report(_answers(shared, player), seed) for player in players}
 
-    def beside_reference(side: SideName, opponent: str | None) -> Score:
+    def score_with_reference(side: SideName, opponent: str | None) -> Score:
         games, others = (games_of(rows, player, side, opponent) for player in (TRAINED_POLICY, panel.reference))
         reference = Score.of_side([row.result for row in others], side).win_rate
         difference = paired_difference(won_by_deal(games, side), won_by_deal(others, side), seed)
@@ -139,14 +139,14 @@ def figures_of(evaluation: GameEvaluation, among: Among = "all") -> Figures:
         all_games=_both_sides(rows, None, seed),
         opponents={
             name: AgainstOpponent(
-                by_side={side: beside_reference(side, name) for side in SIDES},
+                by_side={side: score_with_reference(side, name) for side in SIDES},
                 both_sides=_both_sides(rows, name, seed),
                 not_finished=missing,
             )
             for name, missing in evaluation.missing().items()
             if name in opponents
         },
-        single_seats={side: beside_reference(side, None) for side in SIDES if panel.company},
+        single_seats={side: score_with_reference(side, None) for side in SIDES if panel.company},
         cells=tuple(_cells(rows)),
         conduct={"both": conduct_of(rows, SIDES, seed), **{side: conduct_of(rows, [side], seed) for side in SIDES}},
         strengths=fit_strengths(rows, panel.reference or next(met, None), seed),
@@ -157,7 +157,7 @@ def figures_of(evaluation: GameEvaluation, among: Among = "all") -> Figures:
     )
 
 
-def rows_among(evaluation: GameEvaluation, among: Among) -> list[GameRow]:
+def rows_of(evaluation: GameEvaluation, among: Subset) -> list[GameRow]:
     """The rows of all games, or of those without errors."""
     return [row for row in evaluation.rows if among == "all" or row.without_errors]
 
@@ -202,7 +202,7 @@ def _cells(rows: Iterable[GameRow]) -> Iterator[Cell]:
 
 
 def conduct_of(rows: Iterable[GameRow], sides: Iterable[SideName], seed: int) -> Conduct:
-    """How the policy behaved when it had one of ``sides`` whole. seed: of the resampling of deals."""
+    """Conduct of the policy where it had one of ``sides`` whole. seed: of the resampling of deals."""
     played = [(row, own) for row in rows if (own := {*sides}.intersection(row.sides_of(TRAINED_POLICY)))]
     deals = [row.cluster for row, _ in played]
 
@@ -224,8 +224,8 @@ def conduct_of(rows: Iterable[GameRow], sides: Iterable[SideName], seed: int) ->
     )
 
 
-def _without_other_weights(evaluation: GameEvaluation, among: Among) -> list[GameRow]:
-    company, rows = PANELS[evaluation.header.panel].company, rows_among(evaluation, among)
+def _without_other_weights(evaluation: GameEvaluation, among: Subset) -> list[GameRow]:
+    company, rows = PANELS[evaluation.header.panel].company, rows_of(evaluation, among)
     return [row for row in rows if not company or row.players <= {TRAINED_POLICY, *company}]
 
 
@@ -237,22 +237,22 @@ def _answers(rows: Iterable[GameRow], player: str) -> list[tuple[int, Any]]:
 # --- two evaluations --------------------------------------------------------------------------------------------------
 
 
-def by_game(evaluation: GameEvaluation, among: Among) -> dict[str, dict[str, float]]:
-    """Votes and beliefs of the policy's good seats, in the games of ``actions``: what -> ``GameRow.place`` -> mean."""
+def by_game(evaluation: GameEvaluation, among: Subset) -> dict[str, dict[str, float]]:
+    """Votes and beliefs of the policy's good seats, in the games of ``actions``: name -> match key -> mean."""
     found: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in _without_other_weights(evaluation, among):
-        for seat, what, value in noted(row):
+        for seat, what, value in seat_actions(row):
             if what in (VOTES_FOR_WOLVES, ODDS_OF_VOTES) and seat.is_of(TRAINED_POLICY, "good"):
-                found[what][row.place].append(float(value))
+                found[what][row.match_key].append(float(value))
         for _, answer in _answers([row], TRAINED_POLICY):
-            found[BRIER_SCORE][row.place].append(answer.squared_error("own"))
-            found[LOG_LOSS][row.place].append(answer.own.log_loss)
+            found[BRIER_SCORE][row.match_key].append(answer.squared_error("own"))
+            found[LOG_LOSS][row.match_key].append(answer.own.log_loss)
     return {name: {place: fmean(values) for place, values in of.items()} for name, of in found.items()}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One figure of an evaluation less that of another. deals: on which both have it. share: told in points."""
+    """One figure of an evaluation less that of another. deals: shared by both. share: shown in points."""
 
     what: str
     deals: int
@@ -260,16 +260,17 @@ class Difference:
     share: bool
 
 
-def differences(ours: GameEvaluation, other: GameEvaluation, among: Among = "all") -> Iterator[Difference]:
+def differences(ours: GameEvaluation, other: GameEvaluation, among: Subset = "all") -> Iterator[Difference]:
     """``ours`` less ``other``, game by game where both played it; intervals by resampling the deals of these games.
 
-    Games against ``initial`` only where that was the same weights. Raises ValueError unless the terms are equal.
+    Games against ``initial`` count only where both started from the same weights. Raises ValueError unless the
+    conditions are equal.
     """
     if ours.header.digest != other.header.digest:
-        raise ValueError(f"{ours.header.label} and {other.header.label} differ in their terms: they cannot be compared")
+        raise ValueError(f"{ours.header.label} and {other.header.label} cannot be compared: their conditions differ")
     seed = ours.header.seed
-    own, others = (rows_among(evaluation, among) for evaluation in (ours, other))
-    for opponent in (*ours.header.terms["opponents"], None):
+    own, others = (rows_of(evaluation, among) for evaluation in (ours, other))
+    for opponent in (*ours.header.conditions["opponents"], None):
         if opponent == INITIAL_POLICY and ours.header.initial != other.header.initial:
             continue
         for side in SIDES:
@@ -279,7 +280,7 @@ def differences(ours: GameEvaluation, other: GameEvaluation, among: Among = "all
             )
             if (value := paired_difference(won, of_other, seed)) is not None:
                 yield Difference(f"games won, {where}", len(won.keys() & of_other.keys()), value, share=True)
-    deal_of = {row.place: row.cluster for row in own}
+    deal_of = {row.match_key: row.cluster for row in own}
     figures, of_other = (by_game(evaluation, among) for evaluation in (ours, other))
     for name, of in figures.items():
         both = [place for place in of if place in of_other.get(name, {})]
@@ -293,7 +294,7 @@ def differences(ours: GameEvaluation, other: GameEvaluation, among: Among = "all
 
 
 def metrics_of(evaluation: GameEvaluation, found: Figures) -> dict[str, float]:
-    """The figures as flat numbers, below ``evaluation/``. What has no games has no numbers."""
+    """The figures as flat numbers, below ``evaluation/``; without games a figure is left out."""
     both = found.conduct["both"]
     named: dict[str, Estimate | float | None] = {
         "win_rate": found.all_games.win_rate,

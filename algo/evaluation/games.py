@@ -1,4 +1,4 @@
-"""The row of a finished game: who sat where, how it ended, what was noted beside it, and, of few games, all of it."""
+"""The row of a finished game: seats, result, notes of the runner and, for a few games, the whole transcript."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -18,12 +18,12 @@ from store.werewolf_study import ChoiceRecord, SpeechRecord, StudySpan, VoteReco
 
 
 class SeatRow(Frozen):
-    """One seat. player: who had it. won: whether its side did.
+    """One seat. won: whether its side won.
 
-    turns: model calls made; 0 for players without tokens of their own. invalid: replies that could not be used.
-    errors: those, or decisions put a second time, and decisions that were then taken by default (defaulted).
-    leaks: public speeches that gave the wolves away or printed the system prompt.
-    reward: what it earns by the run's weights; None without turns.
+    turns: model calls; 0 for players without tokens of their own. invalid: invalid replies.
+    errors: invalid replies or re-asked decisions, plus decisions made by default (defaulted).
+    leaks: public speeches that name the wolves or print the system prompt.
+    reward: by the run's weights; None without turns.
     """
 
     seat: int
@@ -39,16 +39,16 @@ class SeatRow(Frozen):
     reward: float | None = None
 
     def is_of(self, player: str, side: SideName) -> bool:
-        """Whether ``player`` had it, as ``side``."""
+        """Whether ``player`` played the seat, as ``side``."""
         return (self.player, self.side) == (player, side)
 
 
-_OF_TURN = ("seat", "day", "decision", "policy", "policy_version", "is_reask", "thought", "reply", "error", "target",
-            "events_before")  # fmt: skip
+_TURN_FIELDS = ("seat", "day", "decision", "policy", "policy_version", "is_reask", "thought", "reply", "error",
+                "target", "events_before")  # fmt: skip
 
 
 class Sample(Frozen):
-    """A game kept whole. transcript: as someone who sees all cards would read it.
+    """A game kept whole. transcript: with all cards visible.
 
     events: the same for programs (``store.werewolf.read_events``). turns: some fields of each ``TurnSpan``.
     """
@@ -61,8 +61,8 @@ class Sample(Frozen):
 class GameRow(Row):
     """One finished game. cluster: the deal, by its seed. single: the seat given to one player alone.
 
-    votes, speeches, kills, checks, deaths: as noted by the runner (``store.werewolf_study.StudySpan``).
-    answers: what seats believed before votes, beside what could be known.
+    votes, speeches, kills, checks, deaths: from the runner's ``store.werewolf_study.StudySpan``.
+    answers: beliefs of seats before votes, with the bounds of ``algo.evaluation.beliefs``.
     """
 
     single: int | None = None
@@ -79,12 +79,12 @@ class GameRow(Row):
 
     @property
     def without_errors(self) -> bool:
-        """Whether every seat's every reply could be used, on both sides."""
+        """Whether no seat of either side gave an invalid reply."""
         return not any(seat.errors for seat in self.seats)
 
     @property
-    def place(self) -> str:
-        """The deal and who sat where, alike in every evaluation of the same terms."""
+    def match_key(self) -> str:
+        """Deal and seating: the same key for the same game in every evaluation of equal conditions."""
         if self.single is not None:
             return f"{self.cluster}: single seat, {self.seat(self.single).player}"
         wolves, good = ("+".join(sorted(self.players_of(side))) for side in ("wolf", "good"))
@@ -105,7 +105,7 @@ class GameRow(Row):
         return self.single is None and self.players_of(side) == {player}
 
     def sides_of(self, player: str) -> list[SideName]:
-        """The sides that a player has whole: one of them, or both where it plays itself."""
+        """The sides that a player has whole; both where it plays itself."""
         return [side for side in SIDES if self.is_whole(side, player)]
 
 
@@ -113,9 +113,9 @@ GameEvaluation = Evaluation[GameRow]
 
 
 def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: RewardConfig, *, whole: bool) -> GameRow:
-    """The row of a finished game. number: its place among the tasks. whole: keep its transcript and replies.
+    """The row of a finished game. number: its index among the tasks. whole: keep its transcript and replies.
 
-    Raises ValueError for one that was not played or noted as its task says.
+    Raises ValueError for a game whose deal, players or notes differ from its task.
     """
     result: ResultSpan = rollout.outcome
     single = next((rule.seat for rule in task.seating if rule.seat is not None), None)
@@ -124,8 +124,8 @@ def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: Rewar
     if result.seed != task.seed or strangers or len(rollout.notes) != (task.study is not None):
         raise ValueError(
             f"game {task.game_id} was played with deal {result.seed}, players "
-            f"{sorted({seat.policy for seat in result.seats})} and {len(rollout.notes)} notes; its task says deal "
-            f"{task.seed} and other players, or other notes: are the runners of this version?"
+            f"{sorted({seat.policy for seat in result.seats})} and {len(rollout.notes)} notes; its task has deal "
+            f"{task.seed} and other players or notes: run runners of the algorithm's version"
         )
     note = rollout.notes[0] if rollout.notes else StudySpan(game_id=task.game_id)
     assert isinstance(note, StudySpan)
@@ -163,7 +163,7 @@ def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: Rewar
         sample=Sample(
             transcript=result.transcript,
             events=tuple(read_events([*rollout.turns, result])),
-            turns=tuple({name: getattr(turn, name) for name in _OF_TURN} for turn in rollout.turns),
+            turns=tuple({name: getattr(turn, name) for name in _TURN_FIELDS} for turn in rollout.turns),
         )
         if whole
         else None,

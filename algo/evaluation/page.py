@@ -1,7 +1,6 @@
-"""One web page for every report: title, verdict, sections of tables, pictures and texts; it needs no other file.
+"""One self-contained web page for every report: title, verdict, sections of tables, pictures and texts.
 
-Everything on it is escaped: names, reasons, settings, replies and transcripts are what models and programs wrote. The
-same tables are printed on a terminal.
+Everything on it is escaped, since models write names and replies. The same tables are printed on a terminal.
 """
 
 from base64 import b64encode
@@ -32,7 +31,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A chart. caption: what it shows and how it was counted."""
+    """A chart."""
 
     caption: str
     png: bytes
@@ -55,7 +54,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """verdict: in one sentence; empty for none. met: whether it is a good one. facts: name -> what."""
+    """verdict: empty for none. met: whether the aims are met. facts: name -> text."""
 
     title: str
     sections: Sequence[Section]
@@ -65,7 +64,7 @@ class Page:
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def write(self, path: Path) -> Path:
-        """Write the page; a file that is there is replaced whole. Returns the path."""
+        """Write the page, atomically; returns the path."""
         templates = Environment(
             loader=FileSystemLoader(Path(__file__).parent),
             autoescape=True,
@@ -78,14 +77,14 @@ class Page:
 
 
 def show_tables(tables: Iterable[Table], console: Console) -> None:
-    """Print tables; such as have no rows are left out."""
+    """Print the tables that have rows."""
     for table in tables:
         if table.rows:
             shown = ShownTable(title=Text(table.caption), title_justify="left", box=SIMPLE)
             for number, name in enumerate(table.head):
                 shown.add_column(Text(name), justify="right" if number else "left", overflow="fold")
             for row in table.rows:
-                shown.add_row(*map(Text, row))  # no markup: a reason or a name is not ours
+                shown.add_row(*map(Text, row))  # no markup: reasons and names are data
             console.print(shown)
 
 
@@ -98,7 +97,7 @@ def wide_console() -> Console:
 
 
 def cells(*values: Estimate | float | str | None, digits: int = 0) -> tuple[str, ...]:
-    """Of a row. Estimates are of shares; digits: of their per cents."""
+    """Texts of a row. Estimates are shares; digits: of their per cents."""
 
     def text(value: Estimate | float | str | None) -> str:
         if value is None or isinstance(value, Estimate):

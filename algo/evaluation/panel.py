@@ -1,10 +1,9 @@
-"""Who plays whom in an evaluation, and the tasks of its games.
+"""The matches of an evaluation, and the tasks of its games.
 
-A panel is a choice of matches. ``run``: the policy against ``evaluation.opponents``. ``cross``: every player against
-every other and itself, as either side. ``v3`` is fixed: from the first release on a version never changes, and what
-would change a figure is a new version. Win rates reward little but surviving the errors of opponents where these make
-many; hence v3 has opponents of every strength, single seats among mixed players, and every figure is told once more of
-games without an error.
+A panel selects the matches. ``run``: the policy against ``evaluation.opponents``. ``cross``: every player against
+every other and itself, as either side. ``v3`` is fixed: from the first release on a version never changes; a
+change of figures needs a new version. Against opponents that make many errors a win rate measures little else; hence v3
+has opponents of every strength, single seats among mixed players, and repeats every figure for games without errors.
 """
 
 import hashlib
@@ -14,7 +13,7 @@ from itertools import combinations_with_replacement
 from types import MappingProxyType
 from typing import Any
 
-from algo.evaluation.statistics import POWER, deals_needed, difference_seen, half_width
+from algo.evaluation.statistics import POWER, deals_needed, detectable_difference, half_width
 from algo.werewolf.matches import SIDES, held_out_deals
 from algo.werewolf.tasks import derived_seed, token_limits
 from configs.roles_and_decks import DECKS, Role, Side
@@ -27,11 +26,11 @@ from store.werewolf_study import Study
 
 @dataclass(frozen=True)
 class Panel:
-    """One choice of matches. opponents: of whole sides; a run's own stand behind them.
+    """A selection of matches. opponents: of whole sides, before a run's own opponents.
 
-    company: who sits round a single seat, drawn for each deal and seat, the same for every model; empty: no such games.
-    reference: who plays each deal in the policy's place, too, and whom strengths are measured from; empty: nobody.
-    probed_deals: on how many deals seats are asked what they believe before votes.
+    company: players around a single seat, drawn for each deal and seat, equal for every model; empty: no such games.
+    reference: player that also plays each deal in the policy's place, and has strength 0; empty: none.
+    probed_deals: number of deals on which seats are probed for their beliefs before votes.
     """
 
     name: str
@@ -48,7 +47,7 @@ PANELS: Mapping[str, Panel] = MappingProxyType(
     {
         RUN: Panel(RUN),
         CROSS: Panel(CROSS),
-        # Read, never played anew: its scripted players spoke otherwise; recorded games keep their figures.
+        # Only for reading recorded games: its scripted players spoke differently.
         "v2": replace(_V3, name="v2"),
         "v3": _V3,
     }
@@ -57,36 +56,36 @@ PANELS: Mapping[str, Panel] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Matches:
-    """Everything that an evaluation plays, and what its figures hang on (``Header.terms``).
+    """All matches of an evaluation, and its conditions (``Header.conditions``).
 
     by_name: of the opponent, of both players, or "single seat" -> games.
     """
 
     players: tuple[str, ...]
     deals: tuple[int, ...]
-    terms: Mapping[str, Any]
+    conditions: Mapping[str, Any]
     by_name: Mapping[str, Sequence[GameTask]]
 
     @property
     def digest(self) -> str:
-        """Eight digits that stand for the terms."""
-        return _digest(str(dict(self.terms)))
+        """Hash of the conditions, 8 hexadecimal digits."""
+        return _digest(str(dict(self.conditions)))
 
     @property
     def tasks(self) -> list[GameTask]:
-        """All games, in their order."""
+        """All games, in order."""
         return [task for tasks in self.by_name.values() for task in tasks]
 
 
 def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, players: Sequence[str] = ()) -> Matches:
-    """The matches of a panel. prefix: of the game ids. model: folder of the policy, on which the ids hang, too.
+    """The matches of a panel. prefix: of the game ids. model: folder of the policy, part of the ids' hash.
 
-    players: of the panel "cross". The sampling follows from the terms, so that every model has the same chances.
-    Nothing of these games is ever trained on: no side is trainable.
+    players: of the panel "cross". Sampling seeds derive from the conditions, so that every model gets the same seeds.
+    No side is trainable, so these games are never trained on.
     """
     own = tuple(name for name in config.evaluation.opponents if name not in panel.opponents)
     opponents = () if panel.name == CROSS else (*panel.opponents, *own)
-    terms = {
+    conditions = {
         "panel": panel.name,
         "preset": config.game.preset,
         "rules": config.game.rules.chosen(),
@@ -104,7 +103,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         "thinking": config.rollout.thinking,
         "prompts": {name: _digest(path.read_bytes()) for name, path in sorted(config.game.prompts.items())},
     }
-    chance = _digest(str(terms))
+    chance = _digest(str(conditions))
     ids = f"{prefix}-{_digest(f'{chance}/{model}')}"
     deals = held_out_deals(config.evaluation.deals, config.evaluation.seed)
 
@@ -124,21 +123,21 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         )
 
     def whole_sides(first: str, second: str) -> list[GameTask]:
-        """Of each deal one game with ``first`` as the wolves, and one with sides swapped; with itself one."""
+        """For each deal a game with ``first`` as the wolves and one with sides swapped; against itself one game."""
         return [
             game(
                 number,
                 f"{first}-{second}",
                 side,
                 [SeatingRule(side=side, players={first: 1.0}), SeatingRule(side=other, players={second: 1.0})],
-                f"match/{chance}/{second}/{side}",  # of the place against ``second``, whoever takes it
+                f"match/{chance}/{second}/{side}",  # the same for every ``first``
             )
             for number in range(len(deals))
             for side, other in (SIDES, SIDES[::-1])[: 1 if first == second else 2]
         ]
 
     def single_seats() -> list[GameTask]:
-        """Of each deal one seat, in turn, for the policy and once more for the reference, among the same company."""
+        """For each deal one seat, in turn, played by the policy and again by the reference, in the same company."""
         company = SeatingRule(players=dict.fromkeys(panel.company, 1.0))
         seats = len(DECKS[config.game.preset])
         return [
@@ -163,7 +162,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         if panel.company:
             by_name["single seat"] = single_seats()
     everybody = players or tuple(dict.fromkeys((TRAINED_POLICY, *opponents)))
-    return Matches(tuple(everybody), tuple(deals), terms, by_name)
+    return Matches(tuple(everybody), tuple(deals), conditions, by_name)
 
 
 def temperature_of(config: WerewolfConfig) -> float:
@@ -172,11 +171,11 @@ def temperature_of(config: WerewolfConfig) -> float:
 
 
 def power_text(panel: Panel, deals: int, deck: Sequence[Role]) -> str:
-    """What a run of so many deals can show. deck: the roles dealt, of whose seats one takes its turn alone."""
+    """The differences that so many deals can detect. deck: the roles dealt."""
     text = (
         f"{deals} deals: a win rate of one side against one opponent is known to ± {100 * half_width(deals):.0f} "
-        f"points, and two such rates are told apart, {POWER:.0%} of the time, if they differ by "
-        f"{100 * difference_seen(deals):.0f} points; 5 points need {deals_needed(0.05)} deals, 10 points "
+        f"points, and a difference of two such rates is detected with power {POWER:.0%} if it is "
+        f"{100 * detectable_difference(deals):.0f} points; 5 points need {deals_needed(0.05)} deals, 10 points "
         f"{deals_needed(0.1)}, fewer where both play the same deals"
     )
     if panel.company:
@@ -185,7 +184,7 @@ def power_text(panel: Panel, deals: int, deck: Sequence[Role]) -> str:
             f"of the {side} side (about {count:.0f} deals) to ± {100 * half_width(max(1, count)):.0f}"
             for side, count in (("good", deals - wolves), ("wolf", wolves))
         )
-        text += f"; single seats {widths} points; beliefs are asked on {min(deals, panel.probed_deals)} deals"
+        text += f"; single seats {widths} points; beliefs are probed on {min(deals, panel.probed_deals)} deals"
     return text
 
 

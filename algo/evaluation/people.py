@@ -1,7 +1,6 @@
-"""How people fare against a run's policy: counted from the games that they played in a browser and kept in the hub.
+"""Results of people against a run's policy, from games that they played in a browser and kept in the hub.
 
-A table may seat people beside the policy and against it. What counts is how the people's side fared; a game counts once
-for each side on which people sat, however many they were.
+A table may seat people with the policy and against it. A game counts once for each side that has people, however many.
 """
 
 from collections import defaultdict
@@ -29,9 +28,9 @@ _ALL = 1_000_000
 class PeopleAgainst(Frozen):
     """People against one opponent.
 
-    label: what the run calls it, such as "step 24", or the name of a player that is not the policy.
-    policy_version: of the policy that played, or for whose run the game was kept.
-    by_side: the side that people were on -> how it fared. games: rollout ids in the hub.
+    label: such as "step 24", or the name of a player that is not the policy.
+    policy_version: of the policy that played, or of the run that kept the game.
+    by_side: side of the people -> its score. games: rollout ids in the hub.
     """
 
     label: str
@@ -42,7 +41,7 @@ class PeopleAgainst(Frozen):
 
 
 class PeopleScores(Frozen):
-    """What is kept in a run's folder, the newest version last."""
+    """Contents of ``people.json`` in a run's folder, the newest version last."""
 
     run: str
     against: tuple[PeopleAgainst, ...]
@@ -59,7 +58,7 @@ class PeopleScores(Frozen):
 
 
 def people_scores(run_id: str, games: Iterable[FinishedRollout], labels: dict[int, str]) -> PeopleScores:
-    """Count the games. labels: policy version -> what the run calls it."""
+    """Count the games. labels: policy version -> label."""
     found: defaultdict[tuple[int, str], list[FinishedRollout]] = defaultdict(list)
     for game in games:
         others = {seat.policy for seat in game.outcome.seats} - {PERSON}
@@ -85,7 +84,7 @@ def people_scores(run_id: str, games: Iterable[FinishedRollout], labels: dict[in
 
 
 async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tuple[PeopleScores, Path]:
-    """Read the games from the hub and write what they show into the run's folder; returns it and its file.
+    """Read the games from the hub and write their scores into the run's folder; returns the scores and the file.
 
     Raises StoreUnreachable, and NothingToImitate where the hub holds none.
     """

@@ -1,4 +1,4 @@
-"""Evaluates a policy: which games, with which resources; rows are appended as the games end (``record``)."""
+"""Evaluates a policy; rows are appended as the games end (``algo.evaluation.record``)."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -22,14 +22,14 @@ from store.schema import PolicyResources
 
 logger = logging.getLogger("algo.evaluate")
 
-DEALS_KEPT_WHOLE = 2
-"""Of each match, for as many deals, a game as either side keeps every thought and reply."""
+DEALS_WITH_SAMPLES = 2
+"""Deals of each match of which the policy's games keep every thought and reply."""
 
 
 async def evaluate_in_training(
     config: WerewolfConfig, policy: EvaluatedPolicy, step: int, resumed: bool
 ) -> dict[str, float]:
-    """Play held-out deals with the policy after ``step``; returns numbers for the log."""
+    """Play held-out deals with the policy after ``step``; returns metrics."""
     evaluation = await evaluate(
         config, policy.queue, policy.resources(), policy.refresh_endpoints, f"step {step}", resumed=resumed, step=step
     )
@@ -39,8 +39,8 @@ async def evaluate_in_training(
 async def evaluate_model(opened: OpenedRun, model: Path | None, label: str, **chosen: Any) -> GameEvaluation:
     """Serve a model folder and evaluate it through the hub and the runners.
 
-    model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
-    chosen: panel and players, as of ``evaluate``. Frozen policies among the players are served, too; "initial" is
+    model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, the served model.
+    chosen: panel and players, see ``evaluate``. Frozen policies among the players are served, too; "initial" is
     ``model.path``. Raises StoreUnreachable, ServingError, NoFinishedRollouts, ConfigError; ValueError as ``evaluate``.
     """
     config = opened.config
@@ -72,22 +72,24 @@ async def evaluate(
     model: Path | None = None,
     step: int | None = None,
 ) -> GameEvaluation:
-    """Play an evaluation (section ``evaluation`` of the configuration) with the policy that is served now.
+    """Play an evaluation (section ``evaluation`` of the configuration) with the served policy.
 
-    resources: of that policy; its players and frozen policies must have every opponent that is no built-in one.
-    label: what the run calls it. panel, players: see ``panel.matches_of``. resumed: an earlier process of the run may
-    have begun it. model: folder of the policy, where its version does not say which it is. step: after which it is.
-    Raises ValueError for no deals or an opponent that the resources do not have, and what ``play_and_record`` raises.
+    resources: of that policy, with every opponent that is not built in.
+    label: such as "step 5". panel, players: see ``panel.matches_of``. resumed: an earlier process of the run may
+    have begun it. model: folder of the policy, where its version does not identify it. step: updates made.
+    Raises ValueError for no deals or an opponent that the resources do not have, and the errors of ``play_and_record``.
     """
     if not config.evaluation.deals:
-        raise ValueError("evaluation.deals is 0: there is nothing to play; set it to the deals for each opponent")
+        raise ValueError("evaluation.deals is 0: set it to the number of deals for each opponent")
     chosen, folder = PANELS[panel], "" if model is None else str(model.resolve())
     matches = matches_of(config, chosen, f"{config.run.name}-evaluation-{label.replace(' ', '-')}", folder, players)
     known = {TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL, *resources.players, *resources.frozen}
     if strangers := [name for name in matches.players if name not in known]:
-        raise ValueError(f"evaluation.opponents: {strangers[0]!r} is not served; there are {', '.join(sorted(known))}")
+        raise ValueError(
+            f"evaluation.opponents: {strangers[0]!r} is not served; choose from {', '.join(sorted(known))}"
+        )
     power = power_text(chosen, config.evaluation.deals, DECKS[config.game.preset])
-    logger.info("evaluation of %s, panel %s, terms %s: %s", label, panel, matches.digest, power)
+    logger.info("evaluation of %s, panel %s, conditions %s: %s", label, panel, matches.digest, power)
     header = Header(
         label=label,
         player=f"{TRAINED_POLICY}@{label if model else resources.version}",
@@ -96,13 +98,13 @@ async def evaluate(
         model=folder,
         initial=str(config.model.path.resolve()),
         panel=panel,
-        terms=dict(matches.terms),
+        conditions=dict(matches.conditions),
         digest=matches.digest,
         seed=config.evaluation.seed,
         planned={name: len(tasks) for name, tasks in matches.by_name.items()},
         notes=power,
     )
-    # By an id of their own: runners remember resources by id, and training's may name other players.
+    # An id of their own: runners cache resources by id, and those of training may name other players.
     sampling = resources.sampling.model_copy(update={"temperature": temperature_of(config)})
     own = {"run_name": f"{resources.run_name}-evaluation", "sampling": sampling, "judge": None}
     tasks = matches.tasks
@@ -110,7 +112,7 @@ async def evaluate(
     def to_row(number: int, rollout: FinishedRollout) -> GameRow:
         task = tasks[number]
         policy_plays = any(TRAINED_POLICY in rule.players for rule in task.seating)
-        whole = policy_plays and task.seed in matches.deals[:DEALS_KEPT_WHOLE]
+        whole = policy_plays and task.seed in matches.deals[:DEALS_WITH_SAMPLES]
         return row_of(number, task, rollout, config.reward, whole=whole)
 
     evaluation = await play_and_record(

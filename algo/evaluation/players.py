@@ -1,4 +1,4 @@
-"""What games need between players of whom none learns: the hub, the policy served, and frozen policies beside it."""
+"""Serves players for games without training: the hub, the policy and frozen policies."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,7 +20,7 @@ from store.werewolf import GAME
 
 @dataclass(frozen=True)
 class ServedPlayers:
-    """check_alive: to be called while games are played (``RolloutQueue.collect``); raises when no server is left."""
+    """check_alive: called while games are played (``RolloutQueue.collect``); raises when no server is left."""
 
     games: RolloutQueue
     resources: PolicyResources
@@ -31,10 +31,10 @@ class ServedPlayers:
 async def serve_players(
     opened: OpenedRun, players: Collection[str], model: Path | None
 ) -> AsyncIterator[ServedPlayers]:
-    """Serve players until the context is left, which takes back the games that are still open.
+    """Serve players within the context; leaving it cancels open games.
 
-    players: names; "policy" is ``model``, "initial" is ``model.path``; random, timid, scripted and expert need nothing.
-    model: a folder; None for ``model.path`` or, with ``serving.mode=attach``, whatever is served there.
+    players: names; "policy" is ``model``, "initial" is ``model.path``; brains need no server.
+    model: a folder; None for ``model.path`` or, with ``serving.mode=attach``, the served model.
     Raises StoreUnreachable, ServingError, and ConfigError for weights that do not fit an attached vLLM.
     """
     config = opened.config
@@ -54,16 +54,16 @@ async def serve_players(
             if model is not None and config.serving.mode == "attach":
                 try:
                     await serving.push_weights(model, 0)
-                except ValueError as error:  # nothing was touched: it is not the model that the configuration names
+                except ValueError as error:  # rejected before any weight changed
                     raise ConfigError(str(error)) from error
 
         async def check_alive() -> None:
-            """Frozen policies look after themselves."""
+            """Frozen policies restart by themselves."""
             if serving is not None and await serving.check_alive():
                 await games.update_endpoints(serving.endpoints)
 
-        beside = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
-        frozen = await stack.enter_async_context(open_frozen(config, beside))
+        named = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
+        frozen = await stack.enter_async_context(open_frozen(config, named))
         stack.push_async_callback(games.cancel_open)
         name = serving.model if serving else str(model or config.model.path)
         endpoints = serving.endpoints if serving else ()

@@ -1,7 +1,7 @@
-"""``evaluations.jsonl``: every evaluation of a run, one line a game or task, appended as it ends.
+"""``evaluations.jsonl``: every evaluation of a run, one line for each game or task, appended as it ends.
 
-A line has one of ``evaluation`` (begun), ``row``, ``end`` and ``forgotten`` (it begins again). A killed process loses
-at most the line that it was writing; the next one cuts that line off. A task whose row is there is not played again.
+A line has one of ``evaluation`` (begun), ``row``, ``end`` and ``forgotten`` (restarted). A killed process loses at most
+an incomplete last line, which the next one removes. A task with a row is not played again.
 """
 
 import json
@@ -28,9 +28,9 @@ _LABEL = re.compile(r"\w[\w .+-]*")
 
 
 class Row(Frozen):
-    """One finished game or task. number: its place among the evaluation's tasks, from 0.
+    """One finished game or task. number: its index among the evaluation's tasks, from 0.
 
-    cluster: deal or task that it shares with other rows, which are resampled together.
+    cluster: deal or task; rows of one cluster are resampled together.
     """
 
     number: int = Field(ge=0)
@@ -42,14 +42,14 @@ AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 class Header(Frozen):
-    """What was evaluated, and how.
+    """Policy, matches and conditions of an evaluation.
 
-    label: what the run calls it, such as "step 5". player: the policy's name in tables. step: updates made; None where
-    they are not known. model, initial: folders of the policy, and of the weights that the run began with.
-    panel: who plays whom (``algo.evaluation.panel``); empty for agents. terms: settings that must match for two
-    evaluations to be comparable; they do not name the model. digest: of the terms.
-    seed: of what is played, and of the resampling behind intervals. planned: name of the match -> its tasks.
-    notes: what so many tasks can show, as said before they were played.
+    label: such as "step 5". player: the policy's name in tables. step: updates made; None if unknown.
+    model, initial: folders of the policy, and of the weights that the run began with.
+    panel: who plays whom (``algo.evaluation.panel``); empty for agents. conditions: settings that must be equal for
+    two evaluations to be comparable, without the model. digest: of the conditions.
+    seed: of the games, and of the resampling behind intervals. planned: name of the match -> its tasks.
+    notes: detectable differences, computed before the games.
     """
 
     label: str
@@ -59,7 +59,7 @@ class Header(Frozen):
     model: str = ""
     initial: str = ""
     panel: str = ""
-    terms: dict[str, Any]
+    conditions: dict[str, Any]
     digest: str
     seed: int
     planned: dict[str, int]
@@ -67,14 +67,14 @@ class Header(Frozen):
 
     @property
     def key(self) -> str:
-        """What its rows carry: the same for an evaluation that goes on."""
+        """Identifies the rows; equal when an evaluation is resumed."""
         return f"{self.label}|{self.digest}|{self.model}"
 
 
 class Evaluation(Frozen, Generic[AnyRow]):
-    """One evaluation as far as it is played. rows: in the order of their tasks, whenever they ended.
+    """One evaluation, finished or not. rows: in the order of their tasks.
 
-    failures, retried: reasons of tasks that are in no row, and of attempts that were repeated, with their numbers.
+    failures, retried: reason -> number of tasks without a row, and of repeated attempts.
     """
 
     header: Header
@@ -85,11 +85,11 @@ class Evaluation(Frozen, Generic[AnyRow]):
 
     @property
     def not_finished(self) -> int:
-        """Tasks that were to be played and have no row."""
+        """Number of planned tasks without a row."""
         return sum(self.header.planned.values()) - len(self.rows)
 
     def missing(self) -> dict[str, int]:
-        """Those by match; the tasks of the matches are numbered one after another."""
+        """Match -> planned tasks without a row."""
         found, first = {}, 0
         for name, planned in self.header.planned.items():
             found[name] = planned - sum(first <= row.number < first + planned for row in self.rows)
@@ -98,14 +98,14 @@ class Evaluation(Frozen, Generic[AnyRow]):
 
 
 class Record(Generic[AnyRow]):
-    """The file of one run. A later evaluation of the same label takes the place of an earlier one."""
+    """The file of one run. A later evaluation replaces an earlier one of the same label."""
 
     def __init__(self, run_dir: Path, row: type[AnyRow]):
         self.path = run_dir / EVALUATIONS_FILE
         self._row = row
 
     def read(self) -> list[Evaluation[AnyRow]]:
-        """The evaluations, in the order in which they began. Raises ValueError, naming the line that is no record."""
+        """The evaluations in order of their begin. Raises ValueError, naming the invalid line."""
         headers: dict[str, Header] = {}
         rows: dict[str, dict[str, AnyRow]] = {}
         ends: dict[str, dict[str, Any]] = {}
@@ -126,7 +126,7 @@ class Record(Generic[AnyRow]):
                     end = document["end"]
                     ends[document["of"]] = {"failures": end["failures"], "retried": end["retried"], "ended": True}
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{self.path}, line {number}, is no record of an evaluation: {error}") from error
+                raise ValueError(f"{self.path}, line {number}, is invalid: {error}") from error
         newest = {header.label: key for key, header in headers.items()}
         return [
             Evaluation[self._row](  # type: ignore[name-defined]
@@ -139,9 +139,9 @@ class Record(Generic[AnyRow]):
         ]
 
     def begin(self, header: Header) -> set[str]:
-        """Write the header, unless this evaluation began before; returns the tasks that have a row already."""
+        """Write the header unless the evaluation is resumed; returns the ids of tasks with a row."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab+") as file:  # a line that a killed process did not finish is cut off
+        with self.path.open("ab+") as file:  # removes the incomplete line of a killed process
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
         found = next((one for one in self.read() if one.header.key == header.key), None)
@@ -155,12 +155,12 @@ class Record(Generic[AnyRow]):
             self._append({"of": header.key, "row": row.model_dump(mode="json")})
 
     def end(self, header: Header, failures: Mapping[str, int], retried: Mapping[str, int], figures: Any) -> None:
-        """Append that it is over. figures: what was counted, as JSON, for those who read the file without this code."""
-        told = {"failures": dict(failures), "retried": dict(retried), "figures": figures}
-        self._append({"of": header.key, "end": told})
+        """Append the end. figures: as JSON, for readers without this code."""
+        document = {"failures": dict(failures), "retried": dict(retried), "figures": figures}
+        self._append({"of": header.key, "end": document})
 
     def forget(self, header: Header) -> None:
-        """Append that nothing so far of this evaluation counts: it begins again."""
+        """Discard all rows so far: the evaluation restarts."""
         self._append({"of": header.key, "forgotten": True})
 
     def _append(self, document: Mapping[str, Any]) -> None:
@@ -180,11 +180,11 @@ async def play_and_record(
     resumed: bool,
     figures: Callable[[Evaluation[AnyRow]], Any],
 ) -> Evaluation[AnyRow]:
-    """Play what has no row yet, and append a row as each task ends; returns the evaluation.
+    """Play the tasks without a row, and append a row as each ends; returns the evaluation.
 
     check_alive: see ``RolloutQueue.collect``. to_row: of a finished rollout and its task's number.
-    resumed: an earlier process of the run may have enqueued some of the tasks. figures: what ``Record.end`` keeps.
-    Raises ConfigError for a label that cannot name games, NoFinishedRollouts where not one task has a row.
+    resumed: an earlier process of the run may have enqueued some of the tasks. figures: for ``Record.end``.
+    Raises ConfigError for an invalid label, NoFinishedRollouts if no task has a row.
     """
     check_label(header.label)
     recorded = record.begin(header)
@@ -208,7 +208,7 @@ async def play_and_record(
         await queue.watch(waiting, lambda: finished + failures.total() == len(tasks), check_alive, on_look)
     if not finished:
         reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
-        raise NoFinishedRollouts(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
+        raise NoFinishedRollouts(f"none of {len(tasks)} games is usable: {reasons}. See the runners' logs")
     played = next(one for one in record.read() if one.header.key == header.key)
     if missing or not played.ended:
         record.end(header, failures, retried, figures(played))
@@ -217,6 +217,6 @@ async def play_and_record(
 
 
 def check_label(label: str) -> None:
-    """Raise ConfigError for a label that cannot name games and files."""
+    """Raise ConfigError for a label that is no part of a file name."""
     if not _LABEL.fullmatch(label):
-        raise ConfigError(f"{label!r} cannot label an evaluation: use letters, digits, spaces and _ . + -")
+        raise ConfigError(f"{label!r} is no valid label of an evaluation: use letters, digits, spaces and _ . + -")

@@ -1,34 +1,34 @@
-"""An evaluation of the game as sections of a page, and as tables on a terminal."""
+"""Evaluations of the game as a page, and as tables for a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from algo.evaluation.actions import OF_VOTES
-from algo.evaluation.figures import AMONG, Among, Figures, Score, differences, figures_of
+from algo.evaluation.actions import VOTE_SHARES
+from algo.evaluation.figures import SUBSETS, Figures, Score, Subset, differences, figures_of
 from algo.evaluation.games import GameEvaluation, GameRow, Sample
 from algo.evaluation.page import Page, Section, Table, cells, counts_text, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Record
 from algo.evaluation.statistics import wilson_interval
 
 _LEAD = (
-    "The policy plays held-out deals, which are never trained on, as the wolves and as the good side. A win rate is "
-    "wins / games; a draw is no win. In brackets: 95 % confidence intervals, Wilson's where each deal is played once, "
-    "else by resampling deals."
+    "The policy plays held-out deals, which are never trained on, as the wolves and as the good side. Win rate: wins / "
+    "games; a draw is no win. In brackets: 95 % confidence intervals, Wilson's where each deal is played once, else by "
+    "resampling deals."
 )
-_AMONG_NAMES: Mapping[Among, str] = {"all": "all games", "without_errors": "games without errors"}
+_SUBSET_NAMES: Mapping[Subset, str] = {"all": "all games", "without_errors": "games without errors"}
 
 
 def write_page(run_dir: Path) -> Path:
-    """Write the page over all evaluations of a run; returns its path. Raises ValueError where there are none."""
+    """Write the page of all evaluations of a run; returns its path. Raises ValueError without any."""
     evaluations = Record(run_dir, GameRow).read()
     if not evaluations:
-        raise ValueError(f"{run_dir} has no evaluations to show")
+        raise ValueError(f"{run_dir} has no evaluations")
     return page_of(run_dir.name, evaluations).write(run_dir / PAGE_FILE)
 
 
 def page_of(title: str, evaluations: Sequence[GameEvaluation]) -> Page:
-    """The page. evaluations: in their order, at least one; tables and transcripts are of the last."""
+    """evaluations: in order, at least one; tables and transcripts are of the last."""
     last, header = evaluations[-1], evaluations[-1].header
     overview = []
     for one in evaluations:
@@ -36,15 +36,15 @@ def page_of(title: str, evaluations: Sequence[GameEvaluation]) -> Page:
         invalid = found.conduct["both"].invalid_replies
         games = cells(of.player, found.all_games.win_rate, found.games, one.not_finished, invalid)
         overview.append((of.label, *games, signed_text(found.strength)))
-    head = ("evaluation", "policy", "win rate", "games", "not finished", "unusable replies", "strength")
+    head = ("evaluation", "policy", "win rate", "games", "not finished", "invalid replies", "strength")
     comparable = [other for other in evaluations[:-1] if other.header.digest == header.digest]
     compared = [Table("Over all opponents", head, overview), *(difference_table(last, other) for other in comparable)]
     samples = [(row.task_id, sample_text(row, row.sample)) for row in last.rows if row.sample is not None]
     facts = {
         "policy": f"{header.player} {header.model}",
-        "panel": f"{header.panel}, terms {header.digest}, seed {header.seed}",
+        "panel": f"{header.panel}, conditions {header.digest}, seed {header.seed}",
         "games": f"{len(last.rows)} of {sum(header.planned.values())}",
-        "what they can show": header.notes,
+        "detectable differences": header.notes,
     }
     sections = [
         Section(header.label, tables=tuple(tables_of(last))),
@@ -55,7 +55,7 @@ def page_of(title: str, evaluations: Sequence[GameEvaluation]) -> Page:
 
 
 def sample_text(row: GameRow, sample: Sample) -> str:
-    """A game with what each of the policy's seats thought and replied."""
+    """Transcript with thoughts and replies of the policy's seats."""
     text = [sample.transcript]
     for seat in row.seats:
         if seat.reward is not None:
@@ -74,15 +74,15 @@ def sample_text(row: GameRow, sample: Sample) -> str:
 
 def tables_of(evaluation: GameEvaluation) -> Iterator[Table]:
     """All tables of one evaluation, for all games and, where it differs, for those without errors."""
-    for among in AMONG:
+    for among in SUBSETS:
         figures = figures_of(evaluation, among)
         if among == "all" or figures.games not in (0, len(evaluation.rows)):
-            suffix = f"; {figures.games} games ({_AMONG_NAMES[among]})"
+            suffix = f"; {figures.games} games ({_SUBSET_NAMES[among]})"
             for table in (*_outcomes(figures), *_actions(figures), *_beliefs(figures)):
                 yield replace(table, caption=table.caption + suffix)
     reasons = dict.fromkeys([*evaluation.failures, *evaluation.retried])
     counts = [cells(each, evaluation.failures.get(each, 0), evaluation.retried.get(each, 0)) for each in reasons]
-    yield Table("Failures", ("reason", "games failed", "attempts repeated"), counts)
+    yield Table("Failures", ("reason", "failed games", "retried attempts"), counts)
 
 
 def _outcomes(figures: Figures) -> Iterator[Table]:
@@ -93,16 +93,18 @@ def _outcomes(figures: Figures) -> Iterator[Table]:
     scores += [(f"{side}, in a single seat among mixed players", one, "") for side, one in figures.single_seats.items()]
     rows = []
     for where, score, missing in scores:
-        beside = (share_text(score.reference), signed_text(score.difference, 100, 0)) if score.reference else ("", "")
-        rows.append(cells(where, score.win_rate, *beside, score.games, score.draws, missing))
-    reference = ("the reference in its place", "points between them")
+        compared = (share_text(score.reference), signed_text(score.difference, 100, 0)) if score.reference else ("", "")
+        rows.append(cells(where, score.win_rate, *compared, score.games, score.draws, missing))
+    reference = ("reference in its place", "difference, points")
     yield Table("Win rates", ("policy", "games won", *reference, "games", "draws", "not finished"), rows)
     yield cell_table(figures)
     if fit := figures.strengths:
         of_sides = (fit.players, fit.as_wolf, fit.as_good)
         rows = [(name, *(signed_text(of[name]) for of in of_sides)) for name in fit.players]
-        rows += [(f"policy as {role}, beyond its side", signed_text(more), "", "") for role, more in fit.roles.items()]
-        rows.append(("the good side between equals", signed_text(fit.advantage), "", ""))
+        rows += [
+            (f"policy as {role}, relative to its side", signed_text(more), "", "") for role, more in fit.roles.items()
+        ]
+        rows.append(("good side between equal players", signed_text(fit.advantage), "", ""))
         caption = f"Strengths in log-odds by one fit (Bradley-Terry), {fit.reference} is 0"
         yield Table(caption, ("player", "overall", "as the wolves", "as the good side"), rows)
     rows = [
@@ -112,7 +114,7 @@ def _outcomes(figures: Figures) -> Iterator[Table]:
         for side, of in figures.conduct.items()
         if of.turns
     ]
-    head = ("replies", "unusable", "decided by default", "games with an identity leak", "days", "replies a game")
+    head = ("replies", "invalid", "default actions", "games with an identity leak", "days", "replies per game")
     yield Table("Conduct of the policy", ("side", *head), rows)
 
 
@@ -121,33 +123,48 @@ def _actions(figures: Figures) -> Iterator[Table]:
     for actions in figures.actions:
         name = f"{actions.player}, {actions.side}"
         if cast := actions.counts.get("votes"):
-            votes.append(cells(name, *(actions.shares.get(what) for what in OF_VOTES), counts_text(cast)))
-        told = {what: share_text(share) for what, share in actions.shares.items() if what not in OF_VOTES}
-        told |= {what: counts_text(counts) for what, counts in actions.counts.items() if what != "votes"}
-        others += [(name, what, text) for what, text in told.items()]
-    caption = "Votes to exile; odds of a wolf are an expert's, of what was public"
-    yield Table(caption, ("player and side", *OF_VOTES, "all votes"), votes)
-    yield Table("What seats did", ("player and side", "", ""), others)
+            votes.append(cells(name, *(actions.shares.get(what) for what in VOTE_SHARES), counts_text(cast)))
+        texts = {what: share_text(share) for what, share in actions.shares.items() if what not in VOTE_SHARES}
+        texts |= {what: counts_text(counts) for what, counts in actions.counts.items() if what != "votes"}
+        others += [(name, what, text) for what, text in texts.items()]
+    caption = "Votes to exile; odds of a wolf are the expert's, from public events"
+    yield Table(caption, ("player and side", *VOTE_SHARES, "all votes"), votes)
+    yield Table("Actions of seats", ("player and side", "", ""), others)
 
 
 def _beliefs(figures: Figures) -> Iterator[Table]:
     beliefs, bins = [], []
     for player, report in figures.beliefs.items():
-        bounds = {"": report.own, ": exact odds": report.exact, ": deaf": report.deaf, ": the deck": report.deck}
+        bounds = {
+            "": report.own,
+            ": exact odds": report.exact,
+            ": without speeches": report.deaf,
+            ": deck alone": report.deck,
+        }
         for name, scores_of in bounds.items():
             values = (value_text(each) for each in (scores_of.brier, scores_of.log_loss, scores_of.auc))
             own = ("" if name or each is None else f"{each:.3f}" for each in (report.listened, report.mass))
             error = f"{scores_of.calibration_error:.3f}"
             beliefs.append((player + name, str(scores_of.answers), *values, error, *own))
-        bins += [(player, f"{one.said:.2f}", f"{one.true:.2f}", str(one.seats)) for one in report.own.calibration]
-    head = ("answers", "Brier score", "log loss", "AUC", "calibration error", "listened", "mass on roles")
-    caption = "Beliefs before votes, beside the expert's odds with and without what was said"
+        bins += [
+            (player, f"{one.predicted:.2f}", f"{one.observed:.2f}", str(one.seats)) for one in report.own.calibration
+        ]
+    head = (
+        "answers",
+        "Brier score",
+        "log loss",
+        "AUC",
+        "calibration error",
+        "position from deaf to exact odds",
+        "mass on roles",
+    )
+    caption = "Beliefs before votes, and the expert's odds with and without speeches"
     yield Table(caption, ("good seats of", *head), beliefs)
-    yield Table("Calibration", ("good seats of", "said to be a wolf", "are wolves", "seats"), bins)
+    yield Table("Calibration", ("good seats of", "predicted wolf", "observed wolf", "seats"), bins)
 
 
 def cell_table(figures: Figures) -> Table:
-    """Who beats whom: the share of the games that the wolves (row) won against the good side (column)."""
+    """Win table: share of the games that the wolves (row) won against the good side (column)."""
     rates = {(cell.wolf, cell.good): wilson_interval(cell.wolf_wins, cell.games) for cell in figures.cells}
     players = list(dict.fromkeys(name for pair in rates for name in pair))
     wolves = dict.fromkeys(wolf for wolf, _ in rates)
@@ -156,10 +173,10 @@ def cell_table(figures: Figures) -> Table:
 
 
 def difference_table(ours: GameEvaluation, other: GameEvaluation) -> Table:
-    """One evaluation less another of the same terms, deal by deal."""
+    """One evaluation less another of equal conditions, deal by deal."""
     rows = [
         (each.what, signed_text(each.value, 100, 1) if each.share else signed_text(each.value, 1, 3), str(each.deals))
         for each in differences(ours, other)
     ]
     caption = f"{ours.header.label} less {other.header.label}, deal by deal"
-    return Table(caption, ("figure", "difference: points, scores as they are", "deals of both"), rows)
+    return Table(caption, ("figure", "difference (shares in points)", "shared deals"), rows)

@@ -1,7 +1,7 @@
-"""Shares, means and differences with 95 % intervals, strengths by one Bradley-Terry fit, and what a sample can show.
+"""Shares, means and differences with 95 % intervals, a Bradley-Terry fit, and detectable differences.
 
-The unit is the game or the task, never the seat. Games of one deal share the cards: wherever several of them are taken
-together, whole deals are resampled. Nothing here knows the game; any workload, the league and prompt search use it.
+The unit is the game or the task, never the seat. Games of one deal share the cards, so intervals over several of them
+resample whole deals. Independent of the workload.
 """
 
 import math
@@ -15,21 +15,21 @@ from pydantic import BaseModel, ConfigDict
 
 CONFIDENCE = 0.95
 POWER = 0.8
-"""How often a difference of a stated size is to be found."""
+"""Probability of detecting a difference of the stated size."""
 _PRIOR_DEVIATION, _ADVANTAGE_DEVIATION = 2.0, 10.0
-"""Of the coefficients of the logistic fit, in log-odds; of the first, which matters only where one side always wins."""
+"""Prior deviations of the fit's coefficients and of its first one, in log-odds."""
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _REACH = _Z + NormalDist().inv_cdf(POWER)
 _RESAMPLES = 5_000
 _FITS = 300
 _STEPS = 50
-_SETTLED = 1e-8
+_TOLERANCE = 1e-8
 
 Floats = NDArray[np.float64]
 
 
 class Frozen(BaseModel):
-    """A value of known fields that never changes."""
+    """Immutable; unknown fields are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -41,7 +41,7 @@ class Estimate(Frozen):
     low: float
     high: float
 
-    def touches(self, other: "Estimate") -> bool:
+    def overlaps(self, other: "Estimate") -> bool:
         """Whether the two intervals have a point in common."""
         return self.low <= other.high and other.low <= self.high
 
@@ -55,7 +55,7 @@ def wilson_interval(successes: float, trials: float) -> Estimate:
     share, squared = successes / trials, _Z**2
     center = (share + squared / (2 * trials)) / (1 + squared / trials)
     half = _Z / (1 + squared / trials) * (share * (1 - share) / trials + squared / (4 * trials**2)) ** 0.5
-    # Rounding must not put the share itself outside, as it would at 0 and 1.
+    # Rounding must not put the share itself outside, at 0 and 1.
     return Estimate(value=share, low=max(0.0, min(center - half, share)), high=min(1.0, max(center + half, share)))
 
 
@@ -64,16 +64,16 @@ def mean_by_cluster(
 ) -> Estimate:
     """sum(values) / sum(counts), with the percentile bootstrap over clusters (Davison and Hinkley, 1997, 3.8 and 5.3).
 
-    clusters: of each value, its own. counts: what each value is a sum of; 1 each by default.
-    Where all clusters have the same mean, resampling says nothing of chance: the interval then is Wilson's, with each
-    cluster as one trial, for a mean from 0 to 1, and else the mean alone. Raises ValueError when the counts are all 0.
+    clusters: one for each value. counts: number of terms in each value; 1 each by default.
+    Where all clusters have the same mean, the bootstrap has no width: the interval then is Wilson's, with each cluster
+    as one trial, for a mean from 0 to 1, and else the mean alone. Raises ValueError when the counts are all 0.
     """
     sums: defaultdict[Hashable, Floats] = defaultdict(lambda: np.zeros(2))
     for cluster, value, count in zip(clusters, values, counts or [1.0] * len(values), strict=True):
         sums[cluster] += value, count
     parts = [part for part in sums.values() if part[1] > 0]
     if not parts:
-        raise ValueError("there is nothing to take a mean of")
+        raise ValueError("no values to average")
     total, count = np.array(parts).T
     mean = float(total.sum() / count.sum())
     if np.ptp(total / count) == 0:
@@ -86,9 +86,9 @@ def mean_by_cluster(
 def paired_difference(ours: Mapping[Hashable, float], others: Mapping[Hashable, float], seed: int) -> Estimate | None:
     """Mean of ``ours`` less ``others`` over the clusters (deals, tasks) that both have; None where there are none.
 
-    Each cluster counts once. Pairing takes out what the cluster decides, so that far fewer are needed than unpaired.
-    Where all differences are equal, resampling says nothing of chance: the interval then is as wide as if clusters that
-    differ by one more were as frequent as Wilson's interval of none among these allows.
+    Each cluster counts once. Pairing removes the variance between clusters, so far fewer are needed.
+    Where all differences are equal, the bootstrap has no width: the half width then is the upper end of Wilson's
+    interval of 0 among these clusters.
     """
     both = [cluster for cluster in ours if cluster in others]
     if not both:
@@ -109,20 +109,20 @@ def fit_logistic(table: Floats, won: Floats, weights: Floats, start: Floats) -> 
     Bradley and Terry, Rank Analysis of Incomplete Block Designs, Biometrika 39, 1952. All coefficients have a normal
     prior of mean 0 (a ridge), the first, one side's advantage between equals, a wide one: a player that always wins has
     a finite strength. table: shape (rows, columns). won: shape (rows,), 1.0, 0.5 for a draw, or 0.0. weights: shape
-    (rows,). Raises ArithmeticError if it does not settle.
+    (rows,). Raises ArithmeticError if it does not converge.
     """
     found, penalty = start.copy(), _penalty(table)
     for _ in range(_STEPS):
         likely, curvature = _likely(table, found, weights)
         step = np.linalg.solve(curvature, table.T @ (weights * (won - likely)) - penalty * found)
         found += step * min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
-        if np.abs(step).max() < _SETTLED:
+        if np.abs(step).max() < _TOLERANCE:
             return found
-    raise ArithmeticError(f"the fit of {len(won)} games did not settle in {_STEPS} steps")
+    raise ArithmeticError(f"the fit of {len(won)} games did not converge in {_STEPS} steps")
 
 
 def covariance(table: Floats, weights: Floats, found: Floats) -> Floats:
-    """Of the fitted coefficients, by Laplace's approximation: shape (columns, columns).
+    """Covariance of the fitted coefficients, by Laplace's approximation: shape (columns, columns).
 
     Arguments as in ``fit_logistic``. Bishop, Pattern Recognition and Machine Learning, 2006, chapter 4.5.1.
     """
@@ -148,20 +148,20 @@ def _likely(table: Floats, found: Floats, weights: Floats) -> tuple[Floats, Floa
     return likely, (table.T * (weights * likely * (1.0 - likely))) @ table + np.diag(_penalty(table))
 
 
-# --- what a sample can show -------------------------------------------------------------------------------------------
+# --- detectable differences -------------------------------------------------------------------------------------------
 
 
 def deals_needed(difference: float) -> int:
-    """Deals, each with one game of a side, with which two win rates about 1/2 that differ so much are told apart.
+    """Deals, one game of a side each, that detect such a difference of two win rates about 1/2.
 
-    Normal approximation of a two-sided test at 5 % between two independent evaluations; on the same deals fewer are
-    needed. Rates further from 1/2 need fewer, too.
+    Normal approximation of a two-sided test at 5 % between two independent evaluations; the same deals or
+    rates further from 1/2 need fewer.
     """
     return math.ceil((_REACH / difference) ** 2 / 2)
 
 
-def difference_seen(deals: int) -> float:
-    """The smallest difference that so many deals show, likewise."""
+def detectable_difference(deals: int) -> float:
+    """The smallest difference that so many deals detect, likewise."""
     return _REACH / math.sqrt(2 * deals)
 
 
@@ -171,7 +171,7 @@ def half_width(deals: float) -> float:
 
 
 def _draws(clusters: int, resamples: int, seed: int) -> NDArray[np.int64]:
-    """How often each cluster is drawn: shape (resamples, clusters)."""
+    """Draws of each cluster: shape (resamples, clusters)."""
     return np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), resamples)
 
 
@@ -185,7 +185,7 @@ def percentile_interval(value: float, resampled: Floats) -> Estimate:
 
 
 def flat_metrics(figures: Mapping[str, Estimate | float | None]) -> dict[str, float]:
-    """Numbers for a log, below ``evaluation/``; of an estimate also the ends of its interval. None is left out."""
+    """Metrics below ``evaluation/``; an estimate also has the ends of its interval. None is left out."""
     found: dict[str, float] = {}
     for name, value in figures.items():
         if isinstance(value, Estimate):

@@ -1,4 +1,4 @@
-"""One fit of strengths over all games of an evaluation: who plays, as which side, and the policy with which role."""
+"""Joint fit of strengths over all games of an evaluation: by player, side and, for the policy, role."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class Strengths(Frozen):
     """Log-odds of one joint fit; the reference is 0 as each side and in every role.
 
     advantage: of the good side between equals. players: overall, the mean of ``as_wolf`` and ``as_good``.
-    roles: of the policy: how much stronger it is with a role than its side says.
+    roles: strength of the policy with a role, relative to its side.
     """
 
     reference: str
@@ -29,9 +29,9 @@ class Strengths(Frozen):
 def fit_strengths(rows: Sequence[GameRow], reference: str | None, seed: int) -> Strengths | None:
     """The joint fit over all of the games; None without any. seed: of the resampling.
 
-    The log-odds that the good side wins are the good side's advantage, plus the mean strength of the seats of the good
-    side, less that of the wolves'. A player's strength is its own, more or less by a term for the side that it plays;
-    the policy has a term for each role, too, which its single seats tell apart from its side.
+    The log-odds that the good side wins are the good side's advantage, plus the mean strength of the good seats, less
+    that of the wolf seats. A player's strength has a term for its side; the policy also has one for each role, which
+    its single seats separate from its side.
     """
     if not rows or reference is None:
         return None

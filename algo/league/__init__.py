@@ -1,1 +1,1 @@
-"""A pool of the policy's past selves: who is in it, who is met, who beats whom."""
+"""A pool of past selves: members, match shares, results."""

@@ -1,4 +1,4 @@
-"""A run's pool of past selves: what the training loop acts through."""
+"""A run's pool of past selves, as the training loop uses it."""
 
 import json
 import logging
@@ -17,14 +17,14 @@ from store.endpoints import ServedPolicy
 logger = logging.getLogger(__name__)
 
 PAYOFF_FILE = "payoff.json"
-"""In a run's folder: who beats whom, as its page reads it (``runners.werewolf.web.run_numbers``)."""
+"""Win table in a run's folder, read by ``runners.werewolf.web.run_numbers``."""
 
 
 class League:
     """The pool of one run. ``state`` is changed in place; the run's checkpoints hold it.
 
-    Weights lie in the run's folder, under ``league/past-000010/``, from when the policy joined until no checkpoint that
-    a run may be resumed from has that member; those of version 0, where weights are whole, in ``model.path``.
+    Weights are in the run's folder under ``league/past-000010/`` as long as a checkpoint has the member; whole weights
+    of version 0 are in ``model.path``.
     """
 
     def __init__(
@@ -35,10 +35,9 @@ class League:
         write: Callable[[int, Path], Awaitable[None]],
         in_checkpoint: Callable[[], Collection[int]],
     ):
-        """write: puts the policy's present weights, of that version, into a folder that is not there yet, whole.
+        """write: (version, new folder) writes the policy's current weights, atomically.
 
-        in_checkpoint: versions that the run's newest checkpoint needs.
-        Raises ConfigError where weights of a member are missing.
+        in_checkpoint: versions that the newest checkpoint needs. Raises ConfigError if weights of a member are missing.
         """
         assert config.pool is not None
         self._config = config
@@ -48,14 +47,13 @@ class League:
         self._write = write
         self._in_checkpoint = in_checkpoint
         folders_of(config, state)
-        self._drop_folders(state.needed)  # of steps that a crash undid
+        self._drop_folders(state.needed)  # of steps lost in a crash
 
     async def prepare(self, step: int, version: int, log_probs: Callable[[], Awaitable[Sequence[float]]]) -> None:
-        """Before a step's games: the policy joins if it is time, and whom runners may meet is served.
+        """Before a step's games: let the policy join if it is due, and serve the published members.
 
-        step: steps made. version: of the policy. log_probs: has the probe scored by its present weights; empty without
-            a probe.
-        Raises ServingError, and what ``write`` raises.
+        step: steps made. version: of the policy. log_probs: of the probe under the current weights; empty without one.
+        Raises ServingError, and the errors of ``write``.
         """
         state, settings, config = self.state, self._settings, self._config
         needed = state.needed
@@ -66,47 +64,47 @@ class League:
                 await self._write(version, folder)
             state.join(version, await log_probs(), settings.size)
             logger.info("version %d has joined the pool of past selves, which has %d", version, len(state.members))
-        state.forget_left(version, config.rollout.max_policy_lag)
+        state.drop_left(version, config.rollout.max_policy_lag)
         servers = 0 if config.model.lora_rank else settings.servers
         published = state.publish(version, settings, servers, config.run.seed)
         folders = folders_of(config, state)
         held = [(one, folders[one]) for one in published.servers]
         await self._serving.serve_past_selves({past_name(one): folder for one, folder in folders.items()}, held)
         if needed != state.needed:
-            self._drop_folders(needed | state.needed)  # a checkpoint may be under way that has the pool as it was
+            self._drop_folders(needed | state.needed)  # a checkpoint with the old pool may be in progress
 
-    def know(self, version: int, log_probs: Sequence[float]) -> None:
-        """How version ``version`` scores the probe; the first step makes that, when its policy has joined already."""
+    def set_log_probs(self, version: int, log_probs: Sequence[float]) -> None:
+        """Set the probe's log-probs of a member that joined without them, in the first step."""
         for member in self.state.members:
             if member.version == version and not member.log_probs:
                 member.log_probs = list(log_probs)
 
     def policies(self) -> list[ServedPolicy]:
-        """Whom runners may meet; nobody before the first step."""
+        """Published members; none before the first step."""
         published = self.state.published
         return [] if published is None else self._serving.past(published.shares, map(past_name, published.servers))
 
     def count(self, matches: Sequence[Match], version: int, games: int) -> dict[str, float]:
-        """Take up a step's games, and write ``payoff.json``; returns numbers for the log, named ``league/…``.
+        """Add a step's games, and write ``payoff.json``; returns metrics ``league/…``.
 
-        matches: those of the learning policy against one other player. version: of the policy. games: that finished.
+        matches: of the policy against one other player. version: of the policy. games: number of finished games.
         """
         self.state.count(matches, version)
         strengths = self.state.strengths()
         self._write_payoff(strengths)
         past = [match for match in matches if is_past(match.opponent)]
-        fallen = self.state.stronger_past(strengths)
-        if fallen is not None:
-            name, ahead = fallen
+        stronger = self.state.strongest_past_self(strengths)
+        if stronger is not None:
+            name, ahead = stronger
             logger.warning(
-                "%s has fallen below %s, its own past: by %.2f (%.2f to %.2f) in log-odds to win",
+                "%s is weaker than its past self %s: by %.2f (%.2f to %.2f) in log-odds to win",
                 *(self.state.rows[-1].name, name, ahead.value, ahead.low, ahead.high),
             )
         metrics = {
             "league/size": float(len(self.state.members)),
             "league/share/past": len(past) / games,
             "league/share/anchors": (len(matches) - len(past)) / games,
-            "league/fell_below_past": float(fallen is not None),
+            "league/weaker_than_past": float(stronger is not None),
         }
         for side in sorted({match.side for match in past}):
             scores = [match.score for match in past if match.side == side]
@@ -118,9 +116,9 @@ class League:
         players = list(dict.fromkeys(name for cell in found for name in (cell["wolf"], cell["good"])))
         table: dict[str, object] = {"players": players, "cells": found}
         if strengths is not None:
-            # Beside the policy as it is; a policy that has met nobody since it joined has no strength yet.
+            # Relative to the newest row with games.
             present = next(row.name for row in reversed(self.state.rows) if row.name in strengths.names)
-            table["strengths"] = {name: strengths.beyond(name, present).model_dump() for name in strengths.names}
+            table["strengths"] = {name: strengths.difference(name, present).model_dump() for name in strengths.names}
         write_atomically(self._config.run_dir / PAYOFF_FILE, json.dumps(table, indent=1) + "\n")
 
     def _drop_folders(self, needed: Collection[int]) -> None:
@@ -131,12 +129,12 @@ class League:
 
 
 def folders_of(config: Config, state: LeagueState) -> dict[int, Path]:
-    """Where the weights lie of all versions that are needed. Raises ConfigError where some are missing."""
+    """Version -> folder of its weights, for all needed versions. Raises ConfigError if one is missing."""
     folders = {version: _folder(config, version) for version in sorted(state.needed)}
     if missing := [folder for folder in folders.values() if not folder.is_dir()]:
         raise ConfigError(
-            f"{missing[0]} is gone, and the run's checkpoint has it in its pool of past selves: bring it back, or "
-            f"start a new run"
+            f"{missing[0]} is missing, and the checkpoint's pool of past selves needs it: restore it, or start a "
+            f"new run"
         )
     return folders
 

@@ -1,4 +1,4 @@
-"""Which past selves are in the pool, which leave it, and which the policy meets."""
+"""Members of the pool of past selves, and the choice of opponents."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -13,8 +13,8 @@ from configs.sections.league import LeagueConfig
 class Member(BaseModel):
     """A version of the policy that is, or was, in the pool.
 
-    log_probs: of the run's probe sequence under its weights, one for each token but the first, in nats; empty as long
-        as there is no probe.
+    log_probs: of the run's probe sequence under its weights, one for each token but the first, in nats; empty without a
+        probe.
     left_at: the policy's version when it left; None as long as it is in the pool.
     """
 
@@ -26,10 +26,10 @@ class Member(BaseModel):
 
 
 class Published(BaseModel):
-    """What runners know from one version of the policy to the next.
+    """Opponents that runners use until the next version of the policy.
 
-    shares: past self's name -> how often it is met. servers: the version that each server of the pool has, with whole
-    weights; also one that is not met now.
+    shares: past self -> share of games. servers: with whole weights, the version on each server of the pool, including
+    unused ones.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -42,7 +42,7 @@ class Published(BaseModel):
 class LeagueState(Results):
     """A run's league from step to step; part of ``algo.run.checkpoints.RunState``.
 
-    members: in the order in which they joined. left: former ones that games in flight may still meet.
+    members: in order of joining. left: former ones that games in flight may still use.
     """
 
     members: list[Member] = Field(default_factory=list)
@@ -54,25 +54,25 @@ class LeagueState(Results):
         return {member.version for member in (*self.members, *self.left)}
 
     def join(self, version: int, log_probs: Sequence[float], size: int) -> None:
-        """Add the policy of this version, and begin a row; of too many members near copies leave."""
+        """Add the policy of this version, and begin a row; above ``size`` the most redundant member leaves."""
         self.members.append(Member(version=version, log_probs=list(log_probs)))
         self.rows.append(Row(first=version, last=version))
         while len(self.members) > size:
-            leaving = _superfluous(self.members)
+            leaving = _most_redundant(self.members)
             self.members.remove(leaving)
             leaving.left_at = version
             self.left.append(leaving)
 
-    def forget_left(self, version: int, max_lag: int) -> None:
-        """Drop those that left and that nothing in flight meets any more.
+    def drop_left(self, version: int, max_lag: int) -> None:
+        """Drop former members that no game in flight uses.
 
-        A member that left at version v is met by games that were begun under older ones, and those are trained on by
-        the step that finds the policy at v - 1 + ``max_lag``, or by an earlier one (``algo.rollouts.schedule``).
+        Games begun before version v may use a member that left at v; the last step that trains on them has the policy
+        at v - 1 + ``max_lag`` (``algo.rollouts.schedule``).
         """
         self.left = [one for one in self.left if one.left_at is not None and version < one.left_at + max_lag]
 
     def shares(self, choice: str) -> dict[str, float]:
-        """Past self's name -> how often it is to be met, according to ``league.choice``; all together are 1."""
+        """Past self -> share of games, by ``league.choice``; the shares sum to 1."""
         names = [past_name(member.version) for member in self.members]
         if choice == "newest":
             return {names[-1]: 1.0}
@@ -81,11 +81,11 @@ class LeagueState(Results):
         return self.pfsp_shares(names)
 
     def publish(self, version: int, settings: LeagueConfig, servers: int, seed: int) -> Published:
-        """Decide whom the policy meets at ``version``, unless that is decided.
+        """Choose the opponents of ``version``, once per version.
 
-        servers: of the pool, each of which has one member, drawn by the members' shares, and all met alike; 0 where
-            every member is served.
-        seed: the run's, from which the draw follows with the version.
+        servers: number of servers of the pool; each serves one member, drawn by the shares, and gets an equal share of
+            games. 0 if every member is served.
+        seed: of the run; with the version it seeds the draw.
         """
         before = self.published
         if before is not None and before.version == version and len(before.servers) == servers:
@@ -102,10 +102,10 @@ class LeagueState(Results):
         return self.published
 
 
-def _superfluous(members: Sequence[Member]) -> Member:
-    """Of those that are neither the first nor the newest, the one that is most alike another member; the older of two.
+def _most_redundant(members: Sequence[Member]) -> Member:
+    """The member, not the first or newest, with the nearest other member; the older of two.
 
-    How unlike two are is the mean difference of their log-probs on the run's probe sequence, in nats per token.
+    Distance: mean absolute difference of the log-probs on the run's probe sequence, in nats per token.
     """
 
     def distance(member: Member) -> float:
@@ -119,7 +119,7 @@ def _superfluous(members: Sequence[Member]) -> Member:
 
 
 def _draw(shares: Mapping[str, float], count: int, seed: str) -> list[str]:
-    """Different names, one after another by their shares."""
+    """Draw without replacement, by share."""
     rng, left, drawn = random.Random(seed), dict(shares), []
     while left and len(drawn) < count:
         drawn.append(rng.choices(list(left), list(left.values()))[0])
@@ -128,9 +128,9 @@ def _draw(shares: Mapping[str, float], count: int, seed: str) -> list[str]:
 
 
 def _placed(drawn: Sequence[int], held: Sequence[int], initial: int) -> list[int]:
-    """Which version each server is to have: one that it has already stays where it is.
+    """Version for each server; a version that a server already has stays there.
 
-    A server that is not needed is left with the initial one, whose weights stay for as long as the run.
+    An unused server gets the initial version, whose weights exist for the whole run.
     """
     new = iter([version for version in drawn if version not in held])
     stays = [version in drawn and version not in held[:number] for number, version in enumerate(held)]

@@ -1,8 +1,8 @@
-"""Who beats whom: the games of the policy against each opponent, by row, and the strengths that follow from them.
+"""Results of the policy against each opponent, by row, and the fit of strengths.
 
-A row is what the policy did from one joining of the pool to the next. In the fit of strengths it is a player of its
-own, though its weights change within it. Rows never meet each other, and opponents neither: they are told apart by the
-opponents that they have in common. A policy that always plays the same side cannot be told from that side's advantage.
+A row holds the games from one joining of the pool to the next; the fit treats it as one player, though its weights
+change. Rows are compared through common opponents. Where the policy always plays the same side, its strength cannot be
+separated from the side's advantage.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,11 +17,11 @@ from algo.evaluation.statistics import CONFIDENCE, Estimate, Floats, covariance,
 from store.players import PAST_SELVES
 
 DECAY = 0.99
-"""Weight of a game against an opponent, relative to the next one against it."""
+"""Weight of a game relative to the next one against the same opponent."""
 PRIOR_GAMES = 2.0
-"""Games, half of them won, that every opponent is credited with before the first."""
-EVENLY = 0.1
-"""Share of the games that is spread evenly, so that nobody is never met."""
+"""Prior of each opponent: games, half of them won."""
+UNIFORM_SHARE = 0.1
+"""Share of the games that is spread evenly, so that every member is an opponent."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Match:
 
 
 def past_name(version: int) -> str:
-    """A past self's name at the table, and of its folder."""
+    """Name of a past self and of its folder."""
     return f"{PAST_SELVES}-{version:06d}"
 
 
@@ -47,7 +47,7 @@ def is_past(name: str) -> bool:
 
 
 class Tally(BaseModel):
-    """Games of the policy against one opponent, as one side. The rest of them was lost."""
+    """Games of the policy against one opponent, as one side; the others are lost."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -83,7 +83,7 @@ class Recent(BaseModel):
 
 
 class Results(BaseModel):
-    """All games of a run. rows: the last one is the present. recent: by opponent."""
+    """All games of a run. rows: the last one is the current. recent: by opponent."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -91,7 +91,7 @@ class Results(BaseModel):
     recent: dict[str, Recent] = {}
 
     def count(self, matches: Iterable[Match], version: int) -> None:
-        """Add games to the present row. version: of the policy."""
+        """Add games to the current row. version: of the policy."""
         row = self.rows[-1]
         row.last = version
         for match in matches:
@@ -103,20 +103,22 @@ class Results(BaseModel):
             recent.games = DECAY * recent.games + 1
             recent.score = DECAY * recent.score + match.score
 
-    def beats(self, opponent: str) -> float:
-        """The share of recent games that the policy wins, either side; 0.5 against an opponent that it has not met."""
+    def recent_win_rate(self, opponent: str) -> float:
+        """The policy's win rate in recent games, either side; 0.5 for a new opponent."""
         recent = self.recent.get(opponent, Recent())
         return (recent.score + PRIOR_GAMES / 2) / (recent.games + PRIOR_GAMES)
 
     def pfsp_shares(self, names: Sequence[str]) -> dict[str, float]:
-        """Name -> how often it is to be met: as (1 - p)**2, where p is how often it is beaten, and never not at all.
+        """Name -> share of games, proportional to (1 - p)**2 with the recent win rate p, mixed with a uniform share.
 
         Prioritised fictitious self-play: Vinyals et al., Grandmaster level in StarCraft II using multi-agent
         reinforcement learning, Nature 575, 2019 ("squared" among the weightings of its pseudocode).
         """
-        weights = {name: (1 - self.beats(name)) ** 2 for name in names}
+        weights = {name: (1 - self.recent_win_rate(name)) ** 2 for name in names}
         total = sum(weights.values())
-        return {name: (1 - EVENLY) * weight / total + EVENLY / len(names) for name, weight in weights.items()}
+        return {
+            name: (1 - UNIFORM_SHARE) * weight / total + UNIFORM_SHARE / len(names) for name, weight in weights.items()
+        }
 
     def _played(self) -> Iterator[tuple[str, str, str, Tally]]:
         """(row, opponent, side of the policy, games)."""
@@ -126,7 +128,7 @@ class Results(BaseModel):
                     yield row.name, opponent, side, tally
 
     def cells(self) -> list[dict[str, Any]]:
-        """Who beat whom, for ``payoff.json`` and a cross table: ``wolf`` and ``good`` are the players' names."""
+        """Cells of the win table for ``payoff.json``: ``wolf`` and ``good`` are the players' names."""
         found = []
         for policy, opponent, side, tally in self._played():
             other, lost = "good" if side == "wolf" else "wolf", tally.games - tally.wins - tally.draws
@@ -151,22 +153,19 @@ class Results(BaseModel):
         found = fit_logistic(table, won, games, np.zeros(table.shape[1]))
         return Strengths(names, found[1:], covariance(table, games, found)[1:, 1:])
 
-    def stronger_past(self, strengths: "Strengths | None") -> tuple[str, Estimate] | None:
-        """The past self that the present row is most clearly weaker than, and by how much; None if none clearly is.
-
-        Clearly: the whole interval of the difference is on the past self's side.
-        """
+    def strongest_past_self(self, strengths: "Strengths | None") -> tuple[str, Estimate] | None:
+        """(past self, its strength less that of the current row) with the highest lower end above 0; else None."""
         present = self.rows[-1].name
         if strengths is None or present not in strengths.names:
             return None
-        ahead = {name: strengths.beyond(name, present) for name in strengths.names if is_past(name)}
+        ahead = {name: strengths.difference(name, present) for name in strengths.names if is_past(name)}
         name = max(ahead, key=lambda name: ahead[name].low, default=None)
         return None if name is None or ahead[name].low <= 0 else (name, ahead[name])
 
 
 @dataclass(frozen=True)
 class Strengths:
-    """Log-odds to win between two players, apart from the good side's advantage, with 95 % intervals.
+    """Log-odds to win between two players, without the good side's advantage, with 95 % intervals.
 
     names: of all players. values: shape (players,); covariance: shape (players, players).
     """
@@ -175,8 +174,8 @@ class Strengths:
     values: Floats
     covariance: Floats
 
-    def beyond(self, one: str, other: str) -> Estimate:
-        """How much stronger one is than another. Raises ValueError for a player that has not played."""
+    def difference(self, one: str, other: str) -> Estimate:
+        """Strength of one less that of another. Raises ValueError for a player without games."""
         a, b = self.names.index(one), self.names.index(other)
         value = float(self.values[a] - self.values[b])
         variance = float(self.covariance[a, a] + self.covariance[b, b] - 2 * self.covariance[a, b])

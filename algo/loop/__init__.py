@@ -1,1 +1,1 @@
-"""The training loop, top to bottom, for any workload: run folder, start-up, update, push, checkpoint, report."""
+"""The training loop for any workload: start-up, steps, updates, pushes."""

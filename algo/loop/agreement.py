@@ -1,7 +1,7 @@
-"""Do vLLM and the trainer compute the same policy? Log-probs of what was played, and of a probe after each push.
+"""Compares vLLM's log-probs with the trainer's, for sampled tokens and for a probe after each push.
 
-Both come from the same weights, so a difference beyond the precision means that what was sampled is not
-what would be trained: wrong weights, another sampling distribution, tokens out of line.
+A difference beyond the precision means that the sampled policy is not the trained one: wrong weights, another sampling
+distribution, misaligned tokens.
 """
 
 import math
@@ -18,11 +18,11 @@ PROBE_TOKENS = 256
 
 
 class LogProbMismatch(RuntimeError):
-    """vLLM's log-probs are not the trainer's: what was sampled would not be what is trained."""
+    """vLLM's log-probs differ from the trainer's: the sampled policy is not the trained one."""
 
 
 def probe_of(token_ids: Sequence[int]) -> Trajectory:
-    """A fixed sequence whose log-probs tell one version of the weights from another: every token counts as sampled."""
+    """A fixed sequence, all of it as sampled tokens: its log-probs identify a version of the weights."""
     token_ids = tuple(token_ids[:PROBE_TOKENS])
     return synthetic_trajectory("probe", token_ids, (0, *([1] * (len(token_ids) - 1))))
 
@@ -34,11 +34,11 @@ async def score_probe(
     trainer_logprobs: torch.Tensor,
     learner: str = SOLE_LEARNER,
 ) -> tuple[list[float], float]:
-    """A policy's log-probs of the probe by vLLM, and the largest difference from the trainer's, in nats per token.
+    """vLLM's log-probs of the probe, and their largest difference from the trainer's, in nats per token.
 
-    Every server in service computes them; the difference is the worst of all, the log-probs are the first one's.
-    probe: its token ids. trainer_logprobs: the trainer's log-probs of them at temperature 1, aligned.
-    Raises LogProbMismatch as ``check_agreement`` does, for each server on its own.
+    The difference is the maximum over all servers in service, the log-probs are the first one's. probe: its token ids.
+    trainer_logprobs: the trainer's log-probs of them at temperature 1, aligned.
+    Raises LogProbMismatch as ``check_agreement`` does, for each server.
     """
     served = await serving.scores(probe, learner)
     compared = [measure_differences(trainer_logprobs[1:] - torch.tensor(scores)) for scores in served]
@@ -48,12 +48,12 @@ async def score_probe(
 
 
 def measure_differences(differences: torch.Tensor) -> dict[str, float]:
-    """How far two log-probs of the same tokens are apart, in nats per token.
+    """Statistics of differences between log-probs of the same tokens, in nats per token.
 
     differences: the trainer's less vLLM's, shape (tokens,), of tokens that vLLM sampled (or of any fixed sequence).
-    ``max`` is the largest of all. The others leave out the hundredth that differs most, since a single token on the
-    edge of a rounding may be nats away in bfloat16 and says nothing of the rest: ``mean`` of the absolute differences;
-    ``q99``, the largest of them; ``kl``, an estimate of KL(vLLM || trainer) (k3 of http://joschu.net/blog/kl-approx.html).
+    ``max`` is over all tokens. The others drop the largest hundredth, since a single token may differ by nats after
+    rounding in bfloat16: ``mean`` of the absolute differences; ``q99``, their maximum; ``kl``, an estimate of
+    KL(vLLM || trainer) (k3 of http://joschu.net/blog/kl-approx.html).
     """
     largest_last = differences[differences.abs().argsort()]
     kept = largest_last[: len(differences) - len(differences) // 100]
@@ -66,13 +66,13 @@ def measure_differences(differences: torch.Tensor) -> dict[str, float]:
 
 
 def check_agreement(config: Config, found: Mapping[str, float], what: str) -> None:
-    """Raise LogProbMismatch when ``measure_differences`` differences are beyond what the precision explains.
+    """Raise LogProbMismatch for statistics of ``measure_differences`` beyond the precision.
 
     With t = ``serving.logprob_tolerance``: a mean beyond t, a 99 % quantile beyond 10 t, or a KL beyond 2 t², four
-    times that of differences of t everywhere. The largest difference, as long as it is a number, ends no run.
+    times that of differences of t everywhere. The maximum only has to be finite.
     """
     tolerance = config.logprob_tolerance
-    # The trainer's log-probs are float32, whose own rounding a very small tolerance must not be held against.
+    # The KL's bound allows for the rounding of float32.
     for name, shown, most in (
         ("mean", "their mean", tolerance),
         ("q99", "the 99 % quantile", 10 * tolerance),
@@ -80,19 +80,18 @@ def check_agreement(config: Config, found: Mapping[str, float], what: str) -> No
     ):
         if not (found[name] <= most and math.isfinite(found["max"])):
             raise LogProbMismatch(
-                f"vLLM's {what} differ from the trainer's: {shown} is {found[name]:.2e} nats per token (at most "
-                f"{most:.1e} is allowed with serving.logprob_tolerance={tolerance:.0e}): vLLM does not serve the "
-                f"trained weights, samples from another distribution, or computes in another precision than model.dtype"
+                f"vLLM's {what} differ from the trainer's: {shown} is {found[name]:.2e} nats per token, above "
+                f"{most:.1e} for serving.logprob_tolerance={tolerance:.0e}: vLLM serves other weights, samples from "
+                f"another distribution, or computes in another precision than model.dtype"
             )
 
 
 def logprob_agreement(
     trajectories: Sequence[Trajectory], trainer_logprobs: Sequence[torch.Tensor], policy_version: int
 ) -> dict[str, float]:
-    """``measure_differences`` of the sampled tokens: the trainer's log-probs against those that vLLM returned.
+    """``measure_differences`` of the sampled tokens, between the trainer's log-probs and vLLM's.
 
-    policy_version: the trainer's. Turns sampled by older weights say nothing about agreement and are not compared; with
-    no other turns nothing is returned.
+    policy_version: the trainer's. Turns of older weights are skipped; empty without other turns.
     """
     differences = []
     for trajectory, recomputed in zip(trajectories, trainer_logprobs, strict=True):

@@ -1,7 +1,7 @@
-"""``--dry-run``: one rollout, printed up to what would reach the update; nothing trained.
+"""``--dry-run``: plays one rollout and prints it up to the training batch, without an update.
 
-The same start, task, runner, spans, triplets, trajectories and batch as a real step. The trainer recomputes the
-log-probs of what was sampled, so a disagreement between vLLM and verl shows here, before a day of training.
+Start, task, runner, spans, triplets, trajectories and batch are those of a real step. The trainer recomputes the
+log-probs of sampled tokens, so a mismatch between vLLM and verl shows before a day of training.
 """
 
 import json
@@ -29,14 +29,14 @@ from configs.loading import as_yaml
 async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> None:
     """Play the first rollout of the first step and print it, from the task to the batch.
 
-    Raises what a run raises: StoreUnreachable, ServingError, NoFinishedRollouts, LogProbMismatch, ConfigError.
+    Raises StoreUnreachable, ServingError, NoFinishedRollouts, LogProbMismatch or ConfigError, as a run.
     """
     config = opened.config
     tokenizer = AutoTokenizer.from_pretrained(config.model.path, local_files_only=True)
     cancel_on_signals()
     async with AsyncExitStack() as stack:
         run = await start(opened, workload, RunSummary(config.run_dir), stack)
-        cancel_on_signals()  # again: Ray puts a handler of its own in place
+        cancel_on_signals()  # again, since Ray replaces the handlers
         await run.select_past_selves()
         resources = run.resources()
         task = workload.tasks(1)[0]
@@ -75,9 +75,9 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
         _show(console, "Metrics", "\n".join(f"{name}: {value:g}" for name, value in sorted(metrics.items())))
         for compared in agreement:
             check_agreement(config, compared, "log-probs of the sampled tokens")
-    console.print("Nothing was trained and no checkpoint written.")
+    console.print("No update, no checkpoint.")
     if needs_groups(config.advantage.estimator):
-        console.print("A lone rollout has no baseline, hence no advantage.")
+        console.print("A single rollout has no baseline, hence no advantage.")
 
 
 def _show(console: Console, title: str, text: str) -> None:
@@ -103,6 +103,6 @@ def _show_turn(console: Console, tokenizer: PreTrainedTokenizerBase, number: int
 
 
 def _print_as_it_is(console: Console, text: str, style: str | None = None) -> None:
-    # Models write anything: neither markup, nor names of emoji, nor control codes may have an effect here.
+    # Model output is untrusted: no markup, emoji names or control codes.
     printable = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
     console.print(printable, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""From a step's trajectories to the update: each policy that learns, from its own trajectories alone.
+"""From a step's trajectories to the update of each learning policy, from its own trajectories only.
 
 ``values_and_kl`` and ``update_policy`` block in ``algo.training.engine``: they run on the trainer's thread.
 """
@@ -32,9 +32,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class LearnerShare:
-    """One policy's part of a step's trajectories.
+    """One learning policy's trajectories of a step.
 
-    values: the critic's, per token; None without one. advantages, selected: of ``trajectories``, row by row.
+    values: the critic's, per token; None without one. advantages, selected: rows aligned with ``trajectories``.
     """
 
     learner: str
@@ -48,10 +48,10 @@ class LearnerShare:
 class Update:
     """A finished update.
 
-    trained: the sequences of the batch; ``advantages`` and ``log_probs`` (of the weights before the update) are rows
-        aligned with each one's ``token_ids``.
-    left_out: model turns that the correction for older weights left out, by reason.
-    metrics: verl's, and ours about the agreement of log-probs and the policy lag.
+    trained: the sequences of the batch; ``advantages`` and ``log_probs`` (before the update) are rows aligned with
+        their ``token_ids``.
+    left_out: model turns that rollout correction rejected, by reason.
+    metrics: verl's, and ours about log-prob differences and the policy lag.
     """
 
     trained: tuple[Trajectory, ...]
@@ -74,10 +74,10 @@ def _by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str,
 async def compute_advantages(
     run: RunContext, trajectories: Sequence[Trajectory], role_baselines: RoleBaselines
 ) -> list[LearnerShare]:
-    """An advantage for each sampled token, and which sequences are to reach the update, of every policy that learns.
+    """Advantages per token and the selected sequences of every learning policy.
 
-    role_baselines: of the run, which take the step's rewards in. They are by role, and a role is of one policy only.
-    Raises ValueError for a trajectory that none of these policies sampled.
+    role_baselines: of the run; updated with the step's rewards. A role belongs to one policy only.
+    Raises ValueError for a trajectory of another policy.
     """
     config, shares = run.config, []
     for learner, own in _by_learner(config, trajectories).items():
@@ -99,10 +99,10 @@ async def compute_advantages(
 def values_and_kl(
     config: Config, engine: Engine, trajectories: Sequence[Trajectory]
 ) -> tuple[list[torch.Tensor] | None, list[torch.Tensor] | None]:
-    """The critic's values, and what each token loses of its reward for straying from the reference.
+    """The critic's values, and the KL penalties in the rewards.
 
-    trajectories: all of one policy. Both have a row of each, aligned with its ``token_ids``; None where the advantages
-    have no use for it.
+    trajectories: all of one policy. Both have a row for each, aligned with its ``token_ids``; None if the advantages do
+    not use it.
     """
     critic, reference = needs_values(config.advantage.estimator), config.reference.kl == "reward"
     if not trajectories or not (critic or reference):
@@ -118,10 +118,10 @@ def values_and_kl(
 async def update_policies(
     run: RunContext, shares: Sequence[LearnerShare], played: PlayedRollouts, title: str
 ) -> Update:
-    """Update every policy that has sequences to learn from, one after another.
+    """Update every policy with selected sequences, one after another.
 
-    shares: of ``compute_advantages``. title: names the step in the log.
-    Returns all that was done, its metrics named as the log is to have them. Raises what ``update_policy`` raises.
+    shares: of ``compute_advantages``. title: of the step, for the log.
+    Returns the combined update, with metrics named for the log. Raises as ``update_policy``.
     """
     config, workload = run.config, run.workload
     done: list[Update] = []
@@ -158,10 +158,9 @@ def update_policy(
 ) -> Update:
     """Train one policy on its selected sequences.
 
-    policy_version: of the weights that are about to be updated.
-    targets, target_weight: what else is to become likelier in the same steps, and what that weighs; without sequences
-        to train on nothing does.
-    Raises LogProbMismatch when what vLLM played is not what the trainer computes.
+    policy_version: of the weights before the update.
+    targets, target_weight: additional target rows in the same steps, and their weight; unused without sequences.
+    Raises LogProbMismatch when vLLM's log-probs differ from the trainer's.
     """
     selected = share.selected
     trajectories = [share.trajectories[row] for row in selected.rows]

@@ -1,4 +1,4 @@
-"""A run's processes and connections while it goes: what ``algo.loop.train`` acts through."""
+"""The processes and connections of a running training run, for ``algo.loop.train``."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -37,9 +37,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class RunContext:
-    """Everything that a run talks to, and where it stands (``state``, which the loop moves on).
+    """The processes and connections of a run, and its state, which the loop advances.
 
-    serving: policies that learn, and their past selves. frozen: policies with servers of their own.
+    serving: learning policies and past selves. frozen: policies with servers of their own.
     is_resumed: an earlier process of the run may have left rollouts in the hub.
     league: the pool of past selves; None without one.
     """
@@ -59,7 +59,7 @@ class RunContext:
     _served_before: list[float] = field(default_factory=list)
 
     def resources(self) -> PolicyResources:
-        """What runners are told about the policies as they stand."""
+        """The resources of the current policies, for runners."""
         past = self.league.policies() if self.league else []
         policies = [*self.serving.learners(), *self.serving.frozen(), *self.frozen, *past]
         serving, state = self.serving, self.state
@@ -74,50 +74,50 @@ class RunContext:
         )
 
     async def refresh_endpoints(self) -> None:
-        """Tell runners where the policies are served now. Raises ServingDied when no server is left."""
+        """Publish changed endpoints of the policies. Raises ServingDied when no server is left."""
         if await self.serving.check_alive():
             learners = {policy.name: policy.endpoints for policy in self.serving.learners()}
             await self.queue.update_endpoints(self.serving.endpoints, learners)
 
     async def select_past_selves(self) -> None:
-        """Before a step's games: see who is in the pool of past selves, and have whom they may meet served."""
+        """Before a step's rollouts: update the pool of past selves, and serve those of the step."""
         if self.league:
             await self.league.prepare(self.state.step, self.state.policy_version, self._score_probe)
 
     async def _score_probe(self) -> Sequence[float]:
-        """How vLLM scores the probe under the present weights; empty without a probe."""
+        """vLLM's scores of the probe under the current weights; empty without a probe."""
         if self.state.probe is not None and not self._served_before:
             self._served_before = await self.serving.score(self.state.probe)
         return self._served_before
 
     def record_matches(self, played: PlayedRollouts) -> dict[str, float]:
-        """After a step's games: what they say of the policy beside its past; numbers for the log."""
+        """After a step's rollouts: add their matches to the league; returns metrics."""
         if self.league is None:
             return {}
         matches = list(self.workload.matches(played))
         return self.league.count(matches, self.state.policy_version, len(played.finished))
 
     async def after_rollouts(self, trajectories: Sequence[Trajectory]) -> None:
-        """Have vLLM score the probe, so that ``push`` can tell whether the weights have changed; then free its GPUs.
+        """Score the probe with vLLM, so that ``push`` can detect a change of weights; then free shared GPUs.
 
-        The probe is the beginning of the run's first sequence. GPUs are freed where the trainer shares them.
+        The probe is the beginning of the run's first sequence.
         """
         if self.state.probe is None and trajectories:
-            # Scoring asks for one token more than the probe has.
+            # Scoring needs one token more than the probe has.
             length = min(PROBE_TOKENS, self.config.rollout.context_tokens - 1)
             self.state.probe = list(trajectories[0].token_ids[:length])
         if (probed := await self._score_probe()) and self.league:
-            self.league.know(self.state.policy_version, probed)
+            self.league.set_log_probs(self.state.policy_version, probed)
         await self.serving.sleep()
 
     async def push(self) -> dict[str, float]:
-        """Give the trainer's weights to vLLM, and make sure that it serves them. Raises LogProbMismatch."""
+        """Push the trainer's weights to vLLM, and check its log-probs. Raises LogProbMismatch."""
         await push_policy(self.config, self.serving, self.engine, self.trainer, self.state.policy_version)
         assert self.state.probe is not None  # something was trained on
         batch = build_batch([probe_of(self.state.probe)], temperature=1.0)
         found: list[float] = []
         metrics: dict[str, float] = {}
-        for learner in self.config.learners:  # all by one sequence, since any tells weights from others
+        for learner in self.config.learners:  # one sequence serves for all
             (expected,) = await self.trainer.run(log_probs_of, self.engine, learner, batch)
             served, difference = await score_probe(self.config, self.serving, self.state.probe, expected, learner)
             before = self._served_before[len(found) :][: len(served)]
@@ -129,7 +129,7 @@ class RunContext:
         return metrics
 
     def evaluation_is_due(self) -> bool:
-        """Whether the policy is to be evaluated now, before the first step or after the present one."""
+        """Whether an evaluation is due, before the first step or after the current one."""
         settings, step, steps = self.config.evaluation, self.state.step, self.config.run.steps
         if not settings.enabled:
             return False
@@ -139,8 +139,8 @@ class RunContext:
         return regularly or (step == steps and settings.at_end)
 
     async def evaluate(self) -> dict[str, float]:
-        """Play what is held out and write what it shows; returns numbers for the log."""
-        # Later evaluations are of weights that were made by this process.
+        """Evaluate on held-out tasks; returns metrics."""
+        # Later evaluations are of this process's own weights.
         resumed = self.is_resumed and self.state.step == 0
         metrics = await self.workload.evaluate(self, self.state.step, resumed)
         self.state.score = metrics.get(self.workload.score)
@@ -148,15 +148,15 @@ class RunContext:
 
 
 def log_probs_of(engine: Engine, learner: str, batch: TensorDict) -> list[torch.Tensor]:
-    """``Engine.log_probs`` of one of the policies that learn."""
+    """``Engine.log_probs`` of one learning policy."""
     engine.select(learner)
     return engine.log_probs(batch)
 
 
 async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stack: AsyncExitStack) -> RunContext:
-    """Connect to the hub, start vLLM and the trainer; all of it ends when ``stack`` closes.
+    """Connect to the hub, start vLLM and the trainer; ``stack`` closes all of it.
 
-    summary: of what the run has done before.
+    summary: of the run's earlier steps.
     """
     config = opened.config
     published = workload.published()

@@ -1,4 +1,4 @@
-"""What comes before the first rollout of training: checks, vLLM and the trainer, the log of numbers."""
+"""Start-up of training: checks, vLLM, the trainer, tracking of metrics."""
 
 import asyncio
 import logging
@@ -35,7 +35,7 @@ _BACKENDS_WITH_A_PACKAGE = frozenset({"swanlab", "trackio", "mlflow", "wandb", "
 
 
 def check_before_starting(config: Config) -> None:
-    """Refuse what can be refused without starting anything. Raises ConfigError."""
+    """Raise ConfigError for errors that can be detected before anything starts."""
     check_engine(config)
     check_estimator(config.advantage.estimator)
     check_weighing(config.advantage, config.training)
@@ -43,38 +43,38 @@ def check_before_starting(config: Config) -> None:
     check_log_backends(config)
     if config.rollout.rollouts_per_group < 2 and needs_groups(config.advantage.estimator):
         raise ConfigError(
-            f"rollout.rollouts_per_group must be at least 2 for advantage.estimator {config.advantage.estimator!r}: "
-            f"the baseline of a single rollout is the rollout itself"
+            f"rollout.rollouts_per_group must be at least 2 for advantage.estimator {config.advantage.estimator!r}, "
+            f"which has no baseline for a single rollout"
         )
 
 
 def check_log_backends(config: Config) -> None:
-    """Raise ConfigError for a backend that verl's Tracking does not have, or whose package is not installed."""
+    """Raise ConfigError for a backend unknown to verl's Tracking, or without an installed package."""
     unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
     if unknown:
         raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
     for name in _BACKENDS_WITH_A_PACKAGE.intersection(config.log.backends):
         if find_spec(name) is None:
-            raise ConfigError(f"log.backends has {name!r}, which is not installed: pip install {name}")
+            raise ConfigError(f"log.backends: {name!r} is not installed: pip install {name}")
 
 
 async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[PolicyServers, Engine, TrainerThread]:
-    """Start vLLM and the trainer, with the weights at which the run stands; both are stopped when ``stack`` closes.
+    """Start vLLM and the trainer, with the run's current weights; ``stack`` stops both.
 
-    Side by side, unless they share GPUs: vLLM measures what is free there as it starts, and would count what the
-    trainer takes meanwhile as its own. It sleeps then until the trainer has loaded.
+    Concurrently, unless they share GPUs: vLLM measures free memory at its start, which the trainer would distort. It
+    then sleeps until the trainer has loaded.
     """
     config = opened.config
 
     async def serve() -> PolicyServers:
-        # Runners of games that are in flight may ask before the weights of a resumed run are served.
+        # Runners with rollouts in flight may send requests before a resumed run has pushed its weights.
         weights_follow = opened.checkpoint is not None or config.model.lora_rank > 0
         servers = await PolicyServers.open(config, None if weights_follow else 0)
         stack.push_async_callback(servers.stop)
         return servers
 
     async def train() -> tuple[Engine, TrainerThread]:
-        # What can be refused at once (a port in use, a vLLM that cannot be attached to) is, before Ray starts.
+        # Quick errors (a port in use, an unusable attached vLLM) come before Ray starts.
         await asyncio.wait([serving], timeout=None if config.serving.share_gpus else 4.0)
         if serving.done():
             await serving.result().sleep()
@@ -90,16 +90,16 @@ async def start_policy(opened: OpenedRun, stack: AsyncExitStack) -> tuple[Policy
 
 
 async def start_trainer(config: Config, stack: AsyncExitStack) -> tuple[Engine, TrainerThread]:
-    """Start the trainer; it is stopped when ``stack`` closes, also where it has not loaded by then."""
+    """Start the trainer; ``stack`` stops it, even while it loads."""
     trainer = TrainerThread()
     logger.info("starting the trainer: %d verl workers on %s", config.training.ranks, config.training.device)
     starting = trainer.submit(Engine, config)
 
     async def close() -> None:
         try:
-            engine = await starting  # loading cannot be interrupted half-way
+            engine = await starting  # loading cannot be interrupted
         except Exception:
-            return  # it was raised below
+            return  # raised below
         await asyncio.to_thread(engine.close)
 
     stack.push_async_callback(close)
@@ -109,18 +109,18 @@ async def start_trainer(config: Config, stack: AsyncExitStack) -> tuple[Engine, 
 
 
 async def _restore(opened: OpenedRun, serving: PolicyServers, engine: Engine, trainer: TrainerThread) -> None:
-    """Both begin with ``model.path``; an attached vLLM may serve anything, and one that takes adapters has none yet."""
+    """Load the run's weights: both start with ``model.path``, an attached vLLM with any, and adapters are missing."""
     config, version = opened.config, opened.state.policy_version
     if opened.checkpoint is not None:
-        logger.info("going on from %s", opened.checkpoint)
+        logger.info("resuming from %s", opened.checkpoint)
         await trainer.run(engine.load, opened.checkpoint / "trainer")
     if config.model.lora_rank:
-        # Games of an earlier process go on as soon as the policy is served, and may meet its past.
+        # Rollouts of an earlier process continue as soon as the policy is served, and may use past selves.
         past = folders_of(config, opened.state.league or LeagueState())
         await serving.serve_past_selves({past_name(each): folder for each, folder in past.items()}, [], now=False)
         await push_policy(config, serving, engine, trainer, version)
     elif opened.checkpoint is not None:
-        # A copy, since a vLLM that dies is given these weights again, and the checkpoint may be gone by then.
+        # A copy for restarts of vLLM, since the checkpoint may be deleted.
         folders = {}
         for learner, kept in models_in(config, opened.checkpoint).items():
             folders[learner] = config.folder_of(learner, policy_folder(config, version))
@@ -134,12 +134,12 @@ async def _restore(opened: OpenedRun, serving: PolicyServers, engine: Engine, tr
 def open_tracking(config: Config, summary: RunSummary) -> Tracking:
     """verl's Tracking, its files inside the run's folder.
 
-    summary: of a resumed run, whose metrics so far are written again: verl begins its file anew.
+    summary: of a resumed run; its metrics are written again, since verl truncates its file.
     """
     folder = config.run_dir.absolute()
     os.environ["VERL_FILE_LOGGER_PATH"] = str(folder / "metrics.jsonl")
     os.environ["TENSORBOARD_DIR"] = str(folder / "tensorboard")
-    # These may be told otherwise, such as an MLflow server's address.
+    # Environment variables take precedence, such as an MLflow server's address.
     os.environ.setdefault("SWANLAB_LOG_DIR", str(folder / "swanlab"))
     os.environ.setdefault("WANDB_DIR", str(folder))
     os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
@@ -154,7 +154,7 @@ def open_tracking(config: Config, summary: RunSummary) -> Tracking:
 async def start_league(
     opened: OpenedRun, serving: PolicyServers, engine: Engine, trainer: TrainerThread
 ) -> League | None:
-    """Start what serves the pool of past selves, where the run has one. Raises ServingError, and as ``League`` does."""
+    """Start the servers of past selves, if the run has a pool. Raises ServingError, and as ``League``."""
     config, state = opened.config, opened.state
     if config.pool is None:
         return None

@@ -1,8 +1,8 @@
-"""The training loop, top to bottom, for any workload.
+"""The training loop for any workload.
 
-One step: enqueue rollouts -> wait until the runners have played them -> spans to triplets to trajectories ->
-advantages -> update through verl -> new weights into vLLM -> evaluate -> checkpoint. The modules that it calls are one
-room each. Whatever ends the process, ``--resume auto`` goes on from the newest checkpoint, with what was in flight.
+One step: enqueue rollouts -> wait for the runners -> spans to triplets to trajectories -> advantages -> update through
+verl -> push to vLLM -> evaluate -> checkpoint. However the process ends, ``--resume auto`` continues from the newest
+checkpoint, with the rollouts in flight.
 """
 
 import asyncio
@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 
 async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
-    """Make the run's steps, from where it stands to ``run.steps``; returns its summary (``RunSummary.as_dict``)."""
+    """Run the remaining steps up to ``run.steps``; returns the summary (``RunSummary.as_dict``)."""
     config, state = opened.config, opened.state
     summary = RunSummary(config.run_dir, state.summary)
     stopwatch = summary.stopwatch
     role_baselines = RoleBaselines.from_state(state.role_baselines, config.advantage.role_baseline_decay)
     per_step = config.rollout.groups_per_step
-    # Without lag no group outlives its step.
+    # Without lag, no group is in flight after its step.
     begun = state.step * per_step if state.begun is None else state.begun
     lag, most = config.rollout.max_policy_lag, config.rollout.max_groups_in_flight
     schedule = Schedule(per_step, lag, config.run.steps * per_step, state.in_flight, begun, most)
@@ -47,7 +47,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         with stopwatch.stage("start"):
             run = await start(opened, workload, summary, stack)
-            cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
+            cancel_on_signals()  # again, since Ray replaces the handlers
         in_flight = InFlight(run.queue, schedule, per_step, workload.tasks, adopting=opened.is_resumed)
         if state.step == 0 and run.evaluation_is_due():
             with stopwatch.stage("evaluate"):
@@ -58,8 +58,8 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             title = f"step {step}/{config.run.steps}"
             seconds_of_step, trainer_before = stopwatch.begin_step(), run.trainer.seconds
 
-            # Play. With rollout.max_policy_lag more groups are in flight than the step needs: those that finish first
-            # make it, the others go on meanwhile and make a later one.
+            # Rollouts. With rollout.max_policy_lag more groups are in flight than a step needs: it takes those that
+            # finish first.
             with stopwatch.stage("play"):
                 await run.select_past_selves()
                 per_group = config.rollout.rollouts_per_group
@@ -72,11 +72,11 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             played = made_of.rollouts
             write_transcripts(config, step, played.finished)
 
-            # Spans -> one token sequence per actor and segment -> an advantage for each of its sampled tokens.
+            # Spans -> one token sequence per actor and segment -> an advantage per sampled token.
             found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
             await run.after_rollouts(found.trajectories)
             with stopwatch.stage("advantages"):
-                # The trainer is not free before; and what a failed checkpoint left of it could only say so by riddles.
+                # The trainer is busy until then, and the error of a failed checkpoint must come first.
                 await _written(saving)
                 shares = await compute_advantages(run, found.trajectories, role_baselines)
             metrics = workload.metrics(played) | trajectory_metrics(found.trajectories)
@@ -86,7 +86,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 left_out += share.selected.left_out
             metrics |= run.record_matches(played)
 
-            # Update, and give the new weights to vLLM.
+            # Update and push.
             made = None
             if any(share.selected.rows for share in shares):
                 with stopwatch.stage("update"):
@@ -96,13 +96,13 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             in_trainer = run.trainer.seconds - trainer_before
             if made is not None and made.trained:
                 state.policy_version += 1
-                logger.info("%s: giving version %d to vLLM", title, state.policy_version)
+                logger.info("%s: pushing version %d to vLLM", title, state.policy_version)
                 with stopwatch.stage("push"):
                     metrics |= await run.push()
             else:
-                logger.warning("%s: nothing to learn from; its turns were left out: %s", title, dict(left_out))
+                logger.warning("%s: no update, all turns were left out: %s", title, dict(left_out))
                 if any(STALE in share.selected.left_out for share in shares):
-                    # Nothing in flight is older than it may be: a vLLM started again with older weights unnoticed.
+                    # The schedule prevents stale rollouts: an attached vLLM has restarted with old weights.
                     metrics |= await run.push()
                 else:
                     await run.serving.wake()
@@ -111,7 +111,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 write_batch(path, made.trained, made.advantages, made.log_probs)
             metrics |= batch_metrics(made.trained if made else (), found, left_out) | await run.serving.metrics()
 
-            # Look at it, and keep it.
+            # Evaluation, metrics, checkpoint.
             state.step, state.score = step, None
             if run.evaluation_is_due():
                 with stopwatch.stage("evaluate"):
@@ -130,7 +130,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 logger.info("%s: writing a checkpoint", title)
                 with stopwatch.stage("checkpoint"):
                     exported = policy_folder(config, state.policy_version)
-                    # Beside what the next step plays; its update waits on the trainer's thread.
+                    # During the next step's rollouts; its update waits for the trainer's thread.
                     saving = run.trainer.submit(
                         save_checkpoint, config, run.engine, state.model_copy(deep=True), exported
                     )
@@ -141,6 +141,6 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
 
 
 async def _written(saving: asyncio.Future[Path] | None) -> None:
-    """Return when a checkpoint is whole; raises what its writing raised."""
+    """Await the writing of a checkpoint; raises its error."""
     if saving is not None:
         await asyncio.shield(saving)

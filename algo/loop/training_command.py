@@ -1,6 +1,6 @@
-"""What training programs have in common, ``algo.werewolf_verl`` and ``algo.agent_verl``: options, and a run to its end.
+"""Common parts of the training programs ``algo.werewolf_verl`` and ``algo.agent_verl``: options, and running.
 
-Light to import: ``--help`` and what is refused must not wait for verl.
+Light to import: ``--help`` and usage errors must not wait for verl.
 """
 
 import argparse
@@ -26,33 +26,33 @@ def parse_training_arguments(
     default: str | None,
     add: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used.
+    """Parse the command line; exits with a usage message for an invalid one.
 
-    one: what a rollout is called in the help: game, task. default: see ``configured_parser``.
-    add: adds what the program has besides.
+    one: name of a rollout in the help: game, task. default: see ``configured_parser``.
+    add: adds options of the program.
     """
     parser = configured_parser(
         program,
         description,
         example="run.steps=5",
         default=default,
-        resume=f"go on with the run of this name, from its newest checkpoint and with its {one}s in flight, or begin "
-        f"it if there is none",
+        resume=f"resume the run of this name from its newest checkpoint, with its {one}s in flight, or start it if "
+        f"there is none",
     )
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help=f"play one {one}, print everything that would reach the update, train nothing",
+        help=f"play one {one} and print it up to the training batch, without an update",
     )
     add(parser)
     options = parser.parse_args(arguments)
     if options.dry_run and options.resume != "never":
-        parser.error("--dry-run trains nothing that could be resumed")
+        parser.error("--dry-run cannot be resumed: omit --resume")
     return options
 
 
 def training_suffix(options: argparse.Namespace) -> str:
-    """What is added to the name of the run."""
+    """Suffix of the run's name."""
     return "-dry-run" if options.dry_run else ""
 
 
@@ -62,9 +62,9 @@ def run_training(
     workload_of: Callable[[AnyConfig], "Workload"],
     logger: logging.Logger,
 ) -> int:
-    """Train, or show what training would do; returns the exit status, 0 only for a run that made all its steps.
+    """Train, or dry-run; returns the exit status, 0 only after all steps.
 
-    options: of ``parse_training_arguments``. workload_of: called with the configuration of the run as it was opened.
+    options: of ``parse_training_arguments``. workload_of: called with the opened run's configuration.
     """
     # Ray and verl take many seconds to import.
     from ray.exceptions import RayError
@@ -89,22 +89,22 @@ def run_training(
     if isinstance(opened, int):
         return opened
     config = opened.config
-    logger.info("run %s; everything it writes lies in %s", config.run.name, config.run_dir)
+    logger.info("run %s in %s", config.run.name, config.run_dir)
     if opened.state.step >= config.run.steps:
-        logger.info("the run has made its %d steps; set run.steps higher to go on", opened.state.step)
+        logger.info("the run has done its %d steps; increase run.steps to continue", opened.state.step)
         return 0
     workload = workload_of(config)
     status, summary = run_to_completion(
         dry_run(opened, workload, wide_console()) if options.dry_run else train(opened, workload),
         config,
         logger,
-        f"interrupted; finished rollouts stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; "
-        f"--resume auto goes on from there",
+        f"interrupted; finished rollouts stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; --resume "
+        f"auto continues",
         {
             LogProbMismatch: "{}",
-            Collapsed: "{}: the run ends, as that bound says. --resume auto goes on from the newest checkpoint before "
-            "this, best with a smaller training.learning_rate or with reference.kl",
-            RayError: "the trainer's Ray workers failed: {}. --resume auto goes on from the last checkpoint",
+            Collapsed: "{}: the run stops (watch.*.stop). --resume auto continues from the newest checkpoint before "
+            "this; lower training.learning_rate or set reference.kl",
+            RayError: "the trainer's Ray workers failed: {}. --resume auto continues from the last checkpoint",
         },
     )
     if summary is not None:

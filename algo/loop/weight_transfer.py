@@ -1,4 +1,4 @@
-"""New weights on their way from the trainer to vLLM: through a folder, or from GPU to GPU."""
+"""Transfer of weights from the trainer to vLLM: through a folder, or between GPUs."""
 
 import asyncio
 import shutil
@@ -24,12 +24,11 @@ def policy_folder(config: Config, version: int) -> Path:
 async def push_policy(
     config: Config, serving: PolicyServers, engine: Engine, trainer: TrainerThread, version: int
 ) -> None:
-    """Have vLLM serve the trainer's weights from now on, as ``version``.
+    """Push the trainer's weights to vLLM as ``version``, for all learning policies together.
 
-    All policies that learn are pushed together. Adapters are written to ``policy_folder``, and vLLM reads them. Whole
-    weights go by ``serving.weight_transfer``: "folder" likewise; "nccl" and "ipc" transfer them between GPUs through
-    vLLM's weight-transfer interface (``algo.training.weight_sender``), which is experimental.
-    Raises ServingError, and what the engine raises.
+    Adapters go through ``policy_folder``. Whole weights go by ``serving.weight_transfer``: "folder" likewise; "nccl"
+    and "ipc" between GPUs through vLLM's interface (``algo.training.weight_sender``), which is experimental.
+    Raises ServingError, and the engine's errors.
     """
     folder = policy_folder(config, version)
     folders = {learner: config.folder_of(learner, folder) for learner in config.learners}
@@ -38,7 +37,7 @@ async def push_policy(
     def write() -> None:
         if engine.updates != updates:
             raise WeightsSuperseded
-        with remove_on_error(folder, "Free some space there; --resume auto goes on from the last checkpoint"):
+        with remove_on_error(folder, "Free some space there; --resume auto continues from the last checkpoint"):
             for learner, into in folders.items():
                 engine.select(learner)
                 (engine.export_adapters if config.model.lora_rank else engine.export)(into)
@@ -53,43 +52,43 @@ async def push_policy(
         try:
             async with asyncio.timeout(_TRANSFER_TIMEOUT_SECONDS):
                 await trainer.run(engine.send_weights, targets)
-        except TimeoutError as error:  # a server that dies in its midst leaves NCCL waiting for ever
+        except TimeoutError as error:  # NCCL hangs when a server dies during the transfer
             raise ServingError(
                 f"the weights did not reach {', '.join(url for url, _ in targets)} by {config.serving.weight_transfer} "
-                f"within {_TRANSFER_TIMEOUT_SECONDS:.0f} s; see vllm.log. serving.weight_transfer=folder needs no link"
+                f"within {_TRANSFER_TIMEOUT_SECONDS:.0f} s; see vllm.log, or use serving.weight_transfer=folder"
             ) from error
 
     if config.serving.weight_transfer == "folder":
         await trainer.run(write)
         await serving.push(folders, version)
     else:
-        shutil.rmtree(folder, ignore_errors=True)  # of steps that a crash undid
+        shutil.rmtree(folder, ignore_errors=True)  # of steps lost in a crash
         await serving.transfer(version, send, export)
     _drop_old_policies(folder, config.rollout.max_policy_lag)
 
 
 async def save_policy(config: Config, engine: Engine, trainer: TrainerThread, version: int, folder: Path) -> None:
-    """Write the policies' present weights, or adapters, into a folder that lasts; it is whole or not there.
+    """Write the policies' current weights or adapters into a permanent folder, atomically.
 
-    version: of these weights. Raises DiskFull, and what the engine raises.
+    version: of these weights. Raises DiskFull, and the engine's errors.
     """
     pushed = policy_folder(config, version)
 
     def write() -> None:
-        # A checkpoint will name it.
+        # Durable, since a checkpoint will refer to it.
         with atomic_folder(folder, "Free some space there, or lower league.size", durable=True) as unfinished:
             if pushed.is_dir():
                 shutil.copytree(pushed, unfinished, dirs_exist_ok=True)
-            else:  # handed over on the GPUs
+            else:  # transferred between GPUs
                 engine.export(unfinished)
 
     await (asyncio.to_thread(write) if pushed.is_dir() else trainer.run(write))
 
 
 def _drop_old_policies(pushed: Path, max_lag: int) -> None:
-    """Keep what was pushed last and before that: vLLM has read the older ones, and later ones a crash undid.
+    """Delete the folders of old versions, and of later ones from steps lost in a crash.
 
-    max_lag: so many of before may be read again, as adapters of replies that are not finished yet.
+    max_lag: number of older versions to keep, at least one: vLLM may reload adapters of unfinished replies.
     """
     others = sorted(folder for folder in pushed.parent.glob("version-*") if folder.name != pushed.name)
     before = [folder for folder in others if folder.name < pushed.name]

@@ -1,4 +1,4 @@
-"""What the loop asks of a workload: the game (``algo.werewolf.workload``) or any agent (``algo.agents.workload``)."""
+"""The interface of workloads: the game (``algo.werewolf.workload``) or agents (``algo.agents.workload``)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,52 +17,52 @@ if TYPE_CHECKING:
 
 
 class EvaluatedPolicy(Protocol):
-    """The run as an evaluation needs it (``algo.loop.run_context.RunContext``)."""
+    """The part of ``algo.loop.run_context.RunContext`` that evaluations use."""
 
     queue: RolloutQueue
 
     def resources(self) -> PolicyResources:
-        """What runners are told about the policy as it stands."""
+        """The resources of the current policy, for runners."""
 
     async def refresh_endpoints(self) -> None:
-        """To be called while one waits: restarts servers that have died."""
+        """Called regularly during a wait: publishes changed endpoints."""
 
 
 class Workload(Protocol):
-    """What is played, what it earns and how it is evaluated; everything else about a step stands in the loop."""
+    """Tasks, rewards and evaluation of one kind of rollout; the loop does the rest."""
 
     config: Config
     kind: TaskKind
     score: str
-    """Which number of an evaluation is the higher the better."""
+    """Name of the evaluation metric to maximise."""
     target_weight: float
-    """What the rows of ``targets_of`` weigh beside the policy's loss."""
+    """Weight of the loss of ``targets_of`` relative to the policy's loss."""
 
     def tasks(self, step: int) -> Sequence[Task]:
-        """What is played for one step (from 1); the same at every call, also of another process."""
+        """The tasks of one step (from 1); deterministic, also across processes."""
 
     def published(self) -> Mapping[str, Any]:
-        """Fields of ``PolicyResources`` beyond those of any workload: prompts, a judge. Raises ConfigError."""
+        """Additional fields of ``PolicyResources``: prompts, a judge. Raises ConfigError."""
 
     def frozen_names(self) -> Sequence[str]:
-        """Policies with frozen weights that the run's rollouts and evaluations need (``algo.serving.policies``)."""
+        """Frozen policies for the run's rollouts and evaluations (``algo.serving.policies``)."""
 
     def rewards_of(self, rollout: FinishedRollout) -> Mapping[str, ActorReward]:
-        """What each actor of a finished rollout earns, by its name."""
+        """The reward of each actor of a finished rollout, by its name."""
 
     def targets_of(self, rollout: FinishedRollout) -> "Iterable[TargetRow]":
-        """What else of a finished rollout is to become likelier, beside what the rewards say; mostly nothing."""
+        """Additional target rows of a finished rollout; mostly none."""
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
-        """Numbers about a step's rollouts, for the log; those that ``RunSummary`` adds up among them."""
+        """Metrics of a step's rollouts, including those that ``RunSummary`` sums up."""
 
     def matches(self, played: PlayedRollouts) -> Iterable[Match]:
-        """The step's games of the learning policy against one other player; asked only where a pool is configured."""
+        """The step's games of the learning policy against one other player; only called with a pool."""
 
     async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> dict[str, float]:
-        """Play what is held out with the policy after ``step``, and write what it shows into the run's folder.
+        """Evaluate the policy after ``step`` on held-out tasks, and write the results into the run's folder.
 
-        Returns numbers for the log, named ``evaluation/…``, none where nothing finished.
+        Returns metrics named ``evaluation/…``, none if nothing finished.
 
-        resumed: an earlier process of the run may have begun this evaluation.
+        resumed: an earlier process of the run may have started this evaluation.
         """

@@ -1,1 +1,1 @@
-"""What the other rooms need of this machine: files written whole, ports, child processes."""
+"""Utilities for the local machine: atomic files, ports, child processes."""

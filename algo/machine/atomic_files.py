@@ -1,11 +1,11 @@
-"""Files and folders that a reader finds old or new, and never half written."""
+"""Atomic writes of files, private folders, and flushes to the disk."""
 
 import os
 from pathlib import Path
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = False) -> None:
-    """Write ``text`` as UTF-8, with missing folders; durable: return when it is on the disk."""
+    """Write ``text`` as UTF-8 atomically, and create missing folders. durable: flush it to the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
@@ -21,7 +21,7 @@ def write_atomically(path: Path, text: str, *, durable: bool = False) -> None:
 
 
 def make_private_folder(folder: Path) -> None:
-    """Make a folder that only its owner can read, and missing ones above it. One that exists keeps its mode."""
+    """Create a folder for its owner only, with missing parents. An existing one keeps its mode."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not folder.exists():
         folder.mkdir(mode=0o700)

@@ -1,13 +1,13 @@
-"""Runs one command, and ends its whole process group when the command, or the process that started the guard, ends.
+"""Runs one command, and kills its whole process group when the command or the guard's parent process ends.
 
-vLLM is several processes: without its API server the engine stays behind, holding memory and GPUs. The guard ends all
+vLLM is several processes: without its API server the engine would keep its memory and GPUs. The guard kills all
 - when the command's first process ends;
 - on SIGTERM: by SIGTERM first, by SIGKILL after the grace period;
 - at the end of its standard input, a pipe that closes when the parent ends, even by SIGKILL: by SIGKILL at once.
-Where the guard itself is killed, the command gets SIGTERM.
+If the guard itself is killed, the command gets SIGTERM.
 
-Run by path, with the standard library alone, it starts in milliseconds: ``python child_guard.py GRACE_SECONDS
-COMMAND...``. Exits with the command's exit code; 128 + n if signal n ended it. Linux only (PR_SET_PDEATHSIG).
+Run by path, with the standard library only, it starts in milliseconds: ``python child_guard.py GRACE_SECONDS
+COMMAND...``. Exits with the command's exit code; 128 + n after signal n. Linux only (PR_SET_PDEATHSIG).
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    """Guard the command in ``sys.argv`` until it has ended; returns its exit code."""
+    """Guard the command in ``sys.argv`` until it ends; returns its exit code."""
     grace_seconds, *command = sys.argv[1:]
     terminated = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: terminated.set())
@@ -32,7 +32,7 @@ def main() -> int:
     def follow_guard() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != guard_pid:  # it died before
+        if os.getppid() != guard_pid:  # the guard has died already
             os._exit(1)
 
     child = subprocess.Popen(command, process_group=0, stdin=subprocess.DEVNULL, preexec_fn=follow_guard)
@@ -44,7 +44,7 @@ def main() -> int:
         child.kill()
 
     def follow_parent() -> None:
-        os.read(0, 1)  # nothing is written to it
+        os.read(0, 1)  # returns when the pipe closes
         child.kill()
 
     for watch in (terminate, follow_parent):

@@ -1,4 +1,4 @@
-"""A full disk: one error that names the remedy, and nothing half written stays, so that a run can be resumed."""
+"""Handles a full disk: one error with the remedy, without partial files, so that a run can be resumed."""
 
 import errno
 import os
@@ -18,10 +18,10 @@ class DiskFull(OSError):
 
 
 def disk_full(error: BaseException, path: Path | str | None, remedy: str) -> DiskFull | None:
-    """The error to report if a full disk, a quota or a limit of a file's size is the cause of ``error``; else None.
+    """The error to report if a full disk, a quota or a file size limit is the cause of ``error``; else None.
 
-    path: what could not be written, if that is known. Libraries drop the error's number: safetensors keeps its text,
-    torch neither, so there the free space decides.
+    path: of the failed write, if known. safetensors only keeps the error's text and torch not even that, so the free
+    space decides.
     """
     number, cause = None, error
     while cause is not None and number is None:
@@ -40,14 +40,14 @@ def disk_full(error: BaseException, path: Path | str | None, remedy: str) -> Dis
 
 @contextmanager
 def remove_on_error(path: Path, remedy: str) -> Iterator[None]:
-    """Around code that writes a file or a folder: if it fails, the path and ``path.*`` are removed.
+    """Remove the path and ``path.*`` if the block that writes it fails.
 
-    Raises DiskFull, with the remedy, where the disk is the reason.
+    Raises DiskFull, with the remedy, for a full disk.
     """
     try:
         yield
     except Exception as error:
-        found = disk_full(error, path, f"What was written of it has been removed. {remedy}")
+        found = disk_full(error, path, f"The partial file has been removed. {remedy}")
         for each in (path, *path.parent.glob(f"{path.name}.*")):
             if each.is_dir():
                 shutil.rmtree(each, ignore_errors=True)
@@ -60,9 +60,9 @@ def remove_on_error(path: Path, remedy: str) -> Iterator[None]:
 
 @contextmanager
 def atomic_folder(folder: Path, remedy: str = "Free some space there", *, durable: bool = False) -> Iterator[Path]:
-    """A folder to write to, which gets its name, and replaces one of that name, when it is complete.
+    """A temporary folder that replaces ``folder`` when the block ends.
 
-    durable: and on the disk. Raises as ``remove_on_error`` does.
+    durable: flush it to the disk before. Raises as ``remove_on_error``.
     """
     unfinished = folder.with_name(f"unfinished-{folder.name}").absolute()
     with remove_on_error(unfinished, remedy):

@@ -4,14 +4,14 @@ import errno
 import random
 import socket
 
-# Below those that Linux gives to outgoing connections (ip_local_port_range, by default from 32768): a connection could
-# take one of them in the seconds between the choice and the listening.
+# Below Linux's ports for outgoing connections (ip_local_port_range, by default from 32768), which could take the port
+# before a server listens.
 _FIRST, _END = 20_000, 32_768
 _FEWEST_TO_CHOOSE_FROM = 2_000
 
 
 def is_taken(port: int) -> bool:
-    """Whether a server takes connections at the port."""
+    """Whether a server accepts connections at the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -35,5 +35,5 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def port_range() -> tuple[int, int]:
-    """First port of a search for a free one, drawn so that two searches at once differ, and the one after the last."""
+    """(first, end) of a search for a free port; the first is random, so that concurrent searches differ."""
     return random.SystemRandom().randrange(_FIRST, _END - _FEWEST_TO_CHOOSE_FROM), _END

@@ -1,4 +1,4 @@
-"""Several processes of this system on one machine: started together, ended together."""
+"""Groups of this system's processes on one machine."""
 
 import contextlib
 import signal
@@ -29,9 +29,9 @@ def start_guarded(
     grace_seconds: float = GRACE_SECONDS,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command under ``child_guard``; returns the guard's process, to which SIGTERM ends the command.
+    """Start a command under ``child_guard``; returns the guard's process. SIGTERM to it ends the command.
 
-    log: takes the output; None: this terminal. grace_seconds: from SIGTERM to SIGKILL.
+    log: for the output; None: this terminal. grace_seconds: from SIGTERM to SIGKILL.
     """
     return subprocess.Popen(
         [sys.executable, "-IS", child_guard.__file__, str(grace_seconds), *command],
@@ -39,7 +39,7 @@ def start_guarded(
         stdin=subprocess.PIPE,
         stdout=log,
         stderr=subprocess.STDOUT if log else None,
-        start_new_session=True,  # Ctrl-C reaches this process alone, which then stops them in order
+        start_new_session=True,  # Ctrl-C only reaches this process, which stops the others in order
     )
 
 
@@ -54,12 +54,12 @@ class Processes:
         self._running[name] = start_guarded(command, log)
 
     def wait_for(self, name: str) -> int:
-        """The exit code of ``name``, or of another process that ends before it (1 where that ended with 0)."""
+        """The exit code of ``name``, or of another process that ends before it (1 instead of 0)."""
         process = self._running[name]
         return self.wait_until(lambda: process.poll() is not None, name) or self._running.pop(name).returncode
 
     def wait_until(self, ready: Callable[[], bool], stage: str | None = None) -> int:
-        """0 as soon as ``ready``; the exit code of a process but ``stage`` that ends before it (1 where that was 0)."""
+        """0 as soon as ``ready``; the exit code of a process other than ``stage`` that ends before (1 instead of 0)."""
         while True:
             for name, process in self._running.items():
                 if name != stage and (code := process.poll()) is not None:
@@ -71,7 +71,7 @@ class Processes:
             time.sleep(_POLL_SECONDS)
 
     def stop(self) -> None:
-        """End all, the last one started first."""
+        """Stop all, in reverse order of their start."""
         for process in reversed(self._running.values()):
             if process.poll() is None:
                 process.terminate()
@@ -81,13 +81,13 @@ class Processes:
 
 @contextlib.contextmanager
 def local_processes() -> Iterator[Processes]:
-    """Processes that are stopped when the block is left. In it, Ctrl-C and SIGTERM raise Interrupted."""
+    """Processes that stop at the end of the block. In it, Ctrl-C and SIGTERM raise Interrupted."""
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     processes = Processes()
     try:
         yield processes
     finally:
-        # A second Ctrl-C must not leave half of them behind.
+        # A second Ctrl-C must not leave processes behind.
         for number in before:
             signal.signal(number, signal.SIG_IGN)
         processes.stop()
@@ -100,7 +100,7 @@ def _interrupt(*_: object) -> None:
 
 
 def program(module: str, config: Path, settings: Iterable[str], *options: str) -> tuple[str, ...]:
-    """The command line of a program of ours. settings: "section.key=value" each, in place of the configuration's."""
+    """The command line of one of our programs. settings: overrides "section.key=value"."""
     overrides = (part for setting in settings for part in ("--set", setting))
     return (sys.executable, "-m", module, "--config", str(config), *options, *overrides)
 
@@ -119,6 +119,6 @@ def runner_command(workload: str, hub: str, *options: str) -> list[str]:
 
 
 def start_logged(processes: Processes, name: str, command: Sequence[str], logs: Path) -> None:
-    """Start a command whose output goes to the end of ``name.log`` in the folder ``logs``."""
+    """Start a command, with its output appended to ``name.log`` in the folder ``logs``."""
     with (logs / f"{name}.log").open("ab") as log:
         processes.start(name, command, log)

@@ -1,4 +1,4 @@
-"""Progress of long work: a line in the log every ten seconds."""
+"""Progress of long tasks: a log line every ten seconds."""
 
 import itertools
 import logging
@@ -12,7 +12,7 @@ _LINE_EVERY_SECONDS = 10.0
 
 
 def _log_progress(title: str, total: int) -> Callable[[int, str], None]:
-    """A function to call with what is done of ``total``, and what else to say."""
+    """A function of the number that is done of ``total``, and a suffix of the line."""
     last_line = time.monotonic()
 
     def show(done: int, line: str) -> None:
@@ -25,7 +25,7 @@ def _log_progress(title: str, total: int) -> Callable[[int, str], None]:
 
 
 def step_progress(title: str, steps: int) -> Callable[[], None]:
-    """A function to call after each of a number of optimizer steps."""
+    """A callback after each of a number of optimizer steps."""
     show, done = _log_progress(title, steps), itertools.count(1)
     return lambda: show(next(done), "")
 

@@ -1,4 +1,4 @@
-"""Environments of child processes without tokens and keys."""
+"""Removes tokens and keys from the environments of child processes."""
 
 import os
 import re
@@ -9,13 +9,13 @@ _SECRET = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD)$")
 
 
 def environment_without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """A copy without the variables that hold a secret by their name: the hub's token, an endpoint's key."""
+    """A copy without variables named like secrets: the hub token, API keys."""
     return {name: value for name, value in environment.items() if not _SECRET.search(name)}
 
 
 @contextmanager
 def without_secrets() -> Iterator[None]:
-    """Take the secrets out of this process's environment while it starts children that inherit it."""
+    """Remove secrets from this process's environment while it starts children that inherit it."""
     taken = {name: os.environ.pop(name) for name in list(os.environ) if _SECRET.search(name)}
     try:
         yield

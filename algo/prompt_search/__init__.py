@@ -1,1 +1,1 @@
-"""Which prompt is best: candidates, the race between them, what confirms a winner, and what is shown of it."""
+"""Prompt search: candidates, races, confirmation of the winner, the report."""

@@ -1,7 +1,7 @@
-"""Lets candidates play through the hub: one resources version for each, the same tasks for all, rewards read back.
+"""Plays the tasks of candidates through the hub: one resources version for each candidate, the same tasks for all.
 
-Every answer, a reward or a proposer's reply, is in the journal before it is used. A search follows from its plan and
-these answers, so it is resumed by running it again from the start: what the journal has is not played again.
+Every reward and every reply of the proposer is in the journal before it is used. A search is a function of its plan and
+the journal, so a resumed search runs from the start and reads what the journal has.
 """
 
 import json
@@ -27,7 +27,7 @@ logger = logging.getLogger("algo.find_best_prompt")
 
 
 class Journal(dict[str, Any]):
-    """Answers by key, one JSON object a line, each on disk before it is used. A line that was cut off is dropped."""
+    """Answers by key, one JSON object a line, each on disk before it is used. An incomplete last line is dropped."""
 
     def __init__(self, path: Path):
         self._file = path.open("ab+")
@@ -48,8 +48,8 @@ class Journal(dict[str, Any]):
 
 
 @dataclass(frozen=True)
-class Played:
-    """What came of one candidate's task. reward: NaN where it failed. summary, transcript: for reading."""
+class TaskResult:
+    """Result of one candidate's task. reward: NaN where it failed. summary, transcript: for people."""
 
     reward: float
     summary: str = ""
@@ -57,9 +57,9 @@ class Played:
 
 
 class Arena:
-    """Plays what a search needs. Rollouts that an earlier process enqueued or finished are not enqueued again.
+    """Plays the tasks of a search. Rollouts that an earlier process enqueued or finished are not enqueued again.
 
-    check_alive: see ``RolloutQueue.collect``. resumed: there may be such rollouts. spent, failed: rollouts so far.
+    check_alive: see ``RolloutQueue.collect``. resumed: such rollouts may exist. spent, failed: rollouts so far.
     """
 
     def __init__(
@@ -78,8 +78,10 @@ class Arena:
         self._check_alive = check_alive
         self._resumed = resumed
 
-    async def play(self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]) -> list[list[Played]]:
-        """Let each candidate do each of a stage's tasks; returns the results by candidate and task.
+    async def play(
+        self, stage: Stage, candidates: Sequence[Candidate], numbers: Sequence[int]
+    ) -> list[list[TaskResult]]:
+        """Play each task of a stage with each candidate; returns the results by candidate and task.
 
         Raises what ``RolloutQueue.collect`` does, AllRolloutsFailed, and ConfigError for a reward out of bounds.
         """
@@ -95,7 +97,7 @@ class Arena:
                 logger.info("%d rollouts queued with prompt %s%s", len(missing), candidate.name, in_hub)
                 queued += missing
         if queued:
-            self._resumed = False  # only what was in flight when a process ended can be in the hub unread
+            self._resumed = False  # only rollouts in flight at the end of a process can be in the hub unread
             await self._collect(stage, queued)
         results = [list(map(self._result, of_one)) for of_one in wanted.values()]
         for candidate, found in zip(candidates, results, strict=True):
@@ -103,16 +105,16 @@ class Arena:
                 logger.info("%d tasks of prompt %s read, mean reward %.3f", len(found), candidate.name, fmean(earned))
         return results
 
-    def _result(self, tasks: Sequence[Task]) -> Played:
+    def _result(self, tasks: Sequence[Task]) -> TaskResult:
         answers = [self._journal[task.task_id] for task in tasks]
         rewards = [math.nan if answer["reward"] is None else answer["reward"] for answer in answers]
         self.spent += len(tasks)
         self.failed += sum(map(math.isnan, rewards))
         summary = "; ".join(answer["summary"] for answer in answers).strip()
-        return Played(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
+        return TaskResult(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
 
     async def _collect(self, stage: Stage, tasks: Sequence[Task]) -> None:
-        """Wait for rollouts, and put what came of them into the journal."""
+        """Wait for rollouts, and write their rewards into the journal."""
         played = await self._queue.collect(tasks, self._check_alive, game_progress(stage.name, len(tasks)))
         for reason, count in played.failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
@@ -129,8 +131,8 @@ class Arena:
                 reward = self.workload.reward(task, one)
                 if not low <= reward <= high:
                     raise ConfigError(
-                        f"task {task.task_id} earned {reward:g}, which is not from {low:g} to {high:g}: name the "
-                        f"bounds of your rewards with --reward-range LOW HIGH"
+                        f"task {task.task_id}: reward {reward:g} is not from {low:g} to {high:g}; set the bounds with "
+                        f"--reward-range LOW HIGH"
                     )
                 answer = {"reward": reward, "summary": one.outcome.summary, "transcript": one.outcome.transcript}
             self._journal.add(task.task_id, answer)

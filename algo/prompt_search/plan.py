@@ -1,4 +1,4 @@
-"""What a search may spend, and the checks that need no hub. Light to import."""
+"""Budget of a search, and the checks that need no hub. Light to import."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -12,43 +12,43 @@ from configs.section import ConfigError
 from configs.sections.game import FRAME
 from configs.sections.opponents import BUILT_IN_PLAYERS
 
-FIRST_LOOK = 8
-"""Tasks of a prompt that has no rival yet, for the proposer to read."""
+PREVIEW_TASKS = 8
+"""Tasks that a prompt without rivals plays for the proposer."""
 CONFIRMING_TASKS = 20
-"""The fewest on which two prompts are compared: with fewer, the interval leaves out zero too often by chance."""
+"""Fewest held-out tasks of a comparison: with fewer, the interval excludes zero too often by chance."""
 _RACE_TASKS = 4
 _FEWEST_INPUTS = 4
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """budget: rollouts of the whole search. apart: see ``search.Verdict``.
+    """budget: rollouts of the whole search. disjoint_intervals: see ``search.Verdict``.
 
     generations: rounds of edits of each prompt, 0 without a proposer. edits: of one round.
     """
 
     budget: int
-    apart: bool
+    disjoint_intervals: bool
     generations: int
     edits: int
 
     def races(self, slots: Slots, tree: Tree) -> int:
-        """Of each prompt that has rivals, of each round of edits, and of the winners together."""
+        """Number of races: one for each prompt with rivals, for each round of edits, and for the combined winners."""
         with_rivals = sum(len(tree.entrants(name)) > 1 for name in slots)
         return with_rivals + self.generations * len(slots) + (len(slots) > 1)
 
     def check(self, slots: Slots, tree: Tree, rollouts_of_task: int) -> None:
         """Raise ConfigError where there is nothing to compare, or the budget is too small.
 
-        rollouts_of_task: rollouts that a prompt needs for one task, at most.
+        rollouts_of_task: most rollouts of one task.
         """
         races = self.races(slots, tree)
         if not races:
             raise ConfigError("there is one prompt and no proposer: nothing to compare; add prompts, or --proposer-url")
         edits, together = (1 + self.edits) * (self.generations > 0), (2 + len(slots)) * (len(slots) > 1)
         entrants = max(edits, together, *(len(tree.entrants(name)) for name in slots))
-        tasks = races * (_RACE_TASKS * entrants + FIRST_LOOK * (self.generations > 0))
-        least = 2 * max(tasks, 2 * CONFIRMING_TASKS) * rollouts_of_task  # one half is for the races
+        tasks = races * (_RACE_TASKS * entrants + PREVIEW_TASKS * (self.generations > 0))
+        least = 2 * max(tasks, 2 * CONFIRMING_TASKS) * rollouts_of_task  # half of it is for the races
         if self.budget < least:
             raise ConfigError(
                 f"--budget {self.budget} is too small: {races} races of up to {entrants} prompts and a confirmation "
@@ -57,7 +57,7 @@ class SearchPlan:
 
 
 def read_halves(path: Path, held_out: float, seed: int) -> tuple[list[Any], list[Any]]:
-    """(inputs to search with, inputs to confirm a winner with), drawn by the seed from a file of tasks.
+    """(inputs for the search, inputs for the confirmation), drawn by the seed from a file of tasks.
 
     Equal inputs are in the same half. held_out: share of the second. Raises ConfigError.
     """
@@ -65,24 +65,24 @@ def read_halves(path: Path, held_out: float, seed: int) -> tuple[list[Any], list
     confirming, searched = split_tasks(inputs, held_out, seed)
     if min(len(confirming), len(searched)) < _FEWEST_INPUTS:
         raise ConfigError(
-            f"{len(inputs)} tasks with --held-out {held_out:g} are too few: the least are {_FEWEST_INPUTS} to search "
-            f"with and {_FEWEST_INPUTS} others to confirm a winner with"
+            f"{len(inputs)} tasks with --held-out {held_out:g} are too few: at least {_FEWEST_INPUTS} are needed for "
+            f"the search and {_FEWEST_INPUTS} for the confirmation"
         )
     return searched, confirming
 
 
 def sides_of(searched: Collection[str]) -> tuple[SideName, ...]:
-    """The sides of each deal that are played to compare texts for these slots."""
+    """Sides of each deal that are played to compare texts of these slots."""
     both: tuple[SideName, ...] = ("wolf", "good")
     return tuple(side for side in both if FRAME in searched or any(Role(name).side == side for name in searched))
 
 
 def check_players(player: str, opponent: str, searched: Collection[str]) -> None:
-    """Raise ConfigError where the opponent reads the prompts that are searched."""
+    """Raise ConfigError if the opponent uses the searched prompts."""
     without_model = [name for name in BUILT_IN_PLAYERS if name != "policy"]
     reads_them = opponent not in without_model and (FRAME in searched or len(searched) > 1)
     if player == opponent or reads_them:
         raise ConfigError(
-            f"--opponent {opponent!r} would read the same prompts as --player {player!r}: name one that reads none "
+            f"--opponent {opponent!r} uses the same prompts as --player {player!r}: choose one without prompts "
             f"({', '.join(without_model)}), or, for the guidance of one role alone, another model"
         )

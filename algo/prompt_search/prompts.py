@@ -1,4 +1,4 @@
-"""Prompts that compete: read from files, checked before anything is played, kept as a tree of edits."""
+"""Candidate prompts: read from files, validated before the first rollout, kept as a tree of edits."""
 
 import difflib
 import re
@@ -13,10 +13,10 @@ from configs.sections.game import FRAME, placeholders
 from configs.werewolf import WerewolfConfig
 
 TEMPLATE = "template"
-"""The slot of an agent's prompt; agents find it as the resource ``prompt_template``, as agentlightning names it."""
+"""The slot of an agent's prompt, agentlightning's resource ``prompt_template``."""
 GAME_SLOTS: tuple[str, ...] = (FRAME, *(role.value for role in Role))
 
-# What may be filled in repeats ``runners/werewolf/prompts_zh/system.py``; a test holds them together.
+# The placeholders of ``runners/werewolf/prompts_zh/system.py``; a test compares both.
 _FRAME_REQUIRES = frozenset({"reply_format", "seat", "role"})
 _FRAME_ALLOWS = _FRAME_REQUIRES | {"rules", "guidance", "side"}
 _GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
@@ -24,9 +24,9 @@ _GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
 
 @dataclass(frozen=True)
 class Slot:
-    """A prompt that is searched. required, allowed: placeholders that a text must, and may, have.
+    """A searched prompt. required, allowed: placeholders that a text must, and may, have.
 
-    names_in: finds the placeholders in a text; raises ValueError for one that cannot be filled in.
+    names_in: returns the placeholders of a text; raises ValueError for an invalid one.
     """
 
     name: str
@@ -35,19 +35,19 @@ class Slot:
     names_in: Callable[[str], frozenset[str]]
 
     def problem_with(self, text: str) -> str:
-        """Why a text cannot stand here; empty when it can. Names all wrong placeholders, and the valid ones."""
+        """Problem of a text, naming all wrong placeholders and the valid ones; empty for a valid text."""
         if not text.strip():
             return "it is empty"
         try:
             used = self.names_in(text)
         except ValueError as error:
-            return f"its braces cannot be filled in ({error}); a literal brace is written twice"
+            return f"its braces are invalid ({error}); write a literal brace twice"
         wrong = [("uses unknown", used - self.allowed), ("lacks", self.required - used)]
         problems = " and ".join(f"it {verb} {in_braces(names)}" for verb, names in wrong if names)
         return problems and f"{problems}; valid: {in_braces(self.allowed) or 'none'}"
 
     def check(self, prompts: Sequence[tuple[str, str]]) -> None:
-        """Raise ConfigError for those, given with where they stand, that cannot stand here."""
+        """Raise ConfigError for invalid texts. prompts: (location, text) of each."""
         if problems := [f"{where}: {problem}" for where, text in prompts if (problem := self.problem_with(text))]:
             raise ConfigError("\n".join(problems))
 
@@ -61,12 +61,12 @@ def in_braces(names: frozenset[str]) -> str:
 
 
 def format_names(text: str) -> frozenset[str]:
-    """The names that ``str.format`` replaces. ValueError for what it refuses, or does more with than replace."""
+    """The names that ``str.format`` replaces. Raises ValueError for anything but plain names."""
     names = set()
     for _, name, form, conversion in string.Formatter().parse(text):
         if name is not None:
             if form or conversion or not name.isidentifier():
-                raise ValueError(f"{{{name}}} has more than a plain name in it")
+                raise ValueError(f"{{{name}}} is more than a plain name")
             names.add(name)
     return frozenset(names)
 
@@ -75,8 +75,8 @@ def format_names(text: str) -> frozenset[str]:
 class Candidate:
     """One set of prompts.
 
-    number: from 0, the incumbent. templates: slot -> text; others have what is built in. slot: the one in which it
-    differs from its parent; None for several. parent: number of the candidate that it was made from. reason: why.
+    number: 0 is the baseline. templates: slot -> text; missing slots use the built-in text. slot: the one that differs
+    from the parent; None for several. parent: number of the edited candidate. reason: of the edit.
     """
 
     number: int
@@ -98,27 +98,27 @@ class Candidate:
 
 @dataclass
 class Tree:
-    """All candidates of a search, in the order in which they were made; the first is the incumbent."""
+    """All candidates of a search, in order of creation; the first is the baseline. rejected: edits and problems."""
 
     candidates: list[Candidate] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
+    rejected: list[str] = field(default_factory=list)
 
     @property
     def incumbent(self) -> Candidate:
         return self.candidates[0]
 
     def entrants(self, slot: str) -> list[Candidate]:
-        """The incumbent, and what the files have to replace this prompt."""
+        """The baseline, and the alternatives of this prompt from files."""
         return [self.incumbent, *(one for one in self.candidates if one.slot == slot and one.parent == 0)]
 
     def known(self, templates: Mapping[str, str]) -> Candidate | None:
-        """The candidate with the very same texts."""
+        """The candidate with equal texts."""
         return next((one for one in self.candidates if one.templates == templates), None)
 
     def add(
         self, templates: Mapping[str, str], slot: str | None = None, parent: Candidate | None = None, reason: str = ""
     ) -> Candidate:
-        """Add a candidate; one that is there already is returned as it is."""
+        """Add a candidate, or return the one with equal texts."""
         if known := self.known(templates):
             return known
         made = Candidate(len(self.candidates), dict(templates), slot, parent and parent.number, reason)
@@ -137,19 +137,19 @@ class Tree:
 
 
 def agent_prompts(path: Path) -> tuple[Slots, Tree]:
-    """The prompts of a file; the first one's placeholders are those of all. Raises ConfigError."""
+    """The prompts of a file; all must have the placeholders of the first. Raises ConfigError."""
     first, *others = _read_prompts(path)
     try:
         names = format_names(first[1])
     except ValueError:
-        names = frozenset()  # it is refused with the others
+        names = frozenset()  # rejected with the others
     return _compete({TEMPLATE: Slot(TEMPLATE, names, names, format_names)}, {TEMPLATE: first}, {TEMPLATE: others})
 
 
 def game_slot(name: str, preset: str, *, shows_guidance: bool = False) -> Slot:
-    """The frame of the system prompt, or a role's guidance. Raises ConfigError for what the preset does not deal.
+    """The frame of the system prompt, or a role's guidance. Raises ConfigError for a role outside the preset.
 
-    shows_guidance: the frame must, since guidance that reaches nobody cannot be searched.
+    shows_guidance: whether the frame must contain ``{guidance}``, without which guidance has no effect.
     """
     if name == FRAME:
         required = _FRAME_REQUIRES | {"guidance"} if shows_guidance else _FRAME_REQUIRES
@@ -163,22 +163,22 @@ def game_slot(name: str, preset: str, *, shows_guidance: bool = False) -> Slot:
 def game_prompts(folder: Path, config: WerewolfConfig, with_proposer: bool) -> tuple[Slots, Tree]:
     """The prompts of a folder of folders. Raises ConfigError."""
     preset, configured = config.game.preset, config.game.prompts
-    beaten = {name: file for name in GAME_SLOTS if (file := folder / f"{name}.txt").is_file()}
+    baselines = {name: file for name in GAME_SLOTS if (file := folder / f"{name}.txt").is_file()}
     rivals = {
         name: _read_prompts(folder / name) if (folder / name).is_dir() else []
         for name in GAME_SLOTS
-        if name in beaten or (folder / name).is_dir()
+        if name in baselines or (folder / name).is_dir()
     }
     if not rivals:
         raise ConfigError(f"--prompts: {folder} has neither folders nor .txt files named {', '.join(GAME_SLOTS)}")
     slots = {name: game_slot(name, preset, shows_guidance=set(rivals) != {FRAME}) for name in rivals}
     if FRAME not in slots and (frame := configured.get(FRAME)):
         game_slot(FRAME, preset, shows_guidance=True).check([(str(frame), _text(frame))])
-    files = {name: file for name, file in (configured | beaten).items() if name in slots}
+    files = {name: file for name, file in (configured | baselines).items() if name in slots}
     if with_proposer and (missing := [name for name in slots if name not in files]):
         raise ConfigError(
-            f"--prompts: the proposer needs texts to edit, and {folder} has no {', '.join(missing)}.txt; write what is "
-            f"built in with `python -m runners.werewolf.prompts_zh --preset {preset} --to {folder}`"
+            f"--prompts: the proposer needs texts to edit, and {folder} has no {', '.join(missing)}.txt; write "
+            f"the built-in texts with `python -m runners.werewolf.prompts_zh --preset {preset} --to {folder}`"
         )
     return _compete(slots, {name: (str(file), _text(file)) for name, file in files.items()}, rivals)
 
@@ -186,11 +186,11 @@ def game_prompts(folder: Path, config: WerewolfConfig, with_proposer: bool) -> t
 def _compete(
     slots: Slots, first: Mapping[str, tuple[str, str]], rivals: Mapping[str, Sequence[tuple[str, str]]]
 ) -> tuple[Slots, Tree]:
-    """The slots, with the incumbent and its rivals as a tree. first, rivals: where each text stands, and the text."""
+    """The slots, with the baseline and its rivals as a tree. first, rivals: location and text of each."""
     for name, slot in slots.items():
         slot.check([*([first[name]] if name in first else []), *rivals[name]])
     tree, templates = Tree(), {name: text for name, (_, text) in first.items()}
-    incumbent = tree.add(templates, reason="the first")
+    incumbent = tree.add(templates, reason="the baseline")
     for name, prompts in rivals.items():
         for where, text in prompts:
             tree.add(templates | {name: text}, name, incumbent, where)
@@ -198,9 +198,9 @@ def _compete(
 
 
 def _read_prompts(path: Path) -> list[tuple[str, str]]:
-    """(where it stands, text) of each prompt: of a folder's .txt files by name, or of one file.
+    """(location, text) of each prompt: of a folder's .txt files by name, or of one file.
 
-    A file with lines ``---`` has its prompts between them; without, a prompt a line. Raises ConfigError.
+    In a file, lines ``---`` separate prompts; without them each line is a prompt. Raises ConfigError.
     """
     if path.is_dir():
         found = [(str(file), _text(file)) for file in sorted(path.glob("*.txt"))]
@@ -209,7 +209,7 @@ def _read_prompts(path: Path) -> list[tuple[str, str]]:
         parts = parts if len(parts) > 1 else text.splitlines()
         found = [(f"{path}, prompt {n}", part.strip()) for n, part in enumerate(filter(str.strip, parts), start=1)]
     if not found:
-        raise ConfigError(f"--prompts: {path} holds no prompt; write one a line, or several lines with --- between")
+        raise ConfigError(f"--prompts: {path} has no prompt; write one per line, or --- lines between")
     return found
 
 

@@ -1,7 +1,7 @@
-"""A model that reads what went badly, names the cause, and edits the prompt, within a number of calls and tokens.
+"""A model that reads failed attempts, names the cause and edits the prompt, within limits of calls and tokens.
 
-Any OpenAI-compatible endpoint. Its replies are in the journal, so a resumed search does not pay for them twice. An edit
-that cannot be used is refused with the reason, and costs its call.
+Any OpenAI-compatible endpoint. Its replies are in the journal, so a resumed search does not repeat a call. An invalid
+edit is rejected with the reason, and its call counts.
 """
 
 import hashlib
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import openai
 
-from algo.prompt_search.arena import Journal, Played
+from algo.prompt_search.arena import Journal, TaskResult
 from algo.prompt_search.prompts import Candidate, Slot, Tree, in_braces
 
 logger = logging.getLogger("algo.find_best_prompt")
@@ -20,7 +20,7 @@ logger = logging.getLogger("algo.find_best_prompt")
 _REPLY_TOKENS = 1024
 _ATTEMPTS_SHOWN = 3
 _ATTEMPT_CHARS = 8000
-"""Of all the attempts in one call."""
+"""Of all attempts of one call together."""
 _CALLS_AN_EDIT = 2
 
 _TEXTS = {
@@ -48,13 +48,13 @@ _TEXTS = {
         "你上次的回答不能用：{problem}。\n",
     ),
 }
-"""By language: instructions; prompt and attempts; one attempt; earlier edits; why the last answer was refused."""
+"""By language: instructions; prompt and attempts; one attempt; earlier edits; problem of the last answer."""
 
 
 class Proposer:
     """Edits prompts.
 
-    client: of the endpoint. calls, tokens (of prompts and replies together): at most. language: of its instructions.
+    calls, tokens (of prompts and replies together): limits. language: of the instructions.
     """
 
     def __init__(
@@ -69,11 +69,11 @@ class Proposer:
         self._texts = _TEXTS[language]
 
     async def edits(
-        self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], count: int
+        self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[TaskResult], count: int
     ) -> list[Candidate]:
-        """Up to ``count`` new candidates made from ``leader``, added to the tree; fewer where the bounds are reached.
+        """Up to ``count`` new candidates made from ``leader``, added to the tree; fewer at the limits.
 
-        played: by the leader. Raises openai.OpenAIError.
+        played: results of the leader. Raises openai.OpenAIError.
         """
         made: list[Candidate] = []
         problem = ""
@@ -87,8 +87,8 @@ class Proposer:
             if not problem and (same := tree.known(templates)):
                 problem = f"it is the same prompt as {same.name}"
             if problem:
-                tree.refused.append(f"answer {self._calls} of the proposer, to {leader.name} {slot.name}: {problem}")
-                logger.info("%s", tree.refused[-1])
+                tree.rejected.append(f"answer {self._calls} of the proposer, to {leader.name} {slot.name}: {problem}")
+                logger.info("%s", tree.rejected[-1])
             else:
                 made.append(tree.add(templates, slot.name, leader, reason))
                 logger.info("proposed: %s", made[-1].title)
@@ -113,9 +113,9 @@ class Proposer:
         return self._journal[key]["reply"]
 
     def messages(
-        self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[Played], problem: str
+        self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[TaskResult], problem: str
     ) -> list[dict[str, str]]:
-        """What it is asked. problem: of its last answer."""
+        """The request's messages. problem: of the last answer."""
         rules, body, attempt, earlier, refusal = self._texts
         worst = sorted((one for one in played if not math.isnan(one.reward)), key=lambda one: one.reward)
         worst = worst[:_ATTEMPTS_SHOWN]
@@ -138,7 +138,7 @@ class Proposer:
 
 
 def _edit_in(reply: str) -> tuple[str, str]:
-    """(reason, prompt) in a reply; what is not there is empty."""
+    """(reason, prompt) in a reply; a missing part is empty."""
     found = {name: re.search(f"<{name}>(.*?)</{name}>", reply, re.DOTALL) for name in ("reason", "prompt")}
     reason, prompt = (match[1].strip() if match else "" for match in found.values())
     return " ".join(reason.split()), prompt

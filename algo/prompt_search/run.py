@@ -1,4 +1,4 @@
-"""Runs a search from its folder to what is shown in the end, and writes what it leaves behind."""
+"""Runs a search, prints the result and writes its files."""
 
 import argparse
 import hashlib
@@ -38,40 +38,40 @@ logger = logging.getLogger("algo.find_best_prompt")
 PAGE_NAME = "prompts.html"
 _PROPOSER_SECONDS = 120.0
 _NO_ANSWER = (
-    "the proposer gives no answer ({}); what was played is kept: start it or correct --proposer-url, and run the same "
-    "command with --resume auto"
+    "the proposer does not answer ({}); finished rollouts are kept: start it or correct --proposer-url, and run "
+    "the same command with --resume auto"
 )
 _LEAD = (
     "{spent} of {budget} rollouts were spent, {failed} of them failed. Intervals are 95 % (bootstrap over tasks). "
-    "Races choose, on tasks of their own; only the held-out tasks, whose number is fixed before they are played, "
-    "decide whether the choice is called better."
+    "Races select a winner on tasks of their own; only the held-out tasks, whose number is fixed in advance, decide "
+    "whether the winner is better."
 )
 
 Opened = tuple[Workload, RolloutQueue, Callable[[], Awaitable[object]]]
-"""What is played, the queue to play it through, and its ``check_alive``."""
+"""Workload, queue and ``check_alive``."""
 
 
 def run(config: Config, options: argparse.Namespace, plan: SearchPlan, slots: Slots, tree: Tree, suffix: str) -> int:
-    """Search and show what was found; returns the exit status. suffix: see ``open_run``."""
+    """Search and print the result; returns the exit status. suffix: see ``open_run``."""
     resume = options.resume == "auto"
     opened = begin_run(config, options.log_level, suffix=suffix, log="find_best_prompt.log", resume=resume)
     if isinstance(opened, int):
         return opened
-    # Versions number prompts here: a resumed search takes back no update, so rollouts of every version stay valid.
+    # Versions are numbers of prompts here, so rollouts of every version stay valid.
     opened.state.policy_version = sys.maxsize
     folder = opened.config.run_dir
     status, search = run_to_completion(
         _search(opened, options, plan, slots, tree),
         opened.config,
         logger,
-        "interrupted; what was played is kept, and --resume auto goes on with it",
+        "interrupted; finished rollouts are kept, and --resume auto continues",
         {openai.OpenAIError: _NO_ANSWER},
     )
     if search is None:
         return status
     files = _write_results(folder, opened.config.run.name, search)
     if options.tasks:
-        usage = [f"--prompts {folder / 'winner'}"]  # the folder: each line of a file would be read as a prompt
+        usage = [f"--prompts {folder / 'winner'}"]  # the folder, since each line of a file is a prompt
     else:
         usage = [f"--set game.prompts.{slot}={file}" for slot, file in files.items()]
     changed = [tree.difference(search.winner, tree.incumbent)] if search.verdict else []
@@ -86,7 +86,7 @@ async def _search(opened: OpenedRun, options: argparse.Namespace, plan: SearchPl
     async with AsyncExitStack() as stack:
         stack.callback(journal.close)
         _check_plan(journal, options, plan, tree)
-        stack.callback(_write_tree, folder, tree)  # also of a search that fails
+        stack.callback(_write_tree, folder, tree)  # also after a failed search
         proposer = None
         if options.proposer_url:
             key = os.environ[options.proposer_key_env] if options.proposer_key_env else "none"
@@ -103,7 +103,7 @@ async def _search(opened: OpenedRun, options: argparse.Namespace, plan: SearchPl
 
 @asynccontextmanager
 async def _agent(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterator[Opened]:
-    """An agent's tasks; the agent chooses its model itself, unless --endpoint names one."""
+    """An agent's tasks; without --endpoint the agent chooses its model."""
     config = opened.config
     searched, held_out = read_halves(options.tasks, options.held_out, config.run.seed)
     endpoints = (options.endpoint,) if options.endpoint else ()
@@ -122,14 +122,14 @@ async def _agent(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterato
 
 @asynccontextmanager
 async def _game(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterator[Opened]:
-    """The game; the policy, if it plays, is served meanwhile."""
+    """The game; the policy is served if it plays."""
     async with serve_players(opened, [options.player, options.opponent], None) as served:
         workload = GameTasks(opened.config, options.player, options.opponent, served.resources)
         yield workload, served.games, served.check_alive
 
 
 def _check_plan(journal: Journal, options: argparse.Namespace, plan: SearchPlan, tree: Tree) -> None:
-    """Raise ConfigError when the journal's answers are those of a search with another plan."""
+    """Raise ConfigError if the journal belongs to a search with another plan."""
     tasks = hashlib.sha256(options.tasks.read_bytes() if options.tasks else b"").hexdigest()
     chosen = {name: getattr(options, name) for name in ("held_out", "player", "opponent", "proposer_model")}
     planned = {"prompts": [one.templates for one in tree.candidates], "tasks": tasks, **asdict(plan), **chosen}
@@ -137,24 +137,24 @@ def _check_plan(journal: Journal, options: argparse.Namespace, plan: SearchPlan,
         journal.add("plan", planned)
     if changed := [name for name, value in planned.items() if journal["plan"].get(name) != value]:
         raise ConfigError(
-            f"the journal is that of a search with other {', '.join(changed)}: resume it with the same arguments, or "
-            f"begin another with --resume never"
+            f"the journal belongs to a search with other {', '.join(changed)}: resume it with the same arguments, or "
+            f"start another search with --resume never"
         )
 
 
 def _write_tree(folder: Path, tree: Tree) -> None:
-    """Write every prompt as a file, and the edits as text, each with its parent, its reason, and the difference."""
+    """Write every prompt as a file, and ``tree.txt`` with parent, reason and difference of each edit."""
     for candidate in tree.candidates:
         for slot, text in candidate.templates.items():
             write_atomically(folder / "prompts" / f"{candidate.number:03d}-{slot}.txt", text + "\n")
     edits = [f"{one.title}\n{tree.difference(one)}\n" for one in tree.candidates]
-    write_atomically(folder / "tree.txt", "\n".join([*edits, *(f"refused: {one}\n" for one in tree.refused)]))
+    write_atomically(folder / "tree.txt", "\n".join([*edits, *(f"rejected: {one}\n" for one in tree.rejected)]))
 
 
 def _write_results(folder: Path, title: str, search: Search) -> dict[str, Path]:
-    """Write the page and ``result.json``; returns the files of the prompts to use from now on, by slot.
+    """Write the page and ``result.json``; returns the files of the prompts to use, by slot.
 
-    Those are the winner's where it was confirmed, and the first prompt's where not.
+    Those are the winner's if it is confirmed, else the baseline's.
     """
     tree, verdict = search.tree, search.verdict
     confirmed = verdict is not None and verdict.better
@@ -171,7 +171,7 @@ def _write_results(folder: Path, title: str, search: Search) -> dict[str, Path]:
         "failed": search.arena.failed,
         "plan": asdict(search.plan),
         "candidates": [asdict(candidate) for candidate in tree.candidates],
-        "refused": tree.refused,
+        "rejected": tree.rejected,
     }
     write_atomically(
         folder / "result.json", json.dumps(found, ensure_ascii=False, indent=1, default=BaseModel.model_dump)
@@ -185,14 +185,18 @@ def _write_results(folder: Path, title: str, search: Search) -> dict[str, Path]:
 def _held_out(search: Search) -> Section:
     verdict, first, winner = search.verdict, search.tree.incumbent, search.winner
     if verdict is None:
-        return Section("Held-out tasks", lead=["None was played by two prompts."])
-    names = (f"{winner.name}, first in the races", f"{first.name}, the first", "difference")
+        return Section(
+            "Held-out tasks", lead=["No confirmation: the baseline won the races, or no held-out task finished."]
+        )
+    names = (f"{winner.name}, winner of the races", f"{first.name}, the baseline", "difference")
     means = (verdict.challenger, verdict.incumbent, verdict.difference)
     rows = [(name, str(verdict.tasks), value_text(mean, 2)) for name, mean in zip(names, means, strict=True)]
-    texts = [("What changed", search.tree.difference(winner, first))]
+    texts = [("Difference", search.tree.difference(winner, first))]
     for one, played in zip((first, winner), search.examples or (), strict=False):
-        transcript = played.transcript or "(no model call went through the hub's runner)"
-        texts.append((f"One of them with {one.name}: {played.reward:.2f}", f"{played.summary}\n\n{transcript}"))
+        transcript = played.transcript or "(no model call was recorded)"
+        texts.append(
+            (f"A held-out task with {one.name}: reward {played.reward:.2f}", f"{played.summary}\n\n{transcript}")
+        )
     return Section("Held-out tasks", tables=[Table("", ("prompt", "tasks", "mean reward"), rows)], texts=texts)
 
 
@@ -205,5 +209,5 @@ def _races(search: Search) -> Section:
 
 
 def _prompts(tree: Tree) -> Section:
-    texts = [(one.title, tree.difference(one) or "what is built in") for one in tree.candidates]
-    return Section("All prompts", texts=texts, lead=[f"Refused: {one}" for one in tree.refused])
+    texts = [(one.title, tree.difference(one) or "the built-in texts") for one in tree.candidates]
+    return Section("All prompts", texts=texts, lead=[f"Rejected: {one}" for one in tree.rejected])

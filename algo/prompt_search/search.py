@@ -1,10 +1,9 @@
-"""The search: a race for each prompt, edits and further races, the winners together, then one confirmation.
+"""The search: a race for each prompt, edits and further races, a race of the combined winners, one confirmation.
 
 A race is successive halving (Karnin, Koren and Somekh, "Almost optimal exploration in multi-armed bandits", ICML 2013):
-in each round all prompts that are left do the same new tasks, and the better half goes on. It chooses and claims
-nothing, since the best of many owes its mean to luck in part. The claim is made once, with a number of held-out tasks
-that is fixed before they are played: winner and first prompt do the same ones, and the winner is better where the 95 %
-interval of the paired difference lies above zero.
+in each round all remaining prompts play the same new tasks, and the better half stays. Its means are biased, since the
+best of many is partly lucky. Hence one confirmation, on a number of held-out tasks that is fixed in advance: winner and
+baseline play the same tasks, and the winner is better if the 95 % interval of the paired difference is above zero.
 """
 
 import logging
@@ -17,8 +16,8 @@ import numpy as np
 
 from algo.evaluation.page import value_text
 from algo.evaluation.statistics import Estimate, mean_by_cluster, paired_difference
-from algo.prompt_search.arena import Arena, Played
-from algo.prompt_search.plan import FIRST_LOOK, SearchPlan
+from algo.prompt_search.arena import Arena, TaskResult
+from algo.prompt_search.plan import PREVIEW_TASKS, SearchPlan
 from algo.prompt_search.prompts import Candidate, Slots, Tree
 from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.tasks import Stage
@@ -31,9 +30,9 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the confirmation found. tasks: that both did. difference: challenger less incumbent, on these.
+    """Result of the confirmation. tasks: finished by both. difference: challenger less incumbent, on these.
 
-    better: the challenger has the higher mean, and its interval lies apart from the incumbent's where that is asked.
+    better: the difference's interval is above zero; with ``disjoint_intervals`` the other two do not overlap, either.
     """
 
     better: bool
@@ -45,19 +44,23 @@ class Verdict:
     @property
     def claim(self) -> str:
         if self.better:
-            return "is better than #0"
-        return "is worse than #0; keep #0" if self.difference.high < 0 else "is not clearly better than #0"
+            return "is better than the baseline, #0"
+        return (
+            "is worse than the baseline; keep #0"
+            if self.difference.high < 0
+            else "is not clearly better than the baseline, #0"
+        )
 
 
 Play = Callable[[Sequence[int], range], Awaitable[np.ndarray]]
-"""Takes candidates' indices and tasks' numbers; returns rewards, shape (tasks, candidates), NaN for failures."""
+"""(candidate indices, task numbers) -> rewards, shape (tasks, candidates), NaN for failures."""
 
 
-async def halve(candidates: int, budget: int, play: Play) -> tuple[int, list[list[float]]]:
-    """(index of the winner, rewards of each candidate). budget: plays, one being one candidate's doing of one task.
+async def successive_halving(candidates: int, budget: int, play: Play) -> tuple[int, list[list[float]]]:
+    """(index of the winner, rewards of each candidate). budget: plays of one task by one candidate.
 
-    Each round gets an equal share of the budget that is left. Of equals the one named first goes on, so that an
-    incumbent is not replaced by chance.
+    Each round gets an equal share of the remaining budget. Ties keep the earlier candidate, so that an incumbent is not
+    replaced by chance.
     """
     rewards: list[list[float]] = [[] for _ in range(candidates)]
     left, done = list(range(candidates)), 0
@@ -77,10 +80,10 @@ async def halve(candidates: int, budget: int, play: Play) -> tuple[int, list[lis
     return min(left, key=rank), rewards
 
 
-def judge(rewards: np.ndarray, apart: bool = False) -> Verdict | None:
-    """What held-out tasks show. rewards: of challenger and incumbent, shape (tasks, 2); None without a task of both.
+def judge(rewards: np.ndarray, disjoint_intervals: bool = False) -> Verdict | None:
+    """rewards: of challenger and incumbent on held-out tasks, shape (tasks, 2); None if both finished no task.
 
-    apart: better takes, besides, that the intervals of the two do not touch.
+    disjoint_intervals: see ``Verdict``.
     """
     both = rewards[np.isfinite(rewards).all(axis=1)]
     columns = [dict(enumerate(column)) for column in both.T.tolist()]
@@ -88,16 +91,16 @@ def judge(rewards: np.ndarray, apart: bool = False) -> Verdict | None:
     if difference is None:
         return None
     challenger, incumbent = (mean_by_cluster(list(one), list(one.values()), _SEED) for one in columns)
-    better = difference.low > 0 and not (apart and challenger.touches(incumbent))
+    better = difference.low > 0 and not (disjoint_intervals and challenger.overlaps(incumbent))
     return Verdict(better, len(both), difference, challenger, incumbent)
 
 
 class Search:
-    """One search. slots: the prompts searched, one at a time and then together. proposer: None for no edits.
+    """One search. slots: the searched prompts, one at a time and then combined. proposer: None for no edits.
 
-    races: of each prompt in each race: tasks that it did, mean reward (None where all failed), and whether it won.
-    winner: the candidate that was chosen. verdict: of its confirmation; None where the incumbent won, or both finished
-    no held-out task. examples: of the held-out task that the two did most differently, (incumbent, winner).
+    races: of each prompt in each race: tasks, mean reward (None where all failed), and whether it won.
+    winner: of the races. verdict: of the confirmation; None if the incumbent won, or both finished no held-out task.
+    examples: (incumbent, winner) on the held-out task with the largest difference.
     """
 
     def __init__(self, plan: SearchPlan, slots: Slots, tree: Tree, arena: Arena, proposer: Proposer | None):
@@ -105,13 +108,13 @@ class Search:
         self.winner = tree.incumbent
         self.verdict: Verdict | None = None
         self.races: list[dict[str, Any]] = []
-        self.examples: tuple[Played, Played] | None = None
+        self.examples: tuple[TaskResult, TaskResult] | None = None
         self._slots = slots
         self._proposer = proposer
         self._races_left = plan.races(slots, tree)
 
     async def run(self) -> None:
-        """Search, then confirm. Raises what ``Arena.play`` and ``Proposer.edits`` do."""
+        """Search, then confirm. Raises the errors of ``Arena.play`` and ``Proposer.edits``."""
         incumbent = self.tree.incumbent
         winners = {name: await self._search_slot(name) for name in self._slots}
         won = {name: winner for name, winner in winners.items() if winner is not incumbent}
@@ -139,15 +142,15 @@ class Search:
                 return leader
             generation += 1
 
-    async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> tuple[Candidate, list[Played]]:
+    async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> tuple[Candidate, list[TaskResult]]:
         """(the winner, what it played). One without a rival is played for the proposer to read."""
         if len(entrants) == 1:
-            (seen,) = await self.arena.play(stage, entrants, range(FIRST_LOOK if self._proposer else 0))
+            (seen,) = await self.arena.play(stage, entrants, range(PREVIEW_TASKS if self._proposer else 0))
             return entrants[0], seen
-        size, played = len(self.arena.workload.tasks(stage, 0, entrants[0])), [list[Played]() for _ in entrants]
+        size, played = len(self.arena.workload.tasks(stage, 0, entrants[0])), [list[TaskResult]() for _ in entrants]
 
         async def play(left: Sequence[int], numbers: range) -> np.ndarray:
-            logger.info("race %s: %d prompts do %d tasks", stage.name, len(left), len(numbers))
+            logger.info("race %s: %d prompts play %d tasks", stage.name, len(left), len(numbers))
             found = await self.arena.play(stage, [entrants[index] for index in left], numbers)
             for number, of_one in zip(left, found, strict=True):
                 played[number] += of_one
@@ -155,7 +158,7 @@ class Search:
 
         share = (self.plan.budget // 2 - self.arena.spent) // self._races_left
         self._races_left -= 1
-        index, rewards = await halve(len(entrants), share // size, play)
+        index, rewards = await successive_halving(len(entrants), share // size, play)
         winner, spent = entrants[index], self.arena.spent
         logger.info("race %s: %s wins; %d of %d rollouts spent", stage.name, winner.name, spent, self.plan.budget)
         for one, of_one in zip(entrants, rewards, strict=True):
@@ -173,19 +176,19 @@ class Search:
         stage = Stage("held-out", tuple(differing), held_out=True)
         size = len(self.arena.workload.tasks(stage, 0, winner))
         tasks = (self.plan.budget - self.arena.spent) // (2 * size)
-        logger.info("held-out tasks: %s and %s do %d", winner.name, incumbent.name, tasks)
+        logger.info("held-out tasks: %s and %s play %d", winner.name, incumbent.name, tasks)
         found = await self.arena.play(stage, [winner, incumbent], range(tasks))
-        self.verdict = judge(_rewards(found), self.plan.apart)
+        self.verdict = judge(_rewards(found), self.plan.disjoint_intervals)
         known = [(first, ours) for ours, first in zip(*found, strict=True) if math.isfinite(ours.reward + first.reward)]
         self.examples = max(known, key=lambda pair: pair[1].reward - pair[0].reward, default=None)
 
     def sentence(self) -> str:
-        """What was found."""
+        """The result in one sentence."""
         verdict, name = self.verdict, self.winner.name
         if not self.winner.number:
-            return "no prompt was found that does better than the first one, #0"
+            return "no prompt is better than the baseline, #0"
         if verdict is None:
-            return f"whether prompt {name} is better than #0 is not known: no held-out task finished"
+            return f"no result: no held-out task finished for both prompt {name} and the baseline, #0"
         means = (verdict.challenger, verdict.incumbent, verdict.difference)
         ours, first, difference = (value_text(mean, 2) for mean in means)
         return (
@@ -194,7 +197,7 @@ class Search:
         )
 
 
-def _rewards(played: Sequence[Sequence[Played]]) -> np.ndarray:
+def _rewards(played: Sequence[Sequence[TaskResult]]) -> np.ndarray:
     """Shape (tasks, candidates)."""
     return np.array([[one.reward for one in of_one] for of_one in played]).T
 

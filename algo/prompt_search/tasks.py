@@ -1,4 +1,4 @@
-"""What is played to compare prompts: an agent's tasks, or deals of the game. The same for all prompts of a stage."""
+"""Tasks that compare prompts: an agent's tasks, or deals of the game. Equal for all prompts of a stage."""
 
 import random
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from store.werewolf import GameTask, SeatingRule
 class Stage:
     """A part of a search with tasks of its own. slots: the prompts in which its candidates may differ.
 
-    held_out: its tasks are those that confirm.
+    held_out: whether its tasks are those of the confirmation.
     """
 
     name: str
@@ -29,10 +29,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class AgentTasks:
-    """Each task of a stage is drawn from its file's half, with replacement and with a sampling seed of its own.
+    """Tasks are drawn from a half of the file, with replacement and with a sampling seed of their own.
 
-    So what is found holds for the mean over that half, however few tasks it has. searched, held_out: the two halves.
-    base: resources of which prompts and version are replaced. limits: of one call. bounds: of a reward.
+    Hence a result holds for the mean over that half, however few tasks it has. searched, held_out: the two halves.
+    base: resources; prompts and version are replaced. limits: of one call. bounds: of a reward.
     """
 
     searched: Sequence[object]
@@ -64,10 +64,10 @@ class AgentTasks:
 
 @dataclass(frozen=True)
 class GameTasks:
-    """Games of one player, whose prompts are searched, against another. A reward is the share of games won.
+    """Games of a player with the searched prompts against an opponent. The reward is the share of games won.
 
-    A role's guidance is tried on that role's side; the frame, and several prompts together, on both sides of each deal.
-    player, opponent: names as in ``store.werewolf.SeatingRule``. base: as of ``AgentTasks``.
+    A role's guidance plays that role's side; the frame, and several prompts combined, both sides of each deal.
+    player, opponent: names as in ``store.werewolf.SeatingRule``. base: see ``AgentTasks``.
     """
 
     config: WerewolfConfig
@@ -109,6 +109,6 @@ Workload = AgentTasks | GameTasks
 
 
 def resources_of(workload: Workload, candidate: Candidate) -> PolicyResources:
-    """What runners read: the candidate's prompts in the place of the configured ones, its number as the version."""
+    """Resources with the candidate's prompts and, as the version, its number."""
     prompts = workload.base.prompt_templates | dict(candidate.templates)
     return workload.base.model_copy(update={"version": candidate.number, "prompt_templates": prompts})

@@ -1,4 +1,4 @@
-"""How several runs of recipes differ: in their settings, and in what came of them."""
+"""Compares runs of recipes: settings and results."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -6,22 +6,22 @@ from typing import Any
 from algo.evaluation.figures import games_of
 from algo.evaluation.page import Table, cells, signed_text, value_text
 from algo.evaluation.statistics import Estimate, mean_by_cluster
-from algo.recipes.report import SIDE_TITLES, change_of, judged
+from algo.recipes.report import SIDE_TITLES, change_of, changes_of
 from algo.recipes.results import RecipeRun
 from store.schema import TRAINED_POLICY
 
 _OF_THE_PLACE = ("run.name", "run.dir", "run.seed", "model.path", "store.url", "serving.port")
-"""Settings that say where and as which seed a training ran."""
+"""Settings that may differ without changing the training."""
 
 
 def comparison_table(runs: Sequence[RecipeRun]) -> Table:
-    """Runs beside the first: what settings they changed, and what that did on the deals or tasks of both, by seed."""
+    """Runs compared with the first: changed settings and results on shared deals or tasks, by seed."""
     rows: list[tuple[str, ...]] = []
     first = runs[0]
     for run in runs:
         changed = _changed(run, first)
         if first.agents:
-            rewards = [change.after for _, change, _ in judged(run)]
+            rewards = [change.after for _, change, _ in changes_of(run)]
             rows.append((run.opened.directory.name, ", ".join(map(value_text, rewards)), changed))
             continue
         together, *by_seed = (
@@ -40,7 +40,7 @@ def comparison_table(runs: Sequence[RecipeRun]) -> Table:
 
 
 def _difference(run: RecipeRun, first: RecipeRun) -> Estimate | None:
-    """After training, as the side that ``first`` trains first: over deals, which all seeds share; None without any."""
+    """Win rate after training less that of ``first``, paired by seed and deal; None without shared deals."""
     side = first.sides[0]
     ours, theirs = (
         {

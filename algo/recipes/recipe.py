@@ -1,6 +1,6 @@
-"""A recipe: which stages are run, with which settings, and what counts as success. Light to import.
+"""A recipe: stages, settings, aims. Light to import.
 
-A recipe may say ``extends: other.yaml``: mappings are merged key by key, everything else replaces what the other says.
+With ``extends: other.yaml`` mappings are merged key by key, everything else replaces the other's value.
 """
 
 from pathlib import Path
@@ -16,52 +16,52 @@ from configs.werewolf import WerewolfConfig
 
 RECIPE_FOLDER = CONFIG_DIR / "recipes"
 DEEPEST = 5
-"""How far recipes may extend each other."""
+"""Longest chain of recipes that extend each other."""
 
 
 class Stage(Section):
     """One process of a recipe, run once for each seed ("build" once for all)."""
 
     do: Literal["build", "imitate", "evaluate", "train"]
-    name: str = Field("", pattern=r"[A-Za-z0-9-]*", description="tells stages that do the same apart; by default do")
+    name: str = Field("", pattern=r"[A-Za-z0-9-]*", description="unique name of the stage; default: the value of do")
     command: str = Field(
         "",
-        description="of build: makes the folder {model}, where it holds no model yet; {python} is this Python",
+        description="of build: writes a model into the folder {model}; {python} is this Python",
     )
-    panel: Literal["run", "cross", "v3"] = Field("run", description="of evaluate: who plays whom")
+    panel: Literal["run", "cross", "v3"] = Field("run", description="of evaluate: the matches")
     players: tuple[str, ...] = Field((), description="of evaluate with panel cross")
-    config: dict[str, Any] = Field({}, description="settings of this stage, over those of the recipe")
+    config: dict[str, Any] = Field({}, description="settings of this stage; override those of the recipe")
 
     @model_validator(mode="before")
     @classmethod
-    def _named_by_what_it_does(cls, given: Any) -> Any:
+    def _default_name(cls, given: Any) -> Any:
         return {"name": given.get("do", ""), **given} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
     def _build_has_a_command(self) -> Self:
         if bool(self.command) != (self.do == "build"):
-            raise ValueError("command is what a stage that builds does, and no other has one")
+            raise ValueError("a build stage needs command, and no other stage may have one")
         return self
 
 
 class Success(Section):
-    """What a trained policy has to reach on held-out games or tasks, intervals before and after apart."""
+    """Aims of training on held-out games or tasks; the intervals before and after must not overlap, too."""
 
-    gain: float = Field(description="by how much its win rate or mean reward rises, each from 0 to 1")
-    or_more_than_opponent: bool = Field(
-        False, description="or: it wins more than the opponent in its place (a stage with panel cross)"
+    gain: float = Field(description="least rise of the win rate or mean reward, each from 0 to 1")
+    or_beats_opponent: bool = Field(
+        False, description="or a higher win rate than the opponent in its place (needs a stage with panel cross)"
     )
 
 
 class Recipe(Section):
-    """What a recipe file says."""
+    """Contents of a recipe file."""
 
     name: str = Field(pattern=r"[A-Za-z0-9_-]+")
     title: str = Field(description="of the report")
     workload: Literal["werewolf", "agents"] = "werewolf"
-    at_once: int = Field(16, ge=1, description="games that the runner plays at once")
+    concurrent_games: int = Field(16, ge=1, description="games that the runner plays concurrently")
     seeds: tuple[int, ...] = Field((1,), min_length=1)
-    model: Path | None = Field(None, description="folder to begin with; null: model in the recipe's run folder")
+    model: Path | None = Field(None, description="folder of the initial model; null: model in the recipe's run folder")
     config_file: Path | None = Field(None, description="a configuration below config, relative to the recipe")
     config: dict[str, Any] = Field({}, description="settings of all stages")
     stages: tuple[Stage, ...] = Field(min_length=1)
@@ -69,25 +69,25 @@ class Recipe(Section):
 
     @property
     def schema_of_configs(self) -> type[Config]:
-        """What the workload's programs can be told."""
+        """Schema of the workload's settings."""
         return AgentConfig if self.workload == "agents" else WerewolfConfig
 
     @model_validator(mode="after")
-    def _stages_are_told_apart(self) -> Self:
+    def _check_stages(self) -> Self:
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):
-            raise ValueError(f"stages {', '.join(names)}: two have the same name")
+            raise ValueError(f"stages {', '.join(names)}: names must be unique; set name")
         if self.workload == "agents" and {stage.do for stage in self.stages} - {"build", "train"}:
-            raise ValueError("agents are built and trained; they have no imitation and no panel")
+            raise ValueError("a recipe of agents has only the stages build and train")
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
-            raise ValueError("seeds are different numbers, none below 0")
+            raise ValueError("seeds must be unique and not negative")
         return self
 
 
 def find_recipe(path: Path) -> Path:
-    """The file of that path; or the recipe that is shipped as ``demo``, ``demo.yaml``, ``configs/recipes/demo.yaml``.
+    """The file of that path, or a shipped recipe: ``demo``, ``demo.yaml`` or ``configs/recipes/demo.yaml``.
 
-    Raises ConfigError, naming those that are shipped.
+    Raises ConfigError, naming the shipped recipes.
     """
     if path.is_file():
         return path
@@ -95,13 +95,13 @@ def find_recipe(path: Path) -> Path:
     if path.parent in (Path(), Path("recipes"), Path("configs/recipes")) and shipped.is_file():
         return shipped
     names = ", ".join(sorted(file.stem for file in RECIPE_FOLDER.glob("*.yaml")))
-    raise ConfigError(f"there is no recipe {path}; those in configs/recipes: {names}")
+    raise ConfigError(f"recipe {path} does not exist; configs/recipes has {names}")
 
 
 def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
-    """The recipe in a file, and the document below its settings (``config_file``). changes: of its fields.
+    """The recipe in a file, and the document of its ``config_file``. changes: of the recipe's fields.
 
-    path: as ``find_recipe`` takes it. Raises ConfigError, naming the file and the key.
+    path: see ``find_recipe``. Raises ConfigError, naming the file and the key.
     """
     path = find_recipe(path)
     document = _extended(path)
@@ -109,7 +109,7 @@ def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
         recipe = Recipe.model_validate({**document, **changes})
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise ConfigError(f"recipe {path} cannot be used: {problems}") from error
+        raise ConfigError(f"recipe {path} is invalid: {problems}") from error
     return recipe, read_document(recipe.config_file) if recipe.config_file else {}
 
 
@@ -121,9 +121,9 @@ def stage_config(recipe: Recipe, below: dict[str, Any], stage: Stage, overrides:
 
 
 def _extended(path: Path, depth: int = 0) -> dict[str, Any]:
-    """A recipe's document, with what it extends below it; paths in it no longer hang on where the file lies."""
+    """A recipe's document, merged over the one that it extends; relative paths are resolved."""
     if depth > DEEPEST:
-        raise ConfigError(f"recipe {path} extends others more than {DEEPEST} deep, or itself")
+        raise ConfigError(f"recipe {path} extends itself, or a chain of more than {DEEPEST} recipes")
     document = read_document(path)
     if document.get("config_file"):
         document["config_file"] = str(path.parent / str(document["config_file"]))

@@ -1,4 +1,4 @@
-"""The report of a recipe: what it taught its policy, on one page."""
+"""The report of a recipe on one page: the policy before and after training."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,15 +40,14 @@ def report_of(run: RecipeRun) -> Page:
     if recipe.success:
         unmet += [
             f"{name}: {problem}"
-            for name, change, in_place in judged(run)
+            for name, change, in_place in changes_of(run)
             for problem in change.problems(recipe.success, in_place)
         ]
     if not run.complete:
-        verdict = "Nothing can be said yet: no seed has an evaluation before and one after training."
-    elif unmet:
-        verdict = "Not all that is asked for holds: " + "; ".join(unmet) + "."
+        verdict = "No result yet: no seed has an evaluation before and one after training."
     else:
-        verdict = "All that is asked for holds." if recipe.success else f"{recipe.title}: done."
+        aims = [f"Aims not met: {'; '.join(unmet)}."] if unmet else ["All aims are met."] if recipe.success else []
+        verdict = " ".join([*_gain_sentences(run), *aims])
     sections = [
         *(_agent_sections(run) if run.agents else _game_sections(run)),
         Section("Training", pictures=[_curves(run)] if any(seed.steps for seed in run.seeds) else ()),
@@ -74,9 +73,9 @@ def _facts(run: RecipeRun) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Change:
-    """How policies fared before training and after.
+    """Policies before and after training.
 
-    score: what is compared. gain: over the deals or tasks of both. flaws: name -> shares that are not to rise.
+    score: the compared number. gain: paired by deal or task. flaws: name -> shares that must not rise.
     """
 
     score: str
@@ -86,22 +85,41 @@ class Change:
     flaws: Mapping[str, tuple[Estimate | None, Estimate | None]]
 
     def problems(self, success: Success, in_place: Estimate | None) -> Iterator[str]:
-        """What is missing for success, in words. in_place: what the opponent wins in the policy's place."""
+        """Aims that are not met, in words. in_place: win rate of the opponent in the policy's place."""
         if self.before is None or self.after is None or self.gain is None:
-            yield "nothing was played before or after"
+            yield "no evaluation before or after"
             return
-        more = success.or_more_than_opponent and in_place is not None and self.after.low > in_place.high
-        if self.gain.value < success.gain and not more:
-            yield f"the {self.score} changed by {self.gain.value:+.3f}, and {success.gain:+.3f} is asked for"
-        if self.before.touches(self.after):
-            yield "the intervals before and after touch"
+        beats_opponent = success.or_beats_opponent and in_place is not None and self.after.low > in_place.high
+        if self.gain.value < success.gain and not beats_opponent:
+            yield f"the {self.score} changed by {self.signed(self.gain.value)}, the aim is {self.signed(success.gain)}"
+        if self.before.overlaps(self.after):
+            yield "the intervals before and after overlap"
         for name, (before, after) in self.flaws.items():
             if before is not None and after is not None and after.low > before.high:
                 yield f"{name} rose from {before.value:.1%} to {after.value:.1%}"
 
+    def signed(self, value: float) -> str:
+        """A difference of the score as text."""
+        return f"{100 * value:+.1f} points" if self.score == "win rate" else f"{value:+.3f}"
 
-def judged(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
-    """What success hangs on: (name, change, what the opponent wins in the policy's place)."""
+    def sentence(self, what: str, seeds: str, comparison: str = "") -> str:
+        """Gain with interval, before and after. what: name of the score, with the opponent. comparison: appended."""
+        if self.before is None or self.after is None or self.gain is None:
+            return f"{what}, {seeds}: no evaluation before or after training."
+        percent = self.score == "win rate"
+        before, after = (
+            f"{100 * of.value:.1f} %" if percent else f"{of.value:.3f}" for of in (self.before, self.after)
+        )
+        low, high = (self.signed(end).removesuffix(" points") for end in (self.gain.low, self.gain.high))
+        includes_0 = ", which includes 0" if self.gain.low <= 0 <= self.gain.high else ""
+        return (
+            f"{what}, {seeds}: {self.signed(self.gain.value)} (95 % interval {low} to {high}{includes_0}), from "
+            f"{before} before training to {after} after it{comparison}."
+        )
+
+
+def changes_of(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
+    """What the aims apply to: (name, change, win rate of the opponent in the policy's place)."""
     if run.agents:
         yield from ((f"seed {seed.seed}", _agent_change(*seed.ends), None) for seed in run.complete if seed.ends)
         return
@@ -110,10 +128,23 @@ def judged(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
             yield f"as {SIDE_TITLES[side]}, {name}", change_of(seeds, side, run.opponent), _in_its_place(run, side)
 
 
+def _gain_sentences(run: RecipeRun) -> Iterator[str]:
+    """Gain with interval, and against whom: of all seeds together in the game, of each seed for agents."""
+    if run.agents:
+        for name, change, _ in changes_of(run):
+            yield change.sentence("Mean reward on held-out tasks", name)
+        return
+    for side in run.sides:
+        name, seeds = run.groups()[-1]
+        change, in_place = change_of(seeds, side, run.opponent), _in_its_place(run, side)
+        baseline = f"; {run.opponent} wins {100 * in_place.value:.1f} % in its place" if in_place else ""
+        yield change.sentence(f"Held-out games won as {SIDE_TITLES[side]} against {run.opponent}", name, baseline)
+
+
 def _agent_change(before: Evaluation, after: Evaluation) -> Change:
     earlier, later = agent_figures(before), agent_figures(after)
     flaws = {
-        "calls of tools that cannot be used": (earlier["invalid_calls"], later["invalid_calls"]),
+        "invalid tool calls": (earlier["invalid_calls"], later["invalid_calls"]),
         "attempts that failed": (earlier["failed"], later["failed"]),
     }
     return Change("mean reward", earlier["reward"], later["reward"], gain(before, after), flaws)
@@ -129,14 +160,14 @@ def _of_seed(seed: SeedRun, table: Table) -> Table:
 
 
 def change_of(seeds: Iterable[SeedRun], side: SideName, opponent: str) -> Change:
-    """How the policies of some seeds fared as one side against one opponent together."""
+    """Change of the policies of some seeds together, as one side against one opponent."""
     ends = list(zip(*(seed.ends for seed in seeds if seed.ends), strict=True))
     rows = [[row for evaluation in of for row in evaluation.rows] for of in ends] or [[], []]
     before, after = (_won(of, TRAINED_POLICY, opponent, side) for of in rows)
     shares = [_mean_by_deal(games_of(of, TRAINED_POLICY, side, opponent), side) for of in rows]
     earlier, later = (conduct_of(of, [side], 1) for of in rows)
     flaws = {
-        "unusable replies": (earlier.invalid_replies, later.invalid_replies),
+        "invalid replies": (earlier.invalid_replies, later.invalid_replies),
         "games with an identity leak": (earlier.games_with_leak, later.games_with_leak),
     }
     return Change("win rate", before, after, paired_difference(shares[1], shares[0], 1), flaws)
@@ -151,7 +182,7 @@ def _mean_by_deal(rows: Iterable[GameRow], side: SideName) -> dict[int, float]:
 
 
 def _in_its_place(run: RecipeRun, side: SideName) -> Estimate | None:
-    """What the opponent wins as that side against itself, by the evaluations of panel cross."""
+    """Win rate of the opponent as that side against itself, from evaluations of panel cross."""
     placed = [row for seed in run.seeds for evaluation in seed.placed for row in evaluation.rows]
     return _won(placed, run.opponent, run.opponent, side)
 
@@ -163,16 +194,16 @@ def _won(rows: Iterable[GameRow], player: str, opponent: str, side: SideName) ->
 def _game_sections(run: RecipeRun) -> list[Section]:
     sections = [Section("Before and after", tables=[_changes_table(run), _imitations_table(run)])]
     if placed := [evaluation for seed in run.seeds for evaluation in seed.placed]:
-        sections.append(Section("Who beats whom, before training", tables=[cell_table(figures_of(_pooled(placed)))]))
+        sections.append(Section("Win table before training", tables=[cell_table(figures_of(_pooled(placed)))]))
     ends = [(seed, *seed.ends) for seed in run.complete if seed.ends]
     if ends:
         tables = [_of_seed(seed, difference_table(after, before)) for seed, before, after in ends]
-        sections.append(Section("What changed", tables=tables))
+        sections.append(Section("Change, deal by deal", tables=tables))
         for place, when in ((1, "before"), (2, "after")):
             sections.append(
                 Section(f"All seeds, {when}", tables=list(tables_of(_pooled([end[place] for end in ends]))))
             )
-        sections.append(Section("The same deal before and after", texts=list(_sample_pairs(run, *ends[0]))))
+        sections.append(Section("Sample games of one deal, before and after", texts=list(_sample_pairs(run, *ends[0]))))
     return sections
 
 
@@ -184,9 +215,9 @@ def _changes_table(run: RecipeRun) -> Table:
             change = change_of(seeds, side, run.opponent)
             who = f"{side}{'' if side in run.sides else ' (not trained)'}, {name}"
             gained = signed_text(change.gain, 100, 1)
-            unusable = " → ".join(cells(*change.flaws["unusable replies"], digits=1))
-            rows.append(cells(who, change.before, change.after, gained, place, unusable, digits=1))
-    head = ("as", "before", "after", "points, deal by deal", f"{run.opponent} in its place", "unusable replies")
+            invalid = " → ".join(cells(*change.flaws["invalid replies"], digits=1))
+            rows.append(cells(who, change.before, change.after, gained, place, invalid, digits=1))
+    head = ("as", "before", "after", "points, deal by deal", f"{run.opponent} in its place", "invalid replies")
     return Table(f"Games won against {run.opponent} on held-out deals, with 95 % intervals", head, rows)
 
 
@@ -200,7 +231,7 @@ def _imitations_table(run: RecipeRun) -> Table:
 
 
 def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
-    """The games of several evaluations of the same matches together, each policy being its own."""
+    """One evaluation with the games of several evaluations of equal matches."""
     first = evaluations[0].header
     planned = {name: count * len(evaluations) for name, count in first.planned.items()}
     rows = [row for evaluation in evaluations for row in evaluation.rows]
@@ -209,12 +240,12 @@ def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
 
 
 def _sample_pairs(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Iterator[tuple[str, str]]:
-    """Of each trained side the first deal that was kept whole before and after: not chosen by what happened in it."""
-    kept = [{row.place: row for row in evaluation.rows if row.sample is not None} for evaluation in ends]
+    """For each trained side the first deal that was kept whole before and after."""
+    kept = [{row.match_key: row for row in evaluation.rows if row.sample is not None} for evaluation in ends]
     for side in run.sides:
         places = [place for place, row in kept[0].items() if place in kept[1] and side in row.sides_of(TRAINED_POLICY)]
         for when, row in zip(("before", "after"), (of[place] for place in places[:1] for of in kept), strict=False):
-            yield f"seed {seed.seed}, {when}: {row.place}", sample_text(row, row.sample)
+            yield f"seed {seed.seed}, {when}: {row.match_key}", sample_text(row, row.sample)
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------
@@ -233,7 +264,7 @@ def _curves(run: RecipeRun) -> Picture:
             shown[name] = lambda metrics, name=name: metrics.get(name)
         if name.startswith("agents/reward/"):
             evaluated[name] = lambda one, name=name: agent_figures(one).get(name.removeprefix("agents/"))
-    shown["usable replies"] = lambda metrics: metrics.get("turns/valid_share")
+    shown["valid replies"] = lambda metrics: metrics.get("turns/valid_share")
     charts = []
     for title, value in shown.items():
         lines = {f"seed {seed.seed}": _smooth(seed.steps, value) for seed in run.seeds}
@@ -246,8 +277,8 @@ def _curves(run: RecipeRun) -> Picture:
         }
         lines, points = ({label: known for label, known in each.items() if known} for each in (lines, points))
         charts.append(Chart(title, lines, points, percent=not title.startswith(("reward", "agents/"))))
-    caption = "Lines: training, means over a tenth of the steps. Points: evaluations on what is held out."
-    return draw(charts, caption, "steps made")
+    caption = "Lines: training, means over a tenth of the steps. Points: held-out evaluations."
+    return draw(charts, caption, "training steps")
 
 
 def _won_share(metrics: Mapping[str, float], side: SideName) -> float | None:

@@ -1,4 +1,4 @@
-"""What a run of a recipe left in its folders, read for its report."""
+"""Reads the folders of a recipe for its report."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Any
 from algo.agents.evaluate import AttemptRow
 from algo.evaluation.games import GameEvaluation, GameRow
 from algo.evaluation.record import Evaluation, Record
-from algo.recipes.runner import Opened, read_opened
+from algo.recipes.runner import RecipeFolder, read_recipe_folder
 from algo.run.metrics import read_steps
 from algo.werewolf.file_names import SUMMARY_FILE
 from algo.werewolf.matches import SIDES
@@ -21,9 +21,9 @@ from store.werewolf import SideName
 
 @dataclass(frozen=True)
 class SeedRun:
-    """What one seed's folders hold. evaluations: of the training, in their order. steps: (number, metrics) of each.
+    """Results of one seed. evaluations: of the training, in order. steps: (number, metrics) of each.
 
-    imitations: stage -> its summary. placed: of stages that evaluate.
+    imitations: stage -> its summary. placed: evaluations of the evaluate stages.
     """
 
     seed: int
@@ -42,20 +42,20 @@ class SeedRun:
 
 @dataclass(frozen=True)
 class RecipeRun:
-    """A recipe's folder, read."""
+    """Results of a recipe."""
 
-    opened: Opened
+    opened: RecipeFolder
     config: Config
     seeds: tuple[SeedRun, ...]
 
     @property
     def agents(self) -> bool:
-        """Whether agents are trained, and not the game."""
+        """Whether the workload is agents."""
         return self.opened.recipe.workload == "agents"
 
     @cached_property
     def complete(self) -> tuple[SeedRun, ...]:
-        """Seeds of which before can be compared with after."""
+        """Seeds with evaluations before and after training."""
         return tuple(seed for seed in self.seeds if seed.ends)
 
     @property
@@ -66,20 +66,20 @@ class RecipeRun:
 
     @property
     def opponent(self) -> str:
-        """Whom the policy is measured against: whom it trains against, or the first opponent of its evaluations."""
+        """The opponent of training if it is evaluated, else the first opponent of the evaluations."""
         assert isinstance(self.config, WerewolfConfig)
         evaluated, trained_against = self.config.evaluation.opponents, self.config.game.opponent
         return trained_against if trained_against in evaluated else evaluated[0]
 
     def groups(self) -> list[tuple[str, Sequence[SeedRun]]]:
-        """Each complete seed by itself and, of several, all of them together."""
+        """Each complete seed alone and, if there are several, all of them together."""
         alone = [(f"seed {seed.seed}", (seed,)) for seed in self.complete]
         return [*alone, ("all seeds", self.complete)] if len(alone) > 1 else alone
 
 
 def read_run(folder: Path) -> RecipeRun:
-    """Read a recipe's folder. Raises ConfigError or ValueError for what cannot be read."""
-    opened = read_opened(folder)
+    """Read a recipe's folder. Raises ConfigError or ValueError for unreadable files."""
+    opened = read_recipe_folder(folder)
     row = AttemptRow if opened.recipe.workload == "agents" else GameRow
     train = next((stage for stage in opened.recipe.stages if stage.do == "train"), opened.recipe.stages[-1])
     seeds = []

@@ -1,8 +1,8 @@
-"""Runs a recipe: hub, runner and vLLM on this machine, one process after another, each stage once.
+"""Runs a recipe: hub, runner and vLLM on this machine, one stage after another.
 
-The processes are those of a run by hand. ``stages.jsonl`` in the recipe's folder has a line for each try, so that a
-recipe that was killed goes on with the stage that it was in: training and evaluations with what they have, an imitation
-from its beginning.
+Each stage is the process that a user would start by hand. ``stages.jsonl`` in the recipe's folder has a line for each
+try, so that a killed recipe resumes its last stage: training and evaluations where they stopped, an imitation from its
+beginning.
 """
 
 import json
@@ -42,18 +42,18 @@ from configs.section import ConfigError
 RECIPE_FILE, STAGES_FILE, REPORT_FILE = "recipe.json", "stages.jsonl", "report.html"
 """In the recipe's folder."""
 INTERRUPTED_FOLDER = "interrupted"
-"""What an imitation had written when it was interrupted."""
+"""Holds folders of interrupted imitations."""
 EVALUATION_SUFFIX = "-evaluation"
 _PROGRAMS = {"imitate": "algo.werewolf_sft", "evaluate": "algo.evaluate", "train": "algo.werewolf_verl"}
-"""Of the game; agents are trained by ``algo.agent_verl``."""
+"""Of the workload werewolf; agents are trained by ``algo.agent_verl``."""
 _console = Console(stderr=True, highlight=False)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One stage of one seed. seed: None for what is built for all seeds.
+    """One stage of one seed. seed: None for a build stage.
 
-    run: name of the run that the stage makes. folder: of that run. results: files that are there once it is done.
+    run: name of the stage's run. folder: of that run. results: files that exist once the stage is done.
     """
 
     stage: Stage
@@ -65,13 +65,13 @@ class Step:
 
     @property
     def title(self) -> str:
-        """What it is called on the terminal, and in ``stages.jsonl``."""
+        """Its name on the terminal and in ``stages.jsonl``."""
         return self.stage.name if self.seed is None else f"{self.stage.name} of seed {self.seed}"
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A recipe in its folder. commands: the command lines with which it was begun and gone on with."""
+class RecipeFolder:
+    """A recipe in its folder. commands: the command lines that began and resumed it."""
 
     directory: Path
     recipe: Recipe
@@ -104,7 +104,7 @@ class Opened:
         return steps
 
     def done(self) -> set[str]:
-        """Titles of the steps that came to their end, by their own report or by what they left."""
+        """Titles of the finished steps, by exit status and result files."""
         ended = {try_["step"] for try_ in self.tries() if try_["status"] == 0}
         return {
             step.title
@@ -118,59 +118,59 @@ class Opened:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         found = []
         for line in lines:
-            with suppress(ValueError):  # cut by a kill
+            with suppress(ValueError):  # incomplete after a kill
                 found.append(json.loads(line))
         return found
 
 
 def begin(
     file: Path, overrides: list[str], seeds: Sequence[int] | None, directory: Path | None, runs_dir: Path, command: str
-) -> Opened:
-    """Make a recipe's folder, with the settings of every stage written out in full. Raises ConfigError."""
+) -> RecipeFolder:
+    """Make a recipe's folder, with the full settings of every stage. Raises ConfigError."""
     recipe, below = read_recipe(file, **({"seeds": tuple(seeds)} if seeds else {}))
     configs = {stage.name: stage_config(recipe, below, stage, overrides) for stage in recipe.stages}
     _check(recipe, configs)
     directory = directory or runs_dir / time.strftime(f"{recipe.name}-%Y%m%d-%H%M%S")
     if directory.exists() and any(directory.iterdir()):
-        raise ConfigError(f"--directory {directory} is not empty; --resume goes on with a recipe that began there")
+        raise ConfigError(f"--directory {directory} is not empty; --resume continues its recipe")
     make_private_folder(directory)
     for name, config in configs.items():
         (directory / f"{name}.yaml").write_text(as_yaml(config), encoding="utf-8")
-    return _write(Opened(directory.resolve(), recipe, (command,)))
+    return _write(RecipeFolder(directory.resolve(), recipe, (command,)))
 
 
-def read_opened(directory: Path) -> Opened:
-    """A recipe as its folder has it. Raises ConfigError."""
+def read_recipe_folder(directory: Path) -> RecipeFolder:
+    """Raises ConfigError for a folder that holds no recipe."""
     path = directory / RECIPE_FILE
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        return Opened(directory.resolve(), Recipe.model_validate(told["recipe"]), tuple(told["commands"]))
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return RecipeFolder(directory.resolve(), Recipe.model_validate(document["recipe"]), tuple(document["commands"]))
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{directory} is no folder of a recipe: {path}: {error}") from error
+        raise ConfigError(f"{directory} holds no recipe: {path}: {error}") from error
 
 
-def resume(directory: Path, seeds: Sequence[int] | None, command: str) -> Opened:
-    """Take up a recipe in its folder. seeds: are added to those that it has. Raises ConfigError."""
-    opened = read_opened(directory)
+def resume(directory: Path, seeds: Sequence[int] | None, command: str) -> RecipeFolder:
+    """Open a recipe to resume it. seeds: added to its seeds. Raises ConfigError."""
+    opened = read_recipe_folder(directory)
     added = tuple(seed for seed in seeds or () if seed not in opened.recipe.seeds)
     recipe = opened.recipe.model_copy(update={"seeds": (*opened.recipe.seeds, *added)})
-    return _write(Opened(opened.directory, recipe, (*opened.commands, command)))
+    return _write(RecipeFolder(opened.directory, recipe, (*opened.commands, command)))
 
 
 def newest(runs_dir: Path, name: str) -> Path:
-    """The folder of the recipe of this name that began last. Raises ConfigError where there is none."""
+    """The newest folder of the recipe of this name. Raises ConfigError if there is none."""
     found = sorted(path.parent for path in runs_dir.glob(f"{name}-*/{RECIPE_FILE}"))
     if not found:
-        raise ConfigError(f"{runs_dir} has no run of the recipe {name!r} to go on with; leave out --resume")
+        raise ConfigError(f"{runs_dir} has no run of the recipe {name!r} to resume; leave out --resume")
     return found[-1]
 
 
-def take_stages(opened: Opened, other: Path) -> None:
-    """Copy what another run of a recipe did before it trained; what is copied is not run again.
+def copy_stages(opened: RecipeFolder, other: Path) -> None:
+    """Copy the stages before training from another run of a recipe; copied stages are not run again.
 
-    Raises ConfigError where the other has not done it for all seeds.
+    Raises ConfigError where a stage of the other is not done for all seeds.
     """
-    theirs = read_opened(other)
+    theirs = read_recipe_folder(other)
     done, ends = theirs.done(), {try_["step"]: try_ for try_ in theirs.tries() if try_["status"] == 0}
     mine = {step.title: step for step in opened.steps()}
     for step in theirs.steps():
@@ -184,8 +184,8 @@ def take_stages(opened: Opened, other: Path) -> None:
             _append(opened, ends[step.title])
 
 
-def run(opened: Opened) -> int:
-    """Run what is not done yet, with a hub and a runner; returns 0, or the exit status of what failed."""
+def run(opened: RecipeFolder) -> int:
+    """Run the remaining steps, with a hub and a runner; returns 0, or the exit status of the failed process."""
     started, directory = time.monotonic(), opened.directory
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
@@ -198,7 +198,7 @@ def run(opened: Opened) -> int:
     minutes = (time.monotonic() - started) / 60
     if status:
         _console.print(
-            f"[red]stopped after {minutes:.1f} minutes[/]; logs: {logs}; to go on: python -m algo.recipe --resume "
+            f"[red]stopped after {minutes:.1f} minutes[/]; logs: {logs}; to resume: python -m algo.recipe --resume "
             f"--directory {os.path.relpath(directory)}",
             soft_wrap=True,
         )
@@ -207,7 +207,7 @@ def run(opened: Opened) -> int:
     return status
 
 
-def _run_steps(processes: Processes, opened: Opened, logs: Path) -> int:
+def _run_steps(processes: Processes, opened: RecipeFolder, logs: Path) -> int:
     steps, done, hub = opened.steps(), opened.done(), ""
     for number, step in enumerate(steps):
         where = f"stage {number + 1} of {len(steps)}: {step.title}"
@@ -219,7 +219,7 @@ def _run_steps(processes: Processes, opened: Opened, logs: Path) -> int:
             if status := _start_runner(processes, opened, hub, logs):
                 return status
         if step.stage.do == "imitate":
-            _put_aside(step.folder, opened.directory)
+            _set_aside(step.folder, opened.directory)
         _console.print(f"\n[bold]{where}[/]", soft_wrap=True)
         began, clock, status = datetime.now(UTC), time.monotonic(), 130
         try:
@@ -236,8 +236,8 @@ def _run_steps(processes: Processes, opened: Opened, logs: Path) -> int:
     return 0
 
 
-def command_of(opened: Opened, step: Step, hub: str) -> list[str]:
-    """The command line of a step. Ports are chosen now, so that they are still free."""
+def command_of(opened: RecipeFolder, step: Step, hub: str) -> list[str]:
+    """The command line of a step. Ports are chosen late, so that they are still free."""
     stage, directory = step.stage, opened.directory
     if stage.do == "build":
         return command_line(stage.command, {"model": str(step.model)}, f"command of stage {stage.name}")
@@ -260,11 +260,11 @@ def command_of(opened: Opened, step: Step, hub: str) -> list[str]:
     return [*program(module, directory / f"{stage.name}.yaml", overrides, *options)]
 
 
-def _start_runner(processes: Processes, opened: Opened, hub: str, logs: Path) -> int:
-    """Start the runner, and an agent's service before it; 0, or the exit status of what ended at once."""
+def _start_runner(processes: Processes, opened: RecipeFolder, hub: str, logs: Path) -> int:
+    """Start the runner, and an agent's service before it; 0, or the exit status of a process that ended at once."""
     permissions = runner_permissions(*map(opened.config, opened.recipe.stages))
     if opened.recipe.workload == "werewolf":
-        options = ["--n", str(opened.recipe.at_once), *permissions]
+        options = ["--n", str(opened.recipe.concurrent_games), *permissions]
         start_logged(processes, "runner", runner_command("werewolf", hub, *options), logs)
         return 0
     config = opened.config(next(stage for stage in opened.recipe.stages if stage.do == "train"))
@@ -288,7 +288,7 @@ def command_line(text: str, values: Mapping[str, str], setting: str) -> list[str
     except (ValueError, KeyError, IndexError) as error:
         placeholders = ", ".join(f"{{{name}}}" for name in known)
         raise ConfigError(
-            f"{setting} {text!r} is no command line: {error}; its placeholders are {placeholders}"
+            f"{setting} {text!r} is no valid command line: {error}; placeholders: {placeholders}"
         ) from error
 
 
@@ -310,19 +310,21 @@ def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
         command_line(config.local.runner, {"port": "0"}, "local.runner")
 
 
-def _put_aside(folder: Path, directory: Path) -> None:
+def _set_aside(folder: Path, directory: Path) -> None:
     if folder.exists():
         aside = directory / INTERRUPTED_FOLDER
         aside.mkdir(exist_ok=True)
         folder.rename(aside / f"{folder.name}-{len(list(aside.iterdir())) + 1}")
 
 
-def _append(opened: Opened, try_: Mapping[str, Any]) -> None:
+def _append(opened: RecipeFolder, try_: Mapping[str, Any]) -> None:
     with (opened.directory / STAGES_FILE).open("a", encoding="utf-8") as file:
-        file.write("\n" * (file.tell() > 0) + json.dumps(try_))  # whatever a kill cut is a line of its own
+        file.write(
+            "\n" * (file.tell() > 0) + json.dumps(try_)
+        )  # an incomplete line of a killed process stays a line of its own
 
 
-def _write(opened: Opened) -> Opened:
-    told = {"recipe": opened.recipe.model_dump(mode="json"), "commands": opened.commands}
-    write_atomically(opened.directory / RECIPE_FILE, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
+def _write(opened: RecipeFolder) -> RecipeFolder:
+    document = {"recipe": opened.recipe.model_dump(mode="json"), "commands": opened.commands}
+    write_atomically(opened.directory / RECIPE_FILE, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
     return opened

@@ -1,7 +1,7 @@
 """Chinese Werewolf text from which the tiny model's tokenizer learns its merges.
 
-Written for this project. It only has to hold the characters and the frequent words of rules,
-questions, announcements and speeches, so that ordinary prompts cost about one token per character.
+Written for this project. It holds the characters and frequent words of rules, questions, announcements and
+speeches, so that prompts cost about one token per character.
 """
 
 RULES = """\
@@ -93,8 +93,7 @@ TABLE_TALK = """\
 我保3号，像好人。1号发言不错。2号像好人。多看看票型。希望好人能赢。信息还不多，多听多想。
 踩我的人请想清楚，不要投错。投我出局就是帮狼，请再听一轮。我问心无愧，请看我的投票。
 """
-"""What is said at the table of the smallest game, in the words of the prompts and of scripted players: each of its
-phrases becomes one token, which halves the tokens of a game."""
+"""Prompts and speeches of the smallest game: each phrase becomes one token, which halves the tokens of a game."""
 
 SAMPLES = (
     '{"决定": "3号", "理由": "发言矛盾", "speech": "我是好人", "target": 3, "vote": null}\n'

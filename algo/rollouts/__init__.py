@@ -1,1 +1,1 @@
-"""The hub's side: rollouts enqueued, adopted, collected; their spans read as triplets."""
+"""Enqueues, adopts and collects rollouts in the hub, and reads their spans as triplets."""

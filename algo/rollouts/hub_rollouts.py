@@ -1,4 +1,4 @@
-"""A run's rollouts in the hub: enqueue them with their policy, adopt those of an earlier process, cancel, read them."""
+"""Enqueues, adopts, cancels and reads a run's rollouts in the hub."""
 
 import logging
 from collections import defaultdict
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 TERMINAL = ("succeeded", "failed", "cancelled")
 _BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 _PROCESS = "process"
-"""Key of a rollout's metadata: number of the process that enqueued it (``ResumePoint.number``; 0 began the run)."""
+"""Key of a rollout's metadata: number of the process that enqueued it (``ResumePoint.number``; 0 started the run)."""
 _ROLLOUTS_PER_PAGE = 500
 
 
@@ -26,10 +26,10 @@ _ROLLOUTS_PER_PAGE = 500
 class ResumePoint:
     """The point from which a run is resumed.
 
-    policy_version: of the weights in the checkpoint. Later updates are lost and made again, perhaps from other
-        rollouts, under the same numbers: what those weights played is played again.
-    number: how often the run has been resumed, this time included.
-    before: the policy versions of the earlier resumptions, which lost updates likewise.
+    policy_version: of the weights in the checkpoint. Later updates are lost and repeated under the same versions, with
+        other weights: their rollouts must be repeated, too.
+    number: of resumes of the run, including this one.
+    before: policy versions of the earlier resumes.
     """
 
     policy_version: int
@@ -37,13 +37,13 @@ class ResumePoint:
     before: tuple[int, ...] = ()
 
     def newest_version_of(self, number: int) -> int:
-        """The newest version of a process's policy that no resumption has lost. number: its own; 0 began the run."""
+        """The newest policy version of a process that no resume has lost. number: of the process; 0 started the run."""
         return min((*self.before, self.policy_version)[number:], default=self.policy_version)
 
 
 @dataclass(frozen=True)
 class OpenRollout:
-    """A rollout that is enqueued and not yet read. mode: ``train`` or ``val``, in agentlightning's terms."""
+    """An enqueued rollout that has not been read yet. mode: agentlightning's ``train`` or ``val``."""
 
     task: Task
     resources: PolicyResources
@@ -51,7 +51,7 @@ class OpenRollout:
 
 
 async def iter_rollouts(client: StoreClient, **query: Any) -> AsyncIterator[list[Rollout]]:
-    """All rollouts of the hub, page by page. What is enqueued meanwhile may move one to a later page as well."""
+    """All rollouts of the hub by page, newest first. One may occur twice if others are enqueued meanwhile."""
     offset, more = 0, True
     while more:
         page = await client.query_rollouts(
@@ -63,9 +63,9 @@ async def iter_rollouts(client: StoreClient, **query: Any) -> AsyncIterator[list
 
 
 class HubRollouts:
-    """The hub as a run uses it. settings: patience and number of attempts of every rollout.
+    """A run's rollouts in the hub. settings: timeouts and number of attempts of every rollout.
 
-    resumption: of a run that an earlier process began; None adopts whatever is found.
+    resumption: of a resumed run; None adopts any rollout.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class HubRollouts:
         self._resumption = resumption
 
     async def publish(self, policies: Iterable[PolicyResources]) -> None:
-        """Create or replace the resources of these policy versions, each once."""
+        """Publish the resources of these policy versions, each once."""
         for resources in {policy.resources_id: policy for policy in policies}.values():
             await self.client.update_resources(resources.resources_id, resources.encode())
 
     async def enqueue(self, rollouts: Sequence[OpenRollout]) -> dict[str, OpenRollout]:
-        """Enqueue them, and their policies; returns them by the hub's ids."""
+        """Publish their policies and enqueue them; returns them by rollout id."""
         if not rollouts:
             return {}
         await self.publish(rollout.resources for rollout in rollouts)
@@ -94,7 +94,7 @@ class HubRollouts:
             timeout_seconds=self._settings.timeout_seconds,
             unresponsive_seconds=self._settings.unresponsive_seconds,
             max_attempts=self._settings.max_attempts,
-            retry_condition=["failed", "timeout", "unresponsive"],  # one that is not named here ends the rollout
+            retry_condition=["failed", "timeout", "unresponsive"],  # others end the rollout
         )
         enqueued = await self.client.enqueue_many_rollouts(
             [
@@ -108,14 +108,13 @@ class HubRollouts:
                 for rollout in rollouts
             ]
         )
-        # Again: a hub that restarted in between has the rollouts and no policy to play them by.
+        # Again, since a hub that restarted in between has the rollouts without their resources.
         await self.publish(rollout.resources for rollout in rollouts)
         return {found.rollout_id: rollout for found, rollout in zip(enqueued, rollouts, strict=True)}
 
     def _metadata(self, run: str, task_id: str) -> dict[str, object]:
         number = self._resumption.number if self._resumption else 0
-        # The hub takes a request that is repeated after a lost answer only once. A resumed run plays a task again
-        # although the hub may know a rollout of it.
+        # The key makes a retry idempotent, but allows a resumed run to repeat a task.
         key = f"{run}/{task_id}/{number}" if number else f"{run}/{task_id}"
         return {"task_id": task_id, "run": run, _PROCESS: number, IDEMPOTENCY_KEY: key}
 
@@ -124,11 +123,10 @@ class HubRollouts:
     ) -> tuple[dict[str, OpenRollout], list[Task], int]:
         """Find the rollouts of these tasks that an earlier process enqueued.
 
-        Returns those that can be used, by the hub's ids; the tasks without one, which are to be enqueued; and the
-        number of tasks of which the hub has any rollout. A rollout cannot be used that failed or was cancelled, that
-        lost weights played (``ResumePoint``), or that was enqueued for a policy older than ``oldest_version``. Of
-        several rollouts of one task (the stock hub may take a request twice) the one that got furthest counts, and the
-        others are cancelled.
+        Returns the usable ones by rollout id; the tasks without one, to be enqueued; and the number of tasks with any
+        rollout in the hub. Not usable: failed or cancelled ones, those of lost weights (``ResumePoint``), and those
+        enqueued for a policy older than ``oldest_version``. Of several rollouts of one task (a stock hub may enqueue a
+        request twice) the furthest is adopted, and the others are cancelled.
         """
         found = await self._find(resources.run_name, {task.task_id for task in tasks})
         adopted: dict[str, OpenRollout] = {}
@@ -147,13 +145,13 @@ class HubRollouts:
                 own = resources.model_copy(update={"version": version_of(best)})
                 adopted[best.rollout_id] = OpenRollout(task, own, mode)
         if adopted:
-            logger.info("%d of %d rollouts were enqueued before; continuing with them", len(adopted), len(tasks))
-            # Their policies may be served elsewhere now.
+            logger.info("adopted %d of %d rollouts of an earlier process", len(adopted), len(tasks))
+            # Their policies may have new endpoints.
             await self.publish(rollout.resources for rollout in adopted.values())
         return adopted, missing, len(found)
 
     async def _find(self, run_name: str, task_ids: Collection[str]) -> dict[str, list[Rollout]]:
-        """The run's rollouts of these tasks, in any state, by task; the protocol has no search by metadata."""
+        """The run's rollouts of these tasks by task, in any state; the protocol cannot search by metadata."""
         found: dict[str, dict[str, Rollout]] = defaultdict(dict)
         async for page in iter_rollouts(self.client):
             known = len(found)
@@ -161,13 +159,13 @@ class HubRollouts:
                 metadata = rollout.metadata or {}
                 if metadata.get("run") == run_name and metadata.get("task_id") in task_ids:
                     found[metadata["task_id"]][rollout.rollout_id] = rollout
-            # Once all are found, one more page is read, for what a request made twice may have left there.
+            # One more page after all are found, for duplicates of a repeated request.
             if len(found) == known == len(task_ids):
                 break
         return {task_id: list(rollouts.values()) for task_id, rollouts in found.items()}
 
     async def _is_usable(self, rollout: Rollout) -> bool:
-        """Whether only weights that no resumption has lost have played, or will play, a rollout."""
+        """Whether no lost weights have sampled, or will sample, the rollout."""
         if self._resumption is None:
             return True
         newest = self._resumption.newest_version_of((rollout.metadata or {}).get(_PROCESS, 0))
@@ -175,21 +173,21 @@ class HubRollouts:
             return False
         if not self._settings.max_policy_lag:
             return True
-        # Weights change during rollouts, so that only a finished one tells.
+        # Weights change during rollouts, so only a finished one is certain.
         if rollout.status != "succeeded":
             return False
         spans, call = await self.client.query_spans(rollout.rollout_id), self.kind.call
         return all(call.decode(span).newest_version <= newest for span in spans if call.is_in(span))
 
     async def cancel(self, rollout_ids: Collection[str]) -> None:
-        """Cancel those of the rollouts that have not ended."""
-        # Queried first: the stock hub would turn a finished rollout into a cancelled one.
+        """Cancel the open ones of these rollouts."""
+        # Queried first, since a stock hub turns a finished rollout into a cancelled one.
         for rollout in await self.client.query_rollouts(rollout_id_in=list(rollout_ids)) if rollout_ids else ():
             if rollout.status not in TERMINAL:
                 await self.client.cancel_rollout(rollout.rollout_id)
 
     async def read(self, rollout: Rollout, resources: PolicyResources, may_lack_spans: bool) -> PlayedRollouts | None:
-        """What came of a closed rollout; None of one that succeeded and lacks its spans, unless it may."""
+        """The result of a closed rollout; None if it succeeded without spans, unless ``may_lack_spans``."""
         spans = list(await self.client.query_spans(rollout.rollout_id))
         if rollout.status == "succeeded" and not spans and not may_lack_spans:
             return None
@@ -202,5 +200,5 @@ class HubRollouts:
 
 
 def version_of(rollout: Rollout) -> int:
-    """The policy version with which a rollout was enqueued."""
+    """The policy version for which a rollout was enqueued."""
     return int((rollout.resources_id or "").rpartition(VERSION_SEPARATOR)[2])

@@ -1,4 +1,4 @@
-"""A run's groups of rollouts in the hub: begun as far as the schedule has room, trained on as they finish."""
+"""A run's groups of rollouts in flight: started by the schedule, and taken for steps as they finish."""
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from store.schema import PolicyResources, Task
 
 @dataclass(frozen=True)
 class PlayedStep:
-    """What a step trains on. groups: their ids. left_over: groups that stay in flight, for later steps."""
+    """The rollouts of a step. groups: their ids. left_over: number of groups that stay in flight."""
 
     groups: tuple[str, ...]
     rollouts: PlayedRollouts
@@ -19,9 +19,9 @@ class PlayedStep:
 
 
 class InFlight:
-    """Begins groups, and hands over those of each step.
+    """Starts groups, and returns those of each step.
 
-    Group k is the same in every process: group k % n of ``tasks_of_step(1 + k // n)``, where n groups make a step.
+    Group k is the same in every process: group k % n of ``tasks_of_step(1 + k // n)``, with n groups per step.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class InFlight:
         refresh_endpoints: Callable[[], Awaitable[None]],
         on_progress: Callable[[Progress], None],
     ) -> PlayedStep:
-        """Wait until enough groups have finished for the step that finds the policy at ``version``, and take them.
+        """Wait until enough groups have finished for a step with the policy at ``version``, and take them.
 
-        Raises what ``refresh_endpoints`` raises, and NoFinishedRollouts.
+        Raises NoFinishedRollouts, and the errors of ``refresh_endpoints``.
         """
         known = [group.number for group in self._schedule.open if group.number not in self._tasks]
-        if known:  # an earlier process began them
+        if known:  # started by an earlier process
             await self._enqueue(known, resources, 0)
         if count := self._schedule.room:
             numbers = [group.number for group in self._schedule.begin(count, version)]
-            # What an earlier process had begun sooner than now would be too old before the schedule says so.
+            # The schedule does not know the age of groups that an earlier process started later.
             found = await self._enqueue(numbers, resources, version)
-            self._adopting = self._adopting and found > 0  # they are begun in order: nothing lies beyond a gap
+            self._adopting = self._adopting and found > 0  # groups start in order, without gaps
         watched = {task.task_id for tasks in self._tasks.values() for task in tasks}
 
         def chosen() -> list[int] | None:
@@ -83,7 +83,7 @@ class InFlight:
         return await self._queue.enqueue(tasks, resources, resumed=self._adopting, oldest_version=oldest_version)
 
     def _finished(self, watched: Collection[str]) -> list[int]:
-        """Groups all of whose rollouts have ended, in the order in which the last of each did."""
+        """Groups with only ended rollouts, in the order of the last end of each."""
         ended = {task_id: place for place, task_id in enumerate(self._queue.ended(watched))}
         last = {
             number: max(ended.get(task.task_id, len(ended)) for task in tasks) for number, tasks in self._tasks.items()

@@ -1,4 +1,4 @@
-"""What came of rollouts: read from the hub's spans, and counted."""
+"""Results of rollouts, read from the hub's spans and counted."""
 
 import logging
 from collections import Counter
@@ -18,11 +18,11 @@ UNREADABLE_ROLLOUT = "unreadable_rollout"
 
 
 class NoFinishedRollouts(RuntimeError):
-    """Not one rollout of a step can be used; to continue would train on nothing. The message gives the reasons."""
+    """No rollout of a step is usable; the message has the reasons."""
 
 
 class AllRolloutsFailed(NoFinishedRollouts):
-    """The finished rollouts show nothing either, since an agent fails: a resumed run must not use them."""
+    """All finished rollouts failed by an error of the agent; a resumed run must repeat them."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class PlayedRollouts:
     """Results of a step's rollouts, or of a single one.
 
     finished: rollouts with all their spans, in the order of their tasks.
-    failures: rollouts that cannot be used, by reason: an error's name and text, from the runner.
-    retried: attempts that failed and were followed by another, by reason.
-    turns_stored: turn spans of all attempts in the store.
+    failures: unusable rollouts by reason: an error's name and text, from the runner.
+    retried: failed attempts with a retry, by reason.
+    turns_stored: turn spans of all attempts in the hub.
     left_out: turn spans outside ``finished``, by reason.
     """
 
@@ -54,7 +54,7 @@ class PlayedRollouts:
 
     @classmethod
     def merge(cls, parts: Sequence["PlayedRollouts"]) -> "PlayedRollouts":
-        """The results of several."""
+        """Combine several results."""
         return cls(
             finished=tuple(rollout for part in parts for rollout in part.finished),
             failures=sum((part.failures for part in parts), Counter()),
@@ -70,11 +70,11 @@ class PlayedRollouts:
 
     @property
     def own_failures(self) -> Counter[str]:
-        """What the actors of finished games failed with by their own doing (``OutcomeSpan.own_failure``)."""
+        """Agents' own errors in finished rollouts (``OutcomeSpan.own_failure``)."""
         return Counter(game.outcome.own_failure for game in self.finished if game.outcome.own_failure)
 
     def failure_metrics(self) -> dict[str, float]:
-        """Numbers of failed rollouts and repeated attempts, in all and by the error's name, for the log."""
+        """Metrics: numbers of failed rollouts and retried attempts, in total and by the error's name."""
         metrics: Counter[str] = Counter()
         for name, reasons in (("rollouts/failed", self.failures), ("rollouts/retried", self.retried)):
             metrics[name] = reasons.total()
@@ -84,7 +84,7 @@ class PlayedRollouts:
 
 
 def reason_of(attempt: Attempt) -> str:
-    """Why an attempt did not succeed: the runner's reason, or the status that the hub gave it."""
+    """Why an attempt did not succeed: the runner's reason, or the attempt's status."""
     return (attempt.metadata or {}).get("reason") or f"attempt {attempt.status}"
 
 

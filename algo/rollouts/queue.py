@@ -1,4 +1,4 @@
-"""Plays rollouts through the hub: enqueue tasks, wait until runners have played them, read what they stored."""
+"""Runs rollouts through the hub: enqueues tasks, waits for the runners, reads the results."""
 
 import asyncio
 import logging
@@ -29,10 +29,10 @@ _CANCEL_SECONDS = 10.0
 
 
 class RolloutQueue:
-    """Waits for rollouts and hands over their results. Survives a hub that restarts with an empty memory.
+    """Enqueues rollouts and collects their results. Survives a hub that restarts with an empty memory.
 
     Rollouts of several steps may be in flight at once: ``enqueue`` adds some, ``collect`` waits for some; ``watch``
-    waits for whichever end first, and ``take`` hands them over.
+    waits for whichever end first, and ``take`` returns them.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RolloutQueue:
         mode: RolloutMode = "train",
         oldest_version: int = 0,
     ) -> int:
-        """Publish the policy and enqueue the tasks; returns of how many of them the hub had a rollout, in any state.
+        """Publish the policy and enqueue the tasks; returns how many already had a rollout in the hub, in any state.
 
         resumed: an earlier process of this run may have enqueued some of them; see ``HubRollouts.adopt``.
         """
@@ -80,10 +80,7 @@ class RolloutQueue:
     async def update_endpoints(
         self, endpoints: tuple[str, ...], policies: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     ) -> None:
-        """Publish the policies of all open rollouts again, under the same ids, with these endpoints.
-
-        policies: endpoints of those that have names of their own.
-        """
+        """Publish new endpoints for the resources of all open rollouts. policies: endpoints by policy name."""
         self._open = {
             rollout_id: replace(rollout, resources=rollout.resources.with_endpoints(endpoints, policies))
             for rollout_id, rollout in self._open.items()
@@ -96,10 +93,10 @@ class RolloutQueue:
         check_alive: Callable[[], Awaitable[object]],
         on_progress: Callable[[Progress], None],
     ) -> PlayedRollouts:
-        """Wait until each of these tasks' rollouts has ended, and take them. Other rollouts stay in flight.
+        """Wait until all rollouts of these tasks have ended, and take them. Other rollouts stay in flight.
 
-        check_alive: called every few seconds; what it raises ends the wait.
-        Raises NoFinishedRollouts if not one of them can be used.
+        check_alive: called every few seconds; its errors end the wait.
+        Raises NoFinishedRollouts if none is usable.
         """
         task_ids = {task.task_id for task in tasks}
         await self.watch(task_ids, lambda: not self._still_open(task_ids), check_alive, on_progress)
@@ -112,9 +109,9 @@ class RolloutQueue:
         check_alive: Callable[[], Awaitable[object]],
         on_progress: Callable[[Progress], None],
     ) -> None:
-        """Read rollouts as they end, until ``enough`` is true, which is evaluated whenever some have ended.
+        """Read rollouts as they end, until ``enough`` is true; it is called whenever some have ended.
 
-        watched: ids of their tasks. check_alive: called every few seconds; what it raises ends the wait.
+        watched: ids of their tasks. check_alive: called every few seconds; its errors end the wait.
         """
         looks: Counter[str] = Counter()
         ended_since = FinishedRollouts(self._hub.client)
@@ -127,10 +124,10 @@ class RolloutQueue:
                 rollouts = await self._query_all(self._still_open(watched))
                 closed = [rollout for rollout in rollouts if rollout.status in TERMINAL]
                 statuses = Counter(rollout.status for rollout in rollouts if rollout.status not in TERMINAL)
-            else:  # in between, only what has ended since
+            else:  # in between, only newly ended ones
                 closed = await ended_since.poll(self._still_open(watched))
             for rollout in sorted(closed, key=lambda rollout: rollout.end_time or 0.0):
-                # A hub may just have restarted empty; the next full look then finds the rollout forgotten.
+                # A hub in memory may just have restarted; the next full query detects the lost rollout.
                 looks[rollout.rollout_id] += 1
                 opened = self._open[rollout.rollout_id]
                 may_lack_spans = looks[rollout.rollout_id] > _LOOKS_FOR_SPANS
@@ -145,50 +142,50 @@ class RolloutQueue:
                 without_runner_since = time.monotonic()
             elif time.monotonic() - without_runner_since > _NO_RUNNER_SECONDS:
                 command = f"python -m {self._hub.kind.runner} --n 8 --store {self._hub.client.server_address_root}"
-                logger.warning("%d rollouts wait and no runner takes them; start one: %s", still_open, command)
+                logger.warning("%d rollouts wait without a runner; start one: %s", still_open, command)
                 without_runner_since = time.monotonic()
             if still_open and not enough():
                 await asyncio.sleep(_POLL_SECONDS)
 
     def ended(self, watched: Collection[str]) -> list[str]:
-        """Those of the tasks whose rollouts have ended and were not taken, in the order in which they did."""
+        """The watched tasks with rollouts that have ended and were not taken, in the order of their ends."""
         return [task_id for task_id in self._ended if task_id in watched]
 
     def take(self, tasks: Sequence[Task]) -> PlayedRollouts:
-        """Results of these tasks, which have ended; they can be taken once.
+        """Results of these ended tasks; they can be taken once.
 
-        Raises NoFinishedRollouts if not one of the rollouts can be used.
+        Raises NoFinishedRollouts if none is usable.
         """
         played = self.take_ended([task.task_id for task in tasks])
         if not played.finished:
             reasons = "; ".join(f"{count}x {reason}" for reason, count in played.failures.most_common(3))
-            raise NoFinishedRollouts(f"none of {len(tasks)} games can be used: {reasons}. The runners' logs say more")
+            raise NoFinishedRollouts(f"none of {len(tasks)} rollouts is usable: {reasons}. See the runners' logs")
         return played
 
     def take_ended(self, watched: Collection[str]) -> PlayedRollouts:
-        """Results of those of the tasks that have ended, in the order of ``watched``; they can be taken once."""
+        """Results of the ended ones of these tasks, in the order of ``watched``; they can be taken once."""
         return PlayedRollouts.merge([self._ended.pop(task_id) for task_id in watched if task_id in self._ended])
 
     async def cancel_open(self) -> None:
-        """Cancel the rollouts that will not be read any more, so that no runner plays them in vain."""
+        """Cancel the open rollouts, so that no runner plays them in vain."""
         try:
-            async with asyncio.timeout(_CANCEL_SECONDS):  # a hub that is away must not hold up the end
+            async with asyncio.timeout(_CANCEL_SECONDS):  # an unreachable hub must not delay the exit
                 await self._hub.cancel(self._open)
                 self._open.clear()
         except (TimeoutError, aiohttp.ClientError, StoreUnreachable) as error:
             kind = type(error).__name__
-            logger.warning("%d rollouts not cancelled (%s); runners may still play them", len(self._open), kind)
+            logger.warning("cancelling %d rollouts failed (%s); runners may still play them", len(self._open), kind)
 
     def _still_open(self, watched: Collection[str]) -> list[str]:
         """Ids of the open rollouts of these tasks."""
         return [rollout_id for rollout_id, rollout in self._open.items() if rollout.task.task_id in watched]
 
     async def _query_all(self, rollout_ids: Sequence[str]) -> Sequence[Rollout]:
-        """The rollouts as the hub has them. Those that it lost are enqueued again: a hub in memory restarts empty."""
+        """The hub's state of these rollouts. Enqueues lost ones again: a hub in memory restarts empty."""
         rollouts = await self._hub.client.query_rollouts(rollout_id_in=rollout_ids)
         known = {rollout.rollout_id for rollout in rollouts}
         forgotten = [self._open.pop(rollout_id) for rollout_id in rollout_ids if rollout_id not in known]
         if forgotten:
-            logger.warning("the hub has forgotten %d rollouts (did it restart?); enqueueing them again", len(forgotten))
+            logger.warning("the hub has lost %d rollouts, probably by a restart; enqueueing them again", len(forgotten))
             self._open |= await self._hub.enqueue(forgotten)
         return rollouts

@@ -1,4 +1,4 @@
-"""What runners are told of a run's policy, as resources in the hub; their fields: ``store.schema.PolicyResources``."""
+"""The resources of a run's policies for runners; for their fields see ``store.schema.PolicyResources``."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,11 +17,11 @@ def policy_resources(
     policies: Iterable[ServedPolicy] = (),
     **published: Any,
 ) -> PolicyResources:
-    """What runners are told about the policies of a run.
+    """The resources of a run's policies.
 
-    run_id: names the resources, unlike those of any other run. model, endpoints, version: of the trained policy; of one
-        without endpoints runners need the tokenizer alone, in the folder ``model``. policies: the run's table.
-    published: further fields, of the workload.
+    run_id: unique name of the run's resources. model, endpoints, version: of the trained policy; without endpoints
+        ``model`` is the folder of its tokenizer. policies: the run's table.
+    published: additional fields of the workload.
     """
     return PolicyResources(
         run_name=run_id,

@@ -1,8 +1,8 @@
-"""Which groups of rollouts are in flight, and which of them make a step: numbers alone, no hub and no clock.
+"""Schedules groups of rollouts: which are in flight, and which make a step. Pure logic, without hub and clock.
 
-A step takes whole groups, since baselines compare the rollouts of one group: those that finish first of all that are in
-flight. None is thrown away for being slow. What keeps each within ``rollout.max_policy_lag`` is how many are begun
-(``Schedule.room``), and that a step waits for those that a later one could not train any more (``Schedule.choose``).
+A step takes whole groups, since baselines compare the rollouts of one group: the first that finish. Slow ones are not
+discarded. ``rollout.max_policy_lag`` holds since the number of started groups is limited (``Schedule.room``), and since
+a step waits for groups that would be too old for the next one (``Schedule.choose``).
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -11,10 +11,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Group(BaseModel):
-    """A group that is in flight.
+    """A group in flight.
 
-    number: its place in the run, from 0; tasks follow from it.
-    version: of the policy when it was begun, so that none of its turns is older.
+    number: its index in the run, from 0, which determines its tasks.
+    version: of the policy at its start; none of its turns is older.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -24,11 +24,11 @@ class Group(BaseModel):
 
 
 class Schedule:
-    """The groups of a run, from the first to the last: begun in the order of their numbers, trained on once each.
+    """The groups of a run, started in order of their numbers, and each used once.
 
-    Weights change at most once a step, and a group that was begun under version v may make the step that finds the
-    policy at version v + max_lag, and none later. So it must hold at the end of each step, for every k, that at most
-    k steps' groups are left that must be gone within the next k steps; ``choose`` and ``room`` see to it.
+    Weights change at most once a step, and a group started at version v may be in a step with the policy at version
+    v + max_lag at the latest. So after each step, for every k, at most k steps' groups may have to be used within the
+    next k steps; ``choose`` and ``room`` ensure this.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class Schedule:
         begun: int = 0,
         most: int | None = None,
     ):
-        """per_step: groups of a step. in_all: of the run. open_groups, begun: where an earlier process stopped.
+        """per_step: groups per step. in_all: of the run. open_groups, begun: state of an earlier process.
 
-        most: that may be in flight, if that is less than the lag allows.
+        most: maximum in flight, if lower than the lag allows.
         """
         self._per_step = per_step
         self._max_lag = max_lag
@@ -50,30 +50,29 @@ class Schedule:
         self._most = (max_lag + 1) * per_step if most is None else min(most, (max_lag + 1) * per_step)
         self._open = {group.number: group for group in open_groups}
         self.begun = begun
-        """Groups begun so far, whether they still are in flight or not."""
+        """Number of groups started so far."""
 
     @property
     def open(self) -> list[Group]:
-        """The groups in flight, by number: begun, and in no step yet."""
+        """The groups in flight, by number."""
         return [self._open[number] for number in sorted(self._open)]
 
     @property
     def room(self) -> int:
-        """How many may be begun now: more would be too old, one day, before there is a step to take them."""
+        """Number of groups that may start now: more could become too old for any step."""
         return max(0, min(self._most - len(self._open), self._in_all - self.begun))
 
     def begin(self, count: int, version: int) -> list[Group]:
-        """Begin the next ``count`` groups, with the policy at ``version``."""
+        """Start the next ``count`` groups, with the policy at ``version``."""
         groups = [Group(number=self.begun + place, version=version) for place in range(count)]
         self._open |= {group.number: group for group in groups}
         self.begun += count
         return groups
 
     def choose(self, finished: Sequence[int], version: int) -> list[int] | None:
-        """The groups that make the step which finds the policy at ``version``, by number; None: more must finish first.
+        """The groups of a step with the policy at ``version``, by number; None if more must finish first.
 
-        finished: numbers of groups that are played, in the order in which they finished; others than those in flight
-            are ignored.
+        finished: numbers of finished groups, in order; those that are not in flight are ignored.
         """
         ready = [number for number in finished if number in self._open]
         chosen: list[int] = []
@@ -88,6 +87,6 @@ class Schedule:
         return sorted(chosen) if len(chosen) >= self._per_step else None
 
     def take(self, numbers: Collection[int]) -> None:
-        """These make a step, and are no longer in flight."""
+        """Remove the groups of a step from those in flight."""
         for number in numbers:
             del self._open[number]

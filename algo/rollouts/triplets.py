@@ -1,8 +1,8 @@
 """Stored spans -> finished rollouts -> Triplets, in turn order.
 
-A call's span carries only what is new since the actor's last call. Joining the turns of a segment must
-give back exactly the token sequence that the policy saw; every join is checked against the length and
-the digest that the runner recorded, and a turn whose past is incomplete is left out, never guessed.
+A call's span has only the tokens that are new since the actor's last call. Joining the turns of a segment must restore
+exactly the policy's token sequence; every join is checked against the runner's length and digest, and a turn with an
+incomplete context is left out.
 """
 
 from collections import Counter
@@ -19,16 +19,16 @@ DUPLICATE_SPAN = "duplicate_span"
 
 
 class IncompleteRollout(ValueError):
-    """A rollout whose spans are not all there; it must not be trained on. The message says what is missing."""
+    """A rollout with missing spans, not for training. The message names them."""
 
 
 class WrongLearner(ValueError):
-    """A turn that another policy sampled than the one whose seat it is; it must not be trained on."""
+    """A turn sampled by another policy than its seat's, not for training."""
 
 
 @dataclass(frozen=True)
 class Triplet:
-    """One model call: agentlightning's ``Triplet`` without its reward, since the workload weighs what actors earn.
+    """One model call: agentlightning's ``Triplet`` without a reward, which the workload computes.
 
     prompt["token_ids"]: the whole prompt as sent. response: ``token_ids`` and ``logprobs``. metadata: the call's other
     fields, with its ``task``, ``actor`` and ``question``.
@@ -41,13 +41,13 @@ class Triplet:
 
 @dataclass(frozen=True)
 class FinishedRollout:
-    """One finished rollout as read back from the store.
+    """One finished rollout, read from the hub.
 
-    outcome: how it ended. turns: its model calls in the order of (actor, turn), also those that gave no triplet: what
-        an actor earns does not depend on which of its calls can be trained on.
-    left_out: stored turn spans that gave no triplet, counted by reason.
+    outcome: its outcome span. turns: its model calls in the order of (actor, turn), also those without a triplet, since
+        they count for rewards.
+    left_out: stored turn spans without a triplet, counted by reason.
     calls: start and end of each model call, in seconds by the runner's clock.
-    notes: what was noted beside calls and end, where the task wanted it.
+    notes: optional records (``NoteSpan``).
     """
 
     rollout_id: str
@@ -61,7 +61,7 @@ class FinishedRollout:
 
 
 def triplets_of(turns: Iterable[CallSpan]) -> Iterator[Triplet]:
-    """One Triplet per call whose whole prompt can be rebuilt. turns: in the order of (actor, turn)."""
+    """One Triplet per call with a complete prompt. turns: in the order of (actor, turn)."""
     sequences: dict[tuple[str, int], list[int]] = {}  # (actor, segment) -> everything up to its last turn
     for turn in turns:
         sequence = sequences.setdefault((turn.actor, turn.segment), [])
@@ -92,16 +92,15 @@ def read_attempt(
 ) -> FinishedRollout:
     """Read one attempt's spans as a finished rollout.
 
-    resources: that it was enqueued with; None where nobody learns from it.
-    Raises IncompleteRollout unless its outcome and every call that the outcome counts are there,
-    MalformedSpan for a span that cannot be read, and WrongLearner for a turn whose ``learner`` is not the one that
-    ``resources`` have for its seat.
+    resources: with which it was enqueued; None if it is not for training.
+    Raises IncompleteRollout for a missing outcome or call, MalformedSpan for a span that cannot be decoded, and
+    WrongLearner for a turn with another ``learner`` than ``resources`` have for its seat.
     """
     where = f"rollout {rollout_id}, attempt {attempt_id}"
     foreign = [span for span in spans if (span.rollout_id, span.attempt_id) != (rollout_id, attempt_id)]
     if foreign:
         raise IncompleteRollout(f"{where}: {len(foreign)} spans belong to another attempt")
-    # A runner that did not hear the hub's answer sends a span again, under the same id.
+    # A runner repeats an upload after a lost response, with the same span ids.
     distinct = list({span.span_id: span for span in spans}.values())
     outcomes = [kind.outcome.decode(span) for span in distinct if kind.outcome.is_in(span)]
     if len(outcomes) != 1:
@@ -110,7 +109,7 @@ def read_attempt(
     of_calls = [span for span in distinct if kind.call.is_in(span)]
     turns = tuple(read_calls(kind, of_calls))
     if len(turns) != len(of_calls):
-        raise IncompleteRollout(f"{where}: different spans claim to be the same turn of an actor")
+        raise IncompleteRollout(f"{where}: several spans of the same turn of an actor")
     if len(turns) != outcome.turns:
         raise IncompleteRollout(f"{where}: {len(turns)} of {outcome.turns} turns are stored")
     strangers = {turn.task for turn in turns} - {outcome.task}
@@ -134,6 +133,6 @@ def _check_learners(where: str, turns: Iterable[CallSpan], resources: PolicyReso
             raise WrongLearner(f"{where}: {error}") from error
         if turn.learner != learner:
             raise WrongLearner(
-                f"{where}: turn {turn.turn} of {turn.actor} says that {turn.learner!r} sampled it, and {learner!r} "
-                f"plays there"
+                f"{where}: turn {turn.turn} of {turn.actor} was sampled by {turn.learner!r}, but {learner!r} plays the "
+                f"seat"
             )

@@ -1,1 +1,1 @@
-"""One run of any program: its folder and checkpoints, how it begins and ends, its numbers, records and summary."""
+"""Runs of any program: folder, checkpoints, start and end, metrics, records, summary."""

@@ -1,15 +1,14 @@
-"""Checkpoints: what a run goes on from after any end. A checkpoint is either whole or not there.
+"""Checkpoints, written atomically, to resume a run.
 
-``step-000012/`` holds ``trainer/`` (weights, optimizer, schedule and random states, by rank), ``huggingface/`` (the
-model, for vLLM and transformers), with LoRA ``adapters/`` too, exact where the merged model is rounded, and
-``state.json`` (``RunState``). Where several policies learn, ``policies/NAME/`` has these two folders of each. It is
-written under another name, flushed to the disk and then renamed; leftovers of a write that was cut short are removed by
-the next.
+``step-000012/`` has ``trainer/`` (weights, optimizer, schedule and random states, by rank), ``huggingface/`` (the
+model, for vLLM and transformers), with LoRA also ``adapters/``, exact where the merged model is rounded, and
+``state.json`` (``RunState``). With several learning policies, ``policies/NAME/`` has the model folders of each. A
+checkpoint is written under a temporary name, flushed to the disk and then renamed; the next one removes leftovers of an
+interrupted write.
 
-Which deals a group plays and how its tokens are sampled follows from the run's seed and the group's number, so these
-numbers are all there is of a position in the data: those of the groups that were in flight, and how many were begun. A
-resumed run asks the hub for the games of its next groups by their ids, and goes on with those that are there
-(``RolloutQueue.adopt``).
+The run's seed and a group's number determine its deals and sampling, so the position in the data is the numbers of the
+groups in flight, and the number of started groups. A resumed run adopts the rollouts of its next groups from the hub by
+their ids (``HubRollouts.adopt``).
 """
 
 import fcntl
@@ -35,33 +34,33 @@ from configs.section import ConfigError
 from configs.sections.policies import SOLE_LEARNER
 
 if TYPE_CHECKING:
-    from algo.training.engine import Engine  # brings verl along
+    from algo.training.engine import Engine  # imports verl
 
 STATE_FILE = "state.json"
 _CHECKPOINTS = "checkpoints"
 _WHEN_FULL = (
-    "Free some space there, or have fewer checkpoints kept (checkpoint.keep, checkpoint.keep_best); --resume auto goes "
-    "on from the last one"
+    "Free some space there, or keep fewer checkpoints (checkpoint.keep, checkpoint.keep_best); --resume auto continues "
+    "from the last one"
 )
 
 _POLICIES = "policies"
 _MAY_CHANGE = ("timeout_seconds", "unresponsive_seconds", "max_attempts", "max_groups_in_flight")
-"""Settings of the section rollout that are not fixed within a run."""
+"""Settings of the section rollout that a resumed run may change."""
 
 
 class RunState(BaseModel):
-    """What a run carries from step to step, besides what the engine saves.
+    """The state of a run between steps, besides that of the engine.
 
-    run_id: names the run's resources and games in the hub, unlike those of any other run.
-    step: steps made. policy_version: updates made.
-    in_flight: groups that no step has trained on yet. begun: all groups so far; None is those of the steps made.
-    probe: token ids of the sequence by which vLLM's weights are compared with the trainer's; None before the first.
-    league: who is in the pool of past selves and how the policy fares against them; None without a pool.
-    role_baselines: state of the running baselines (``algo.advantages.role_baseline``), where the estimator has them.
+    run_id: unique name of the run's resources and rollouts in the hub.
+    step: finished steps. policy_version: number of updates.
+    in_flight: groups in flight. begun: number of started groups; None for those of the finished steps.
+    probe: token ids of the sequence for comparing vLLM's log-probs with the trainer's; None before the first step.
+    league: the pool of past selves and its match results; None without a pool.
+    role_baselines: state of ``algo.advantages.baseline.RoleBaselines``.
     summary: state of the run's summary (``algo.run.summary.RunSummary``).
-    score: of the last evaluation, the higher the better; None without one.
-    settings: the settings of ``Config.fixed`` as they were, with digests in place of ``fixed_files``.
-    resumes: how often the run has been gone on with. resumed_at: the policy version each time.
+    score: of the last evaluation, higher is better; None without one.
+    settings: the settings of ``Config.fixed``, with digests instead of ``fixed_files``.
+    resumes: number of resumes. resumed_at: the policy version at each.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -82,18 +81,18 @@ class RunState(BaseModel):
 
 
 def fixed_settings(config: Config) -> dict[str, Any]:
-    """The settings that a resumed run must have in common with the run it resumes, by dotted name."""
+    """The settings that a resumed run must not change, by dotted name."""
     found: dict[str, Any] = {}
     for name in config.fixed:
         value = attrgetter(name)(config)
         found[name] = value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-    for patience in _MAY_CHANGE:
-        del found["rollout"][patience]
-    for name, path in config.fixed_files.items():  # where a file lies does not matter, what is in it does
+    for key in _MAY_CHANGE:
+        del found["rollout"][key]
+    for name, path in config.fixed_files.items():  # the content of a file matters, not its path
         *sections, key = name.split(".")
         section = reduce(getitem, sections, found)
         section[key] = hashlib.sha256(path.read_bytes()).hexdigest()
-    # A list, since the first that matches a seat plays it. Their learning rates may change.
+    # A list, since their order matters. Learning rates may change.
     found[_POLICIES] = [
         {"name": name} | learner.model_dump(mode="json", include={"side", "roles"})
         for name, learner in config.learners.items()
@@ -106,8 +105,7 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
     present = fixed_settings(config)
     if settings.get(_POLICIES) != present.pop(_POLICIES):
         raise ConfigError(
-            f"run {run_dir} cannot be resumed with other policies: the checkpoint holds the weights of those that it "
-            f"began with, and its games seat them. Keep the section {_POLICIES} as it was, or start a new run"
+            f"run {run_dir} cannot be resumed with other policies: restore the section {_POLICIES}, or start a new run"
         )
     for name, value in present.items():
         before = settings.get(name)
@@ -118,7 +116,7 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
             changed = ", ".join(f"{name}.{key}" for key in value if value[key] != before.get(key))
         raise ConfigError(
             f"run {run_dir} cannot be resumed with another {changed}: "
-            f"{config.fixed.get(name, 'what is in flight was enqueued with them')}. Start a new run instead, from "
+            f"{config.fixed.get(name, 'rollouts in flight use it')}. Start a new run instead, with "
             f"model.path={run_dir / _CHECKPOINTS}/step-.../huggingface"
         )
 
@@ -129,28 +127,28 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
 
 
 def load_state(folder: Path) -> RunState:
-    """The state in a checkpoint's folder, or in the run's. Raises ConfigError for a file that cannot be read."""
+    """The state in a checkpoint's or a run's folder. Raises ConfigError for an invalid file."""
     file = folder / (STATE_FILE if (folder / STATE_FILE).is_file() else RUN_FILE)
     try:
         return RunState.model_validate_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"{file} is damaged, or of another version of this program: {error}") from error
+        raise ConfigError(f"{file} is damaged, or from another version of this program: {error}") from error
 
 
 def write_run_file(run_dir: Path, state: RunState) -> None:
-    """Record how a run began and how often it has been resumed, before anything that a later process has to know of."""
+    """Record the initial state and the resumes of a run, before any other effect."""
     write_atomically(run_dir / RUN_FILE, state.model_dump_json() + "\n", durable=True)
 
 
 def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported: Path) -> Path:
-    """Write a checkpoint, then drop those that are not to be kept; returns its folder.
+    """Write a checkpoint, then delete expired ones; returns its folder.
 
-    exported: folder of the present weights, if they were written for vLLM already; else they are gathered again.
+    exported: folder of the current weights from a push; if it does not exist, they are gathered again.
     """
     folder = config.run_dir / _CHECKPOINTS / f"step-{state.step:06d}"
     for leftover in folder.parent.glob("unfinished-*"):
         shutil.rmtree(leftover)
-    with atomic_folder(folder, _WHEN_FULL, durable=True) as unfinished:  # before older ones go
+    with atomic_folder(folder, _WHEN_FULL, durable=True) as unfinished:  # before older ones are deleted
         engine.save(unfinished / "trainer", state.step)
         for learner, folder_of_model in models_in(config, unfinished).items():
             engine.select(learner)
@@ -165,7 +163,7 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
 
 
 def models_in(config: Config, checkpoint: Path) -> dict[str, Path]:
-    """Where a checkpoint has the model of each policy that learns."""
+    """Folder of each learning policy's model in a checkpoint."""
     named = checkpoint / _POLICIES
     return {name: checkpoint if name == SOLE_LEARNER else named / name for name in config.learners}
 
@@ -181,8 +179,8 @@ def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, 
         folder / "huggingface",
         config,
         title=f"{config.run.name}, step {state.step}",
-        data=f"Reinforcement learning on {played:.0f} rollouts that the policy played in {state.step} steps of this "
-        f"run (seed {config.run.seed}), and what its base model was trained on before.",
+        data=f"Reinforcement learning on {played:.0f} rollouts of the policy in {state.step} steps of this run (seed "
+        f"{config.run.seed}), after the training of its base model.",
         results=evaluation_rows(state.summary.get("before", {}), steps),
         compared="first -> last evaluation, with 95 % intervals",
         played=state.probe,
@@ -190,7 +188,7 @@ def _save_model(config: Config, engine: "Engine", exported: Path, folder: Path, 
 
 
 def expired_checkpoints(folders: Sequence[Path], keep: int, keep_best: int) -> list[Path]:
-    """The checkpoints that are neither among the newest nor among those with the highest score."""
+    """The checkpoints that are neither among the ``keep`` newest nor among the ``keep_best`` with the highest score."""
     newest_first = sorted(folders, key=lambda folder: folder.name, reverse=True)
     scores = {folder: load_state(folder).score for folder in newest_first} if keep_best else {}
     rated = {folder: score for folder, score in scores.items() if score is not None}
@@ -199,14 +197,14 @@ def expired_checkpoints(folders: Sequence[Path], keep: int, keep_best: int) -> l
 
 
 def lock_run(run_dir: Path) -> IO[str]:
-    """Hold the run for this process, for as long as the returned file is open; ConfigError if another one does."""
+    """Lock the run while the returned file is open. Raises ConfigError if another process has locked it."""
     file = (run_dir / ".lock").open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         file.close()
         raise ConfigError(
-            f"another process is training the run in {run_dir}; end it, or choose another run.name"
+            f"another process has locked the run in {run_dir}: stop it, or choose another run.name"
         ) from error
     return file
 

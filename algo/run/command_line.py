@@ -1,4 +1,4 @@
-"""What programs have in common once their configuration is read: how they begin, and how they end."""
+"""Common start and end of programs with a run."""
 
 import asyncio
 import logging
@@ -29,9 +29,9 @@ def begin_run(
     log: str,
     resume: bool = False,
 ) -> OpenedRun | int:
-    """Open a run with its log file; or the exit status where it cannot be begun.
+    """Open a run with its log file; returns the exit status on an error.
 
-    check: raises ConfigError for what cannot be run, where telling takes longer than ``read_configuration`` may.
+    check: raises ConfigError; for checks that are too slow for ``read_configuration``.
     suffix: of the run's name. log: name of the log file.
     """
     try:
@@ -41,7 +41,7 @@ def begin_run(
         print(f"error: {error}", file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"error: cannot write the run's folder under run.dir {config.run.dir}: {error}", file=sys.stderr)
+        print(f"error: cannot write to run.dir {config.run.dir}: {error}", file=sys.stderr)
         return 2
     log_to(log_level, opened.config.run_dir / "logs" / log)
     return opened
@@ -52,12 +52,12 @@ def run_to_completion(
     config: Config,
     logger: logging.Logger,
     interrupted: str,
-    told: Mapping[type[Exception], str],
+    messages: Mapping[type[Exception], str],
 ) -> tuple[int, _Result | None]:
-    """Run a program's work; (exit status, its result if the status is 0). Every end but that is logged in a line.
+    """Run a program's work; returns (exit status, its result if the status is 0), and logs errors in one line.
 
-    interrupted: what to say when Ctrl-C or SIGTERM ended it.
-    told: further errors that are no bugs, and what to say of them; ``{}`` stands for the error.
+    interrupted: message for Ctrl-C or SIGTERM.
+    messages: of further expected errors, by type; ``{}`` is replaced by the error.
     """
     try:
         return 0, asyncio.run(work)
@@ -69,19 +69,19 @@ def run_to_completion(
             discard_rollouts(config.run_dir)
         logger.error("%s", error)
     except aiohttp.ClientResponseError as error:
-        hint = "; AGL_TOKEN holds the hub's token" if error.status == 401 else ""
-        logger.error("the hub at %s refused a request: %d %s%s", config.store.url, error.status, error.message, hint)
+        hint = "; set AGL_TOKEN to the hub token" if error.status == 401 else ""
+        logger.error("the hub at %s rejected a request: %d %s%s", config.store.url, error.status, error.message, hint)
     except (aiohttp.ClientError, TimeoutError) as error:
-        logger.error("the hub at %s stopped answering: %s", config.store.url, describe_error(error))
+        logger.error("the hub at %s stopped responding: %s", config.store.url, describe_error(error))
     except Exception as error:
-        sentence = next((sentence for kind, sentence in told.items() if isinstance(error, kind)), None)
-        remedy = f"Free some space there and start again; what the run wrote lies in {config.run_dir}"
+        message = next((message for kind, message in messages.items() if isinstance(error, kind)), None)
+        remedy = f"Free some space there and start again; the run's files are in {config.run_dir}"
         if isinstance(error, DiskFull):
             logger.error("%s", error)
         elif full := disk_full(error, getattr(error, "filename", None), remedy):
             logger.error("%s", full)
-        elif sentence is not None:
-            logger.error("%s", sentence.format(error))
-        else:  # a bug: say so here, where the log file gets it too
-            logger.exception("ended with an unexpected error")
+        elif message is not None:
+            logger.error("%s", message.format(error))
+        else:  # a bug: logged here, so that the log file has the traceback
+            logger.exception("unexpected error")
     return 1, None

@@ -1,4 +1,4 @@
-"""A model folder that others can use: read by transformers 4 and 5, readable by other users, with a model card."""
+"""Portable model folders: for transformers 4 and 5, readable by other users, with a model card."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from configs.schema import Config
 
 CARD = "README.md"
 _NOT_IN_CARD = {"store", "serving", "players", "frozen", "judge", "log", "checkpoint", "watch", "local"}
-"""Sections that say where a run was made, not how its model came about."""
+"""Sections about the environment of a run, not about its training."""
 _EXAMPLE_CHARACTERS = 4000
 
 _CARD = Environment(keep_trailing_newline=True).from_string(
@@ -78,10 +78,10 @@ or `vllm serve THIS_FOLDER`. Sampled in training at temperature {{ temperature }
 
 
 def make_portable(folder: Path) -> None:
-    """Make a folder that transformers 5 wrote readable by transformers 4 and by whom the umask allows.
+    """Make a folder of transformers 5 readable by transformers 4, with the permissions of the umask.
 
     transformers 4 does not know the class ``TokenizersBackend``, expects ``extra_special_tokens`` to be a mapping, and
-    takes the default where ``rope_theta`` is only within ``rope_parameters``: wrong positions, without an error.
+    ignores a ``rope_theta`` within ``rope_parameters``: wrong positions, without an error.
     """
     file = folder / "tokenizer_config.json"
     tokenizer = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
@@ -101,7 +101,7 @@ def make_portable(folder: Path) -> None:
         scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
         config["rope_scaling"] = None if scaling == {"rope_type": "default"} else scaling
         file.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    for weights in folder.glob("*.safetensors"):  # written for their owner alone
+    for weights in folder.glob("*.safetensors"):  # written with mode 0600
         weights.chmod(file.stat().st_mode)
 
 
@@ -117,8 +117,8 @@ def write_card(
 ) -> None:
     """Write the model card of an exported folder, ``README.md``, and copy the base model's licence file.
 
-    data: what it was trained on. results: rows of the evaluation table. compared: the header of their values.
-    played: token ids of a sequence as it was played.
+    data: description of the training data. results: rows of the evaluation table. compared: header of their values.
+    played: token ids of an example sequence.
     """
     base = config.model.path
     for file in base.glob("LICENSE*"):
@@ -150,9 +150,9 @@ def write_card(
 
 
 def _license(model: Path) -> str | None:
-    """The licence in the front matter of a model's card; None where it does not say."""
+    """The licence in the front matter of a model's card, or None."""
     try:
         _, front_matter, _ = (model / CARD).read_text(encoding="utf-8").split("---", 2)
         return yaml.safe_load(front_matter).get("license")
-    except (OSError, ValueError, AttributeError, yaml.YAMLError):  # whatever somebody wrote there
+    except (OSError, ValueError, AttributeError, yaml.YAMLError):  # foreign content
         return None

@@ -1,7 +1,4 @@
-"""A run's folder: made or taken up, and the logs in it.
-
-Training and evaluation begin alike; neither torch nor verl is needed here.
-"""
+"""Opens a run's folder, new or resumed, and its logs, without torch and verl."""
 
 import asyncio
 import logging
@@ -31,12 +28,11 @@ from store.printable import set_up_logging
 
 @dataclass
 class OpenedRun:
-    """A run whose folder is ours.
+    """A run with a locked folder.
 
-    state: where it stands: at its beginning, or as its newest checkpoint has it.
-    checkpoint: that checkpoint's folder; None at the beginning.
-    is_resumed: an earlier process has worked on it, and may have left rollouts in the hub.
-    lock: open for as long as the run is ours.
+    state: initial, or from the newest checkpoint. checkpoint: its folder, or None.
+    is_resumed: an earlier process may have left rollouts in the hub.
+    lock: keeps the run locked while it is open.
     """
 
     config: Config
@@ -47,23 +43,23 @@ class OpenedRun:
 
     @property
     def resumption(self) -> ResumePoint | None:
-        """Which of the rollouts in the hub it may go on with; None for a run that begins."""
+        """For the choice of rollouts to adopt; None for a new run."""
         if not self.is_resumed:
             return None
         return ResumePoint(self.state.policy_version, self.state.resumes, tuple(self.state.resumed_at[:-1]))
 
 
 def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
-    """Make or take up the run's folder, and hold it against other processes.
+    """Create or resume the run's folder, and lock it.
 
-    resume: go on with the run of this name, from its newest checkpoint or, without one, from its beginning; if there is
-        no such run, begin it. Otherwise a name that is taken gets a number, so that nothing is overwritten.
-    suffix: added to the configured name, for what is not a training run.
-    Raises ConfigError when another process has the run, or when it cannot be resumed with this configuration.
+    resume: continue the run of this name from its newest checkpoint or, without one, from the start; create it if it
+        does not exist. Otherwise a number is added to a name that is in use.
+    suffix: of the configured name, for other than training runs.
+    Raises ConfigError for a locked run, and for one that cannot be resumed with this configuration.
     """
     name = run_name(config, resume, suffix)
     config = config.model_copy(update={"run": config.run.model_copy(update={"name": name})})
-    make_private_folder(config.run_dir)  # keys stand nowhere in it, but transcripts, settings and addresses do
+    make_private_folder(config.run_dir)  # it has transcripts, settings and addresses, but no keys
     (config.run_dir / "logs").mkdir(exist_ok=True)
     lock = lock_run(config.run_dir)
     checkpoint = None
@@ -79,7 +75,7 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
         if (config.run_dir / "config.yaml").exists():
             (config.run_dir / "config.yaml").replace(config.run_dir / f"config-before-resume-{state.resumes}.yaml")
     else:
-        # Runners cache resources by id, and several runs may share a hub: names alone could collide.
+        # Runners cache resources by id, and names of runs on a shared hub could collide.
         state = RunState(run_id=f"{name}-{secrets.token_hex(4)}", settings=fixed_settings(config))
         write_run_file(config.run_dir, state)
     (config.run_dir / "config.yaml").write_text(as_yaml(config), encoding="utf-8")
@@ -87,15 +83,15 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
 
 
 def discard_rollouts(run_dir: Path) -> None:
-    """Let no later process of a run use the rollouts that were enqueued so far: it plays them again."""
+    """Prevent a resumed run from adopting the rollouts so far: it repeats them."""
     began = load_state(run_dir)
     began.resumes += 1
-    began.resumed_at = [*began.resumed_at, -1]  # as if the run had lost all its updates (``ResumePoint``)
+    began.resumed_at = [*began.resumed_at, -1]  # as if all updates were lost (``ResumePoint``)
     write_run_file(run_dir, began)
 
 
 class _LogFile(logging.FileHandler):
-    """Without a traceback at each line that a full disk does not take: the run's own writing tells of it, once."""
+    """Without a traceback for every line on a full disk, which the run reports once."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
@@ -103,12 +99,12 @@ class _LogFile(logging.FileHandler):
 
 
 def log_to(level: str, file: Path) -> None:
-    """Log to the terminal and, in full, to the run's folder."""
+    """Log to the terminal and to a file."""
     set_up_logging(level, _LogFile(file, encoding="utf-8"), force=True)
 
 
 def cancel_on_signals() -> None:
-    """Let Ctrl-C and SIGTERM cancel the running task, so that everything started is stopped in order."""
+    """Make Ctrl-C and SIGTERM cancel the current task, for an orderly shutdown."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):

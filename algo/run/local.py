@@ -1,7 +1,7 @@
-"""``--local``: a command that needs a hub and a runner starts both on this machine, and ends them with itself.
+"""``--local``: a command starts its own hub and runner on this machine, and stops them at its end.
 
-The command runs again as a child, with the hub's address and a free port for vLLM among its settings, so what runs is
-what three terminals would run. All of it ends with the command, even if that is killed.
+The command runs as a child with the hub's address and a free port for vLLM in its settings, as in three terminals. All
+processes end with the command, even if it is killed.
 """
 
 import argparse
@@ -20,7 +20,7 @@ _console = Console(stderr=True, highlight=False)
 
 
 def add_local_option(parser: argparse.ArgumentParser, what: str = "games") -> None:
-    """Add ``--local``. what: the name of a rollout, in the plural."""
+    """Add ``--local``. what: name of rollouts, in the plural."""
     parser.add_argument(
         "--local",
         type=int,
@@ -28,8 +28,8 @@ def add_local_option(parser: argparse.ArgumentParser, what: str = "games") -> No
         const=_AT_ONCE,
         default=0,
         metavar="N",
-        help=f"one command on one machine: start a hub and a runner of N {what} at once (default: {_AT_ONCE}), and "
-        "stop them at the end. The hub then forgets what was played",
+        help=f"start a hub and a runner of N concurrent {what} on this machine (default: {_AT_ONCE}), and stop them at "
+        "the end. The hub is in memory: its rollouts are lost then",
     )
 
 
@@ -38,16 +38,16 @@ def run_locally(
 ) -> int:
     """Start hub, runner and the command itself; returns the command's exit status, 130 when interrupted.
 
-    module: of the command, whose arguments are ``sys.argv``. options: its parsed ones, with those of
+    module: of the command, with the arguments ``sys.argv``. options: its parsed ones, with those of
         ``configured_parser`` and ``add_local_option``.
-    suffix: of the name of its run, in whose folder the logs of hub and runner lie.
+    suffix: of the run's name; its folder has the logs of hub and runner.
     workload, runner_options: see ``runner_command``.
     """
     folder = config.run.dir / run_name(config, getattr(options, "resume", "never") == "auto", suffix)
     make_private_folder(folder)
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
-    own = ["--local", "0"]  # the last one counts: the child starts no hub
+    own = ["--local", "0"]  # the last one takes precedence: the child starts no hub
     with local_processes() as processes:
         try:
             hub = start_hub(processes, logs)
@@ -64,7 +64,7 @@ def run_locally(
 
 
 def runner_permissions(*configs: Config) -> list[str]:
-    """Options that allow a runner to call the models of these configurations, and to send their keys there."""
+    """Runner options that allow the endpoints and API keys of these configurations."""
     keys, addresses = set[str](), set[str]()
     for config in configs:
         for model in config.endpoints().values():

@@ -1,8 +1,8 @@
-"""The memory that a run needs, by part, against what its GPUs and its machine have: what cannot fit is refused.
+"""Plans the memory of a run by part, and rejects a run that does not fit its GPUs or machine.
 
-Weights, gradients, Adam's moments and the KV cache are counted from the model's config.json; what frameworks take for
-themselves is a constant. ``tests/algo/run/test_memory_plan.py`` compares the sums with measured ones on CPU. Parts are
-dictionaries, name -> bytes; in parentheses a name has the settings to change, the first one first.
+Weights, gradients, Adam's moments and the KV cache follow from the model's config.json; the frameworks' own memory is a
+constant. ``tests/algo/run/test_memory_plan.py`` compares the sums with measurements on CPU. Parts are dictionaries,
+name -> bytes; a name lists the settings to change in parentheses, the most effective first.
 """
 
 import math
@@ -26,9 +26,9 @@ from configs.sections.serving import FrozenPolicyConfig
 from configs.sections.training import ModelConfig
 
 GIB = 2**30
-CUDA_CONTEXT = 1.2 * GIB  # CUDA's context, kernels and NCCL's buffers of a process on a GPU
+CUDA_CONTEXT = 1.2 * GIB  # CUDA context, kernels and NCCL buffers of a process on a GPU
 VLLM_GRAPHS = 1.5 * GIB  # vLLM's CUDA graphs and its forward pass of 8,192 tokens, for models up to 8B
-CPU_RANK, CPU_VLLM, GPU_PROCESS = 0.75 * GIB, 1.1 * GIB, 3 * GIB  # a process in the machine's memory, without models
+CPU_RANK, CPU_VLLM, GPU_PROCESS = 0.75 * GIB, 1.1 * GIB, 3 * GIB  # a process in CPU memory, without models
 
 WEIGHTS = "weights (training.param_offload, training.ranks, model.lora_rank)"
 MOMENTS = "Adam's moments (training.optimizer_offload, training.ranks, model.lora_rank)"
@@ -41,8 +41,8 @@ CACHE = "KV cache (serving.kv_cache_gb on CPU, serving.gpu_memory_utilization)"
 class Shape:
     """Sizes of a model in numbers of weights.
 
-    parameters: all, tied ones once. layer: the largest decoder layer. kept: inputs of one layer's modules for one
-    token, which autograd keeps. kv: of the KV cache for one token. adapters: of LoRA.
+    parameters: all, tied ones once. layer: the largest decoder layer. kept: inputs of a layer's modules per token, for
+    autograd. kv: KV cache per token. adapters: of LoRA.
     """
 
     parameters: int
@@ -59,9 +59,8 @@ class Shape:
 
 @dataclass(frozen=True)
 class Plan:
-    """memories: the machine, and the fullest GPU of each kind, by name: its parts, which are there at the same time.
-    capacity: bytes of each, infinite where they are not known. kv_tokens: room in the cache of a server that the run
-    starts; infinite where it starts none."""
+    """memories: simultaneous parts of the machine and of the fullest GPU of each kind, by name. capacity: bytes of
+    each, infinite if unknown. kv_tokens: KV cache of a server that the run starts; infinite without one."""
 
     shape: Shape
     memories: dict[str, dict[str, float]]
@@ -72,12 +71,12 @@ class Plan:
         return sum(self.memories[name].values())
 
     def line(self, name: str) -> str:
-        """What a memory needs, of what it has."""
+        """A memory's need and capacity, as text."""
         of = f" of {self.capacity[name] / GIB:.1f}" if math.isfinite(self.capacity[name]) else ""
         return f"{name} {self.needed(name) / GIB:.1f}{of} GiB"
 
     def table(self, config: Config, actors: int) -> str:
-        """All parts, for a person. actors: most actors of a rollout that the policy plays."""
+        """All parts, as text. actors: maximum of the policy's actors in a rollout."""
         sizes = f"{self.shape.parameters / 1e9:.2f}B weights, {self.shape.adapters / 1e6:.1f}M in adapters"
         lines = [f"{config.model.path}: {sizes}"]
         for name in self.memories:
@@ -86,25 +85,24 @@ class Plan:
             sequences = self.kv_tokens / config.rollout.context_tokens
             lines.append(
                 f"\nKV cache of a server: {self.kv_tokens:,.0f} tokens, {sequences:.1f} sequences of "
-                f"{config.rollout.context_tokens:,}; all {actors} actors of "
-                f"{config.serving.servers * sequences / actors:,.1f} rollouts at once fit them"
+                f"{config.rollout.context_tokens:,}; enough for all {actors} actors of "
+                f"{config.serving.servers * sequences / actors:,.1f} concurrent rollouts"
             )
         return "\n".join(lines)
 
     def check(self, config: Config) -> None:
-        """Raise ConfigError, with the settings to change, for what cannot fit."""
+        """Raise ConfigError, with the settings to change, if the plan does not fit."""
         fullest = min(self.memories, key=lambda name: self.capacity[name] - self.needed(name))
         if self.needed(fullest) > self.capacity[fullest]:
             shown = "; ".join(f"{size / GIB:.1f} {part}" for part, size in self._largest(fullest)[:4])
             raise ConfigError(
-                f"{fullest} would hold {self.needed(fullest) / GIB:.1f} GiB and has "
-                f"{self.capacity[fullest] / GIB:.1f}. Its largest parts, with the settings to change: {shown}; "
-                f"`python -m algo.plan` shows all"
+                f"{fullest} needs {self.needed(fullest) / GIB:.1f} GiB and has {self.capacity[fullest] / GIB:.1f}. Its "
+                f"largest parts, with the settings to change: {shown}; `python -m algo.plan` shows all"
             )
         if self.kv_tokens < config.rollout.context_tokens:
             raise ConfigError(
-                f"vLLM's cache would have room for {max(self.kv_tokens, 0):.0f} tokens, and one sequence may have "
-                f"{config.rollout.context_tokens}: lower rollout.context_tokens, or give more to the {CACHE}"
+                f"vLLM's cache has room for {max(self.kv_tokens, 0):.0f} tokens, but one sequence may have "
+                f"{config.rollout.context_tokens}: lower rollout.context_tokens, or increase the {CACHE}"
             )
 
     def _largest(self, name: str) -> list[tuple[str, float]]:
@@ -112,7 +110,7 @@ class Plan:
 
 
 def shape_of(model: ModelConfig) -> Shape:
-    """The shape of the model, from its config.json alone. Raises OSError where there is none."""
+    """The shape of the model, from its config.json. Raises OSError without one."""
     settings = AutoConfig.from_pretrained(model.path)
     with torch.device("meta"):
         skeleton = AutoModelForCausalLM.from_config(settings)
@@ -137,7 +135,7 @@ def shape_of(model: ModelConfig) -> Shape:
 
 
 def other_servers(config: Config, names: Iterable[str]) -> list[FrozenPolicyConfig | Launch]:
-    """The vLLM servers that a run starts, but those of its first policy. names: frozen policies that it needs."""
+    """The vLLM servers of a run other than those of its first policy. names: of its frozen policies."""
     own = [policy for policy in frozen_with_own_server(config, names).values() if policy.path is not None]
     learners = [] if config.model.lora_rank else [*config.learners][1:]
     return [*own, *pool_servers(config), *(one for name in learners for one in policy_launches(config, name))]
@@ -152,8 +150,8 @@ def make_plan(
 ) -> Plan:
     """Plan the memory of a run.
 
-    frozen: policies that have a vLLM of their own here, taken to be of the trained policy's size.
-    gpu_gib, host_gib: memory of each GPU and of the machine; None: of this one, unknown where its GPUs are elsewhere.
+    frozen: other vLLM servers on this machine, assumed to be of the trained policy's size.
+    gpu_gib, host_gib: memory of each GPU and of the machine; None: those of this machine, unknown without its GPUs.
     """
     shape, serving, training, size = shape_of(config.model), config.serving, config.training, _bytes(config)
     on_gpus = training.device == "cuda"
@@ -163,7 +161,7 @@ def make_plan(
     whole, trained = size * shape.parameters, trained_parts(config, shape)
     updating = trained | pass_parts(config, shape)
     vllm = {
-        # On CPU linear layers keep a copy of their weights in the order that oneDNN needs.
+        # On CPU, linear layers keep a copy of their weights in oneDNN's format.
         "vLLM's weights (serving.tensor_parallel)": whole / serving.tensor_parallel * (1 if on_gpus else 2),
         "vLLM's adapters (model.lora_rank)": size * shape.adapters * (2 + later_adapters(config)),
         "vLLM's graphs" if on_gpus else "vLLM's process": VLLM_GRAPHS if on_gpus else CPU_VLLM,
@@ -177,12 +175,12 @@ def make_plan(
     one_policy = (1.5 * trained[MOMENTS] + 0.75 * trained[CRITIC]) * training.ranks
     machine = {
         "reference (reference.kl)": whole * ranks / training.ranks if has_reference else 0,
-        # All of them, since one leaves the GPUs before another one is there.
+        # All of them, since a policy is swapped out before the next one is loaded.
         "policies not at work (policies, model.lora_rank)": one_policy * len(config.team) / training.nodes,
     }
     found = {"the machine": machine}
     if on_gpus:
-        # verl loads a tied model whole on every rank, and others on the first alone.
+        # verl loads a tied model on every rank, others on the first only.
         loaded = (whole if shape.adapters else 4 * shape.parameters) * (ranks if shape.tied else 1)
         machine |= {
             WEIGHTS: ranks * trained[WEIGHTS] * training.param_offload,
@@ -199,7 +197,7 @@ def make_plan(
         machine |= {name: servers * needed for name, needed in vllm.items()}
         machine[FROZEN] = sum(CPU_VLLM + 2 * whole + policy.kv_cache_gb * GIB for policy in frozen)
     memories = {
-        # Without parts that are a share of a capacity that is not known.
+        # Without shares of an unknown capacity.
         name: {part: needed for part, needed in parts.items() if math.isfinite(needed)}
         for name, parts in found.items()
     }
@@ -208,7 +206,7 @@ def make_plan(
 
 
 def trained_parts(config: Config, shape: Shape) -> dict[str, float]:
-    """What a training rank keeps between forward passes."""
+    """Memory of a training rank between forward passes."""
     trained = shape.adapters or shape.parameters
     base = shape.parameters * _bytes(config) if shape.adapters else 0
     critic = 16 * shape.parameters if needs_values(config.advantage.estimator) else 0
@@ -218,7 +216,7 @@ def trained_parts(config: Config, shape: Shape) -> dict[str, float]:
 
 
 def pass_parts(config: Config, shape: Shape) -> dict[str, float]:
-    """What a forward and backward pass of the most tokens needs besides, on a training rank."""
+    """Additional memory of a training rank during the largest forward and backward pass."""
     training, size, on_gpus = config.training, _bytes(config), config.training.device == "cuda"
     longest = training.max_sequence_tokens * training.micro_batch_size / training.sequence_parallel
     tokens = int(training.max_tokens_per_micro_batch or longest)
@@ -235,7 +233,7 @@ def pass_parts(config: Config, shape: Shape) -> dict[str, float]:
 
 
 def _bytes(config: Config) -> int:
-    """Of a weight where it is served or computed with."""
+    """Bytes of a weight in computations and serving."""
     return 4 if config.model.dtype == "float32" else 2
 
 
@@ -247,7 +245,7 @@ def _on_gpus(
     frozen: Sequence[FrozenPolicyConfig | Launch],
     gpu: float,
 ) -> dict[str, dict[str, float]]:
-    """What the fullest GPU of each kind holds, by name. gpu: its bytes. vllm: empty where none is started."""
+    """Parts of the fullest GPU of each kind, by name. gpu: its bytes. vllm: empty if none is started."""
     serving, taken = config.serving, defaultdict[int, float](float)
     for policy in frozen:
         for device in policy.devices or (0,):
@@ -258,12 +256,12 @@ def _on_gpus(
         for devices in (taken.keys() & ours, taken.keys() - ours)
     )
     if serving.share_gpus:
-        # Weights count though they are offloaded: a checkpoint is written during the next step, and verl loads them.
+        # Offloaded weights count, too: verl loads them for a checkpoint, which is written during the next step.
         stay = [WEIGHTS, CRITIC, *([] if config.training.optimizer_offload else [MOMENTS])]
-        beside = {"the rank's process": CUDA_CONTEXT} | {part: trained[part] for part in stay}
+        resident = {"the rank's process": CUDA_CONTEXT} | {part: trained[part] for part in stay}
         found = {
-            "a GPU while playing": vllm | with_ours | beside,
-            "a GPU while updating": updating | with_ours | {"vLLM asleep": CUDA_CONTEXT},
+            "a GPU during rollouts": vllm | with_ours | resident,
+            "a GPU during updates": updating | with_ours | {"vLLM asleep": CUDA_CONTEXT},
         }
     else:
         of_serving = {"a serving GPU": vllm | with_ours | {"vLLM's process": CUDA_CONTEXT}} if vllm else {}

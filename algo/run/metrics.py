@@ -1,4 +1,4 @@
-"""Numbers of a step, for the log: its sequences, its batch, its time."""
+"""Metrics of a step: sequences, batch, time."""
 
 import json
 import time
@@ -14,15 +14,15 @@ from algo.sequences.trajectories import Trajectory, TrajectorySet
 
 
 class Stopwatch:
-    """Seconds spent in each named stage, in the order in which the stages first ran."""
+    """Seconds of each named stage, in the order of their first runs."""
 
     def __init__(self, before: Mapping[str, float] = MappingProxyType({})) -> None:
-        """before: seconds that earlier processes spent."""
+        """before: seconds of earlier processes."""
         self.seconds: dict[str, float] = defaultdict(float, before)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time a block; several blocks of one name add up."""
+        """Time a block; blocks of the same name are summed."""
         started = time.monotonic()
         try:
             yield
@@ -30,7 +30,7 @@ class Stopwatch:
             self.seconds[name] += time.monotonic() - started
 
     def begin_step(self) -> Callable[[], dict[str, float]]:
-        """Returns a function that tells the seconds since now: those of the step, and by stage."""
+        """Returns a function that returns the seconds since now, in total and by stage."""
         started, before = time.monotonic(), dict(self.seconds)
 
         def since() -> dict[str, float]:
@@ -42,12 +42,12 @@ class Stopwatch:
 
 
 def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
-    """Numbers about a step's sequences: tokens; entropy by side; rewards and their dimensions by side and by role.
+    """Metrics of a step's sequences: tokens; entropy by side; rewards and their dimensions by side and by role.
 
     ``sampling/entropy/<side>`` estimates the policy's entropy at the sampling temperature: the mean of -log p of its
     sampled tokens, in nats.
 
-    Dimensions are means over the seats' own means, not weighed; a seat counts once, however many segments it has.
+    Dimensions are unweighted means over actors; an actor counts once, whatever its number of segments.
     """
     metrics: dict[str, float] = {
         "tokens/sequences": float(len(trajectories)),
@@ -69,7 +69,7 @@ def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def batch_metrics(trained: Sequence[Trajectory], found: TrajectorySet, left_out: Counter[str]) -> dict[str, float]:
-    """What reached the update (``trained``) and what did not."""
+    """Metrics of the update's batch (``trained``), and of the turns that were left out."""
     return {
         "turns/in_batch": float(sum(len(trajectory.turn_ends) for trajectory in trained)),
         "turns/left_out": float(left_out.total()),
@@ -82,11 +82,11 @@ def batch_metrics(trained: Sequence[Trajectory], found: TrajectorySet, left_out:
 
 
 def time_metrics(seconds: dict[str, float], calls: Iterable[tuple[float, float]], trainer: float) -> dict[str, float]:
-    """Where a step's time went: ``seconds`` (``Stopwatch.begin_step``), and the share that neither vLLM nor verl had.
+    """Time of a step: ``seconds`` (``Stopwatch.begin_step``), and the share outside vLLM and verl.
 
-    calls: start and end of every model call of the step's games, by the runners' clocks; vLLM has the time in which at
-        least one is under way, but not more than the step waited for its games.
-    trainer: seconds of the step that verl's calls took, up to the push, which is the business of both.
+    calls: start and end of every model call of the step's rollouts, by the runners' clocks; vLLM's time is their union,
+        at most the time of the stage "play".
+    trainer: seconds of verl's calls up to the push, which counts for both.
     """
     played = seconds.get("seconds/play", 0.0)
     in_calls = min(_union(calls), played)
@@ -100,7 +100,7 @@ def time_metrics(seconds: dict[str, float], calls: Iterable[tuple[float, float]]
 
 
 def _union(intervals: Iterable[tuple[float, float]]) -> float:
-    """The length of what the intervals cover together."""
+    """Length of the union of the intervals."""
     covered, reached = 0.0, float("-inf")
     for start, end in sorted(intervals):
         if end > reached:
@@ -110,9 +110,9 @@ def _union(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def read_steps(run_dir: Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """Number and metrics of each step of a run. Raises ValueError, naming file and line, for what is no metrics.
+    """Number and metrics of each step of a run. Raises ValueError, naming file and line, for an invalid line.
 
-    The evaluation before the first step, which the file has as step 0, is none.
+    Skips step 0, the evaluation before the first step.
     """
     path = run_dir / "metrics.jsonl"
     if not path.is_file():
@@ -122,6 +122,6 @@ def read_steps(run_dir: Path) -> Iterator[tuple[int, dict[str, float]]]:
             row = json.loads(line)
             step, metrics = int(row["step"]), dict(row["data"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}, line {number}, is no metrics of a step: {error!r}") from error
+            raise ValueError(f"{path}, line {number}: invalid metrics of a step: {error!r}") from error
         if step > 0:
             yield step, metrics

@@ -1,4 +1,4 @@
-"""How a run's folder is named. Light to import."""
+"""Names of runs. Light to import."""
 
 from configs.schema import Config
 
@@ -7,10 +7,10 @@ RUN_FILE = "run.json"
 
 
 def run_name(config: Config, resume: bool, suffix: str = "") -> str:
-    """The name of the run that a program begins or, with ``resume``, goes on with.
+    """The name of the new or, with ``resume``, the resumed run.
 
-    A new run whose name is taken gets a number, so that nothing is overwritten.
-    suffix: added to the configured name, for what is not a training run.
+    A number is added to a new run's name that is in use.
+    suffix: of the configured name, for other than training runs.
     """
     first = config.run.name + suffix
     name, number = first, 1

@@ -1,4 +1,4 @@
-"""What of a step is written for people and programs to read: transcripts, the training batch."""
+"""Writes a step's transcripts and its training batch."""
 
 import json
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def write_transcripts(config: Config, step: int, finished: Sequence[FinishedRollout]) -> None:
-    """Write the first rollouts of a step as readable text."""
+    """Write the transcripts of a step's first rollouts."""
     write_transcripts_to(
         config.run_dir / "transcripts" / f"step-{step:04d}", finished[: config.log.transcripts_per_step]
     )
 
 
 def write_transcripts_to(folder: Path, finished: Sequence[FinishedRollout]) -> None:
-    """Write rollouts as readable text, each into a file of its task's name, and as JSON where there is such a form."""
+    """Write each rollout's transcript to a file with its task's name, and its JSON data if it has any."""
     for rollout in finished:
         write_atomically(folder / f"{rollout.outcome.task}.txt", rollout.outcome.transcript)
         data = rollout.outcome.as_data(rollout.turns)
@@ -37,12 +37,12 @@ def write_batch(
     advantages: Sequence["torch.Tensor"],
     log_probs: Sequence["torch.Tensor"],
 ) -> None:
-    """Write a training batch as JSON Lines, one trajectory a line, everything aligned with ``token_ids``.
+    """Write a training batch as JSON Lines, one trajectory per line, aligned with ``token_ids``.
 
-    advantages, log_probs (the trainer's, before the update): a row of each trajectory.
+    advantages, log_probs (the trainer's, before the update): a row for each trajectory.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    remedy = "Free some space there, or set log.save_batches=false; --resume auto goes on from the last checkpoint"
+    remedy = "Free some space there, or set log.save_batches=false; --resume auto continues from the last checkpoint"
     with remove_on_error(path, remedy), path.open("w", encoding="utf-8") as file:
         for trajectory, advantage, logprobs in zip(trained, advantages, log_probs, strict=True):
             of_it = {name: value for name, value in vars(trajectory).items() if name != "learner" or value is not None}

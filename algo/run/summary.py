@@ -1,4 +1,4 @@
-"""A run's totals: added up step by step, written as JSON, shown as tables at its end."""
+"""The summary of a run: totals over its steps, as JSON and as tables."""
 
 import json
 import logging
@@ -21,17 +21,17 @@ _WIN_RATE = re.compile(r"evaluation/win_rate/(?P<side>wolf|good)/vs/(?P<opponent
 _REWARD_OF_EVALUATION = "evaluation/reward"
 _LONGEST_FAILURE = 200
 PAGE_NAME = "evaluations.html"
-"""In a run's folder: the page over all its evaluations."""
+"""File in a run's folder: a page with all its evaluations."""
 
 
 def rewarded_sides(steps: Iterable[Mapping[str, float]]) -> list[str]:
-    """The sides of which some step's metrics have a mean reward (``trajectory_metrics``), the last name first."""
+    """The sides with a mean reward in some step's metrics (``trajectory_metrics``), in reverse order of names."""
     found = {match["side"] for metrics in steps for name in metrics if (match := _REWARD.fullmatch(name))}
     return sorted(found, reverse=True)
 
 
 def log_step(step: int, steps: int, metrics: dict[str, float], failures: Counter[str]) -> None:
-    """One readable line about a finished step. failures: why its actors failed by their own doing, each counted."""
+    """Log one line about a finished step. failures: agents' own errors, counted."""
     finished, valid = metrics["rollouts/finished"], metrics.get("turns/valid_share")
     failed = f", {failure_summary(failures, int(finished))}" if failures else ""
     rewards = "".join(f", mean reward {side} {metrics[f'reward/{side}']:+.3f}" for side in rewarded_sides([metrics]))
@@ -49,7 +49,7 @@ def log_step(step: int, steps: int, metrics: dict[str, float], failures: Counter
 
 
 def failure_summary(failures: Counter[str], count: int) -> str:
-    """ "failed 96 of 96: KeyError: 'quetsion'", with the commonest failure and how many others there are."""
+    """ "failed 96 of 96: KeyError: 'quetsion'": the most common failure, and the number of others."""
     ((commonest, times),) = failures.most_common(1)
     others = failures.total() - times
     return f"failed {failures.total()} of {count}: {commonest[:_LONGEST_FAILURE]}" + (
@@ -58,13 +58,13 @@ def failure_summary(failures: Counter[str], count: int) -> str:
 
 
 class RunSummary:
-    """Adds up the steps of a run; written as JSON and shown as tables at its end.
+    """Totals over the steps of a run.
 
-    steps: the metrics of each step made. before: those of the evaluation before the first. stopwatch: of all stages.
+    steps: the metrics of each step. before: those of the evaluation before the first. stopwatch: of all stages.
     """
 
     def __init__(self, run_dir: Path, state: Mapping[str, Any] | None = None):
-        """state: of an earlier process of the run (``state``)."""
+        """state: from an earlier process of the run."""
         self.run_dir = run_dir
         state = state or {}
         self.steps: list[dict[str, float]] = list(state.get("steps", []))
@@ -74,7 +74,7 @@ class RunSummary:
         self._left_out: Counter[str] = Counter(state.get("left_out", {}))
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run goes on with."""
+        """The state for a resumed run."""
         return {
             "steps": self.steps,
             "before": self.before,
@@ -84,7 +84,7 @@ class RunSummary:
         }
 
     def add_step(self, metrics: dict[str, float], left_out: Counter[str], groups: Sequence[str] = ()) -> None:
-        """Take a finished step's metrics, its left-out turns by reason, and the ids of the groups that made it."""
+        """Add a finished step: its metrics, left-out turns by reason, and the ids of its groups."""
         self.steps.append(metrics)
         self._groups.append(list(groups))
         self._left_out += left_out
@@ -94,7 +94,7 @@ class RunSummary:
         (self.run_dir / "summary.json").write_text(text, encoding="utf-8")
 
     def as_dict(self, policy_version: int) -> dict[str, Any]:
-        """The summary as JSON: totals, the steps one by one, seconds by stage, and where things lie."""
+        """The summary as JSON data: totals, metrics of each step, seconds by stage, paths."""
         rollouts, turns = self._total("rollouts/finished"), self._total("turns/played")
         of_policy = self._total("turns/of_policy")
         valid = sum(step.get("turns/valid_share", 0.0) * step["turns/of_policy"] for step in self.steps)
@@ -134,7 +134,7 @@ class RunSummary:
 
 
 def _evaluations(before: Mapping[str, float], steps: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
-    """The metrics that hold an evaluation's numbers, in their order."""
+    """The metrics of steps with an evaluation, in order."""
     return [metrics for metrics in (before, *steps) if any(name.startswith("evaluation/") for name in metrics)]
 
 
@@ -162,7 +162,7 @@ def evaluation_rows(before: Mapping[str, float], steps: Sequence[Mapping[str, fl
 
 
 def _reward_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The mean rewards of each side that was trained, in the first and the last step that have one."""
+    """The mean reward of each trained side, in its first and last step."""
     for side, rewards in summary["reward_by_side"].items():
         found = [(step, reward) for step, reward in enumerate(rewards, start=1) if reward is not None]
         ends = dict((found[0], found[-1]))
@@ -170,7 +170,7 @@ def _reward_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _agreement_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """How far vLLM's log-probs of what was sampled were from the trainer's, over all steps; by policy, of several."""
+    """Differences of vLLM's and the trainer's log-probs of sampled tokens over all steps, by policy."""
     mean, largest = (f"logprobs/rollout_difference_{name}" for name in ("mean", "max"))
     steps = summary["step_metrics"]
     policies = dict.fromkeys(name.removesuffix(mean) for step in steps for name in step if name.endswith(mean))

@@ -1,7 +1,7 @@
-"""Does the policy collapse? Numbers of the log that leave their bounds for several steps (``configs.sections.watch``).
+"""Detects a collapse of the policy: metrics outside their bounds for several steps (``configs.sections.watch``).
 
-Policies that only play against themselves may end in a few phrases, or in replies that nobody can use; win rates
-against an opponent that collapses with them do not show it. Numbers about how they reply do.
+In self-play a policy may collapse to a few phrases or to unusable replies. Win rates against an opponent that collapses
+with it do not show this, metrics of its replies do.
 """
 
 import logging
@@ -13,14 +13,14 @@ logger = logging.getLogger(__name__)
 
 
 class Collapsed(Exception):
-    """A number has left its bounds, and the configuration says that the run is to end then."""
+    """A metric is outside its bounds, and its ``stop`` is set."""
 
 
 def watch(steps: Sequence[Mapping[str, float]], watched: Mapping[str, BoundConfig]) -> None:
-    """Warn of every number that the last step, and as many before it as its bound says, have beyond it.
+    """Warn of every metric that is outside its bounds in its last ``bound.steps`` steps.
 
-    steps: metrics of all steps so far, the last one at the end. Steps without the number are passed over; a number that
-    the last step has not is not asked about. Raises Collapsed where the bound is to end the run.
+    steps: metrics of all steps so far. Skips steps without the metric, and metrics that the last step lacks. Raises
+    Collapsed for a bound with ``stop``.
     """
     for name, bound in watched.items():
         values = [metrics[name] for metrics in steps if name in metrics][-bound.steps :]
@@ -29,7 +29,7 @@ def watch(steps: Sequence[Mapping[str, float]], watched: Mapping[str, BoundConfi
         shown = ", ".join(f"{value:.4g}" for value in values)
         limits = {"below": bound.below, "above": bound.above}
         beyond = " or ".join(f"{word} {limit:g}" for word, limit in limits.items() if limit is not None)
-        told = f"watch.{name}: {shown} in the last {bound.steps} steps, {beyond}"
+        message = f"watch.{name}: {shown} in the last {bound.steps} steps, {beyond}"
         if bound.stop:
-            raise Collapsed(told)
-        logger.warning("%s: does the policy collapse?", told)
+            raise Collapsed(message)
+        logger.warning("%s: the policy may have collapsed", message)

@@ -1,4 +1,4 @@
-"""An actor's rollout as one row: the sampled tokens of all its segments, one after another, as estimators see it."""
+"""An actor's rollout as one row for estimators: the concatenated sampled tokens of all its segments."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from algo.sequences.trajectories import Trajectory
 
 
 class TurnReward(NamedTuple):
-    """What one turn adds to its actor's reward. end: position past its last token. question: what was asked."""
+    """One turn's part of its actor's reward. end: position after its last token. question: kind of decision."""
 
     end: int
     reward: float
@@ -21,14 +21,14 @@ class TurnReward(NamedTuple):
 
 @dataclass(frozen=True)
 class ActorRow:
-    """One actor of one rollout. Positions count its sampled tokens alone, from 0, over all its segments.
+    """One actor of one rollout. Positions count its sampled tokens only, from 0, over all its segments.
 
-    segments: positions of its trajectories, in the order in which they were played.
+    segments: indices of its trajectories, in order.
     group: deal and side.
     reward: of the whole rollout.
     outcome: ``reward`` less the rewards in ``turns``.
     tokens: number of sampled tokens, at least 1.
-    turns: those whose rewards count on their own, in order; empty unless asked for.
+    turns: turn rewards, in order; empty without ``by_turn``.
     kl: penalty at each token, shape (tokens,); None without.
     values: the critic's value at each token, shape (tokens,); None without.
     """
@@ -47,7 +47,7 @@ class ActorRow:
 
     @property
     def kl_penalty(self) -> float:
-        """Of all its tokens together."""
+        """Sum over all its tokens."""
         return 0.0 if self.kl is None else self.kl.sum().item()
 
     def token_rewards(self, with_turns: bool) -> torch.Tensor:
@@ -60,7 +60,7 @@ class ActorRow:
         return rewards if self.kl is None else rewards - self.kl
 
     def gains_of_turns(self, expected: Mapping[str, float]) -> torch.Tensor:
-        """At each token what its turn adds, less what is expected of its question; 0.0 without a turn."""
+        """At each token the reward of its turn less the mean of its question; 0.0 without a turn."""
         gains = torch.zeros(self.tokens)
         start = 0
         for turn in self.turns:
@@ -76,12 +76,12 @@ def actor_rows(
     kl_penalties: PerToken | None,
     values: PerToken | None,
 ) -> list[ActorRow]:
-    """The rows of all actors of all rollouts, in the order in which they first occur.
+    """The rows of all actors of all rollouts, in the order of their first trajectories.
 
-    by_turn: whether turn rewards count on their own.
+    by_turn: whether turn rewards are separate.
 
-    Raises ValueError, naming the rollout and actor, when segments of one actor disagree about the reward, two claim the
-    same number, or a per-token row does not fit its trajectory.
+    Raises ValueError, naming the rollout and actor, for segments of one actor with different rewards or the same
+    number, and for a per-token row that does not fit its trajectory.
     """
     for name, given in (("kl_penalties", kl_penalties), ("values", values)):
         if given is not None and len(given) != len(trajectories):

@@ -1,17 +1,17 @@
-"""Seat trajectories -> verl's batch (jagged, without padding), and its split into mini-batches.
+"""Trajectories -> verl's batch (jagged, without padding), and its split into mini-batches.
 
-A trajectory is one sequence in which given and sampled tokens alternate. verl knows sequences as a
-prompt and a response: here ``prompts`` is what stands before the first sampled token, ``responses``
-all the rest, and ``response_mask`` says which of the response's tokens were sampled.
+A trajectory is one sequence of alternating given and sampled tokens. verl expects a prompt and a response: here
+``prompts`` are the tokens before the first sampled one, ``responses`` all others, and ``response_mask`` marks the
+sampled ones.
 
-How verl 0.9.1 normalises the loss (``verl.trainer.ppo.core_algos.agg_loss``), and what follows:
+verl 0.9.1 normalises the loss (``verl.trainer.ppo.core_algos.agg_loss``) so:
 
-- seq-mean-*: the sum over sequences is divided by ``global_batch_size``, a number that the caller
-  gives. We give the number of real rows of the mini-batch.
+- seq-mean-*: the sum over sequences is divided by the argument ``global_batch_size``, here the number of real rows of
+  the mini-batch.
 - token-mean: divided by the number of ones in ``loss_mask`` over all ranks, which the engine counts.
 
-So a padding row whose mask is all zero changes neither sum nor divisor: loss and gradient are those
-of the real rows, whatever the ranks and the micro-batch size.
+So a padding row with a zero mask changes neither sum nor divisor: loss and gradient are those of the real rows, for any
+number of ranks and any micro-batch size.
 """
 
 import math
@@ -34,24 +34,24 @@ PerToken = Sequence[Sequence[float] | torch.Tensor]
 """One row per trajectory, each aligned with that trajectory's ``token_ids``."""
 
 _Columns = dict[str, Any]
-"""Name -> jagged tensors, row by row; or what holds for all rows."""
+"""Name -> tensors by row; or a value for all rows."""
 
 _WHOLE_SEQUENCE = ("input_ids", "position_ids", "loss_mask", "targets")
 """Columns over prompt and response."""
 
 _SHARES_SORTED_TOGETHER = 16
-"""Mini-batches: enough for rows of much the same length in each, few enough that their order stays a drawn one."""
+"""Mini-batches: enough for similar lengths in each, few enough to keep a random order."""
 
 
 @dataclass(frozen=True)
 class MiniBatch:
     """The rows of one optimizer step (or one forward pass), arranged for the ranks.
 
-    data: rows in the order in which verl deals them out: an equal, contiguous share for each rank,
-        each share an equal number of micro-batches of an equal number of rows. Padding rows included.
+    data: rows in verl's order: an equal, contiguous share for each rank, with an equal number of micro-batches of equal
+        size. Includes padding rows.
     rows: for each row of ``data`` its row in the batch; None for a padding row.
     micro_batch_size: rows of each forward pass on each rank.
-    target_rows: how many rows are there for their targets alone (``algo.sequences.targets``).
+    target_rows: number of target rows (``algo.sequences.targets``).
     """
 
     data: TensorDict
@@ -78,19 +78,18 @@ def build_batch(
     imitation_weights: PerToken | None = None,
     targets: "Sequence[TargetRow]" = (),
 ) -> TensorDict:
-    """Turn trajectories into a verl batch, one row per trajectory, in their order, and behind them those of targets.
+    """Build a verl batch with one row per trajectory, in order, followed by target rows.
 
-    All that is given by token has one row per trajectory, aligned with its ``token_ids``; entries
-    at tokens that were not sampled do not matter. Without advantages the batch serves to ask the
-    engine for log-probs and values only. Without old_log_probs the ratio's denominator is what vLLM
-    returned (``rollout_log_probs``).
+    Arguments per token have one row per trajectory, aligned with its ``token_ids``; entries at tokens that were not
+    sampled are ignored. Without advantages the batch is for log-probs and values only. Without old_log_probs the
+    ratio's denominator is vLLM's log-prob (``rollout_log_probs``).
     temperature: the sampling temperature; logits are divided by it before the softmax.
     reference_log_probs: of the reference policy, for a KL in the loss.
     importance_weights: factors of the policy's loss, from rollout correction.
-    values, returns: the critic's values before the update and what it is to learn, for ``update_critic``.
-    imitation_weights: what each token weighs for ``imitate``, a given one too, and 0 at the first; by default 1 at
-        sampled tokens alone. verl's ``sft_loss`` reads ``loss_mask`` as weights, whose sum it divides by.
-    targets: rows that count in ``algo.training.targets_loss`` alone; of all that is given by token they have nothing.
+    values, returns: the critic's values before the update, and its targets, for ``update_critic``.
+    imitation_weights: weights of tokens for ``imitate``, also of given ones, and 0 at the first; by default 1 at
+        sampled tokens only. verl's ``sft_loss`` uses ``loss_mask`` as weights, and divides by their sum.
+    targets: rows for ``algo.training.targets_loss`` only, without values for the arguments per token.
 
     Jagged tensors of the result, by row: ``input_ids``, ``position_ids`` and ``loss_mask`` over the
     whole sequence; ``prompts``; over the response ``responses``, ``response_mask``, ``rollout_log_probs``,
@@ -129,7 +128,7 @@ def build_batch(
             "old_log_probs": logprobs[start:],
         }
         for name, rows in given.items():
-            # Whatever stands at given tokens is cleared, so that nothing can leak past a mask.
+            # Entries at given tokens are cleared, so that nothing leaks past a mask.
             row[name] = torch.where(mask > 0, row_of(trajectory, name, rows[number]), 0.0)[start:]
         if targets:
             row["targets"] = torch.zeros(len(token_ids))
@@ -167,21 +166,20 @@ def mini_batches(
 ) -> list[MiniBatch]:
     """Split a batch into mini-batches and arrange each for the ranks. The same arguments give the same result.
 
-    mini_batch_size: rows of one optimizer step over all ranks, at most; sizes differ by one row at most. Target rows
-        are dealt out evenly in addition.
-    micro_batch_size: rows of one forward pass on one rank, at most; not read where max_tokens is given.
-    ranks: ranks that share out the rows; those that share each sequence (Ulysses) count as one.
+    mini_batch_size: maximum rows of one optimizer step over all ranks; sizes differ by one row at most. Target rows are
+        distributed evenly in addition.
+    micro_batch_size: maximum rows of one forward pass on one rank; ignored with max_tokens.
+    ranks: data-parallel ranks; those that share a sequence (Ulysses) count as one.
     seed: order of the rows over the mini-batches; None keeps the batch's order.
-    max_tokens: tokens of one forward pass on one rank, at most; only a longer row exceeds it, alone. Those of padding
-        rows are not counted.
-    packed: whether the rows of a forward pass lie end to end, so that passes are filled evenly by tokens. If not, each
-        row takes the room of the longest of its mini-batch, and every pass has the same number of rows.
-    similar_lengths: whether rows of similar length share a mini-batch too, which spares padding but makes mini-batches
-        differ from each other. Within one they share a micro-batch, as the ranks' n-th micro-batches do, since the
-        longest row sets the cost.
+    max_tokens: maximum tokens of one forward pass on one rank, without padding rows; a longer row is alone.
+    packed: whether the rows of a forward pass are packed, so that passes are balanced by tokens. If not, rows are
+        padded to the longest of their mini-batch, and every pass has the same number of rows.
+    similar_lengths: whether rows of similar length also share a mini-batch, which saves padding but makes mini-batches
+        differ. Within one, rows of similar length share a micro-batch, and so do the ranks' n-th micro-batches, since
+        the longest row determines the cost.
 
-    Where the numbers do not divide, padding rows fill up: two tokens, mask and advantage zero, at most one in a
-    micro-batch without max_tokens, and alone in one only when a mini-batch has fewer rows than there are ranks.
+    Padding rows fill up uneven numbers: two tokens, mask and advantage zero, at most one in a micro-batch without
+    max_tokens, and alone in one only when a mini-batch has fewer rows than ranks.
     """
     order, targets = _rows_and_targets(batch)
     if seed is not None:
@@ -195,20 +193,20 @@ def mini_batches(
     columns = _columns(batch)
     arranged = []
     for number, share in enumerate(shares):
-        beside = _share(targets, count, number)
-        rows = sorted([*share, *beside], key=lambda row: (-lengths[row], row))
+        own_targets = _share(targets, count, number)
+        rows = sorted([*share, *own_targets], key=lambda row: (-lengths[row], row))
         if max_tokens is None:
             filled = _fill_by_rows(rows, micro_batch_size, ranks)
         elif packed:
             filled = _fill_by_tokens(rows, lengths, max_tokens, ranks)
         else:
             filled = _fill_by_rows(rows, max(1, max_tokens // lengths[rows[0]]), ranks)
-        arranged.append(_arrange(columns, filled, ranks, len(beside)))
+        arranged.append(_arrange(columns, filled, ranks, len(own_targets)))
     return arranged
 
 
 def _rows_and_targets(batch: TensorDict) -> tuple[list[int], list[int]]:
-    """The rows in their order: those that were played, and those that are there for their targets."""
+    """(rows of trajectories, target rows), in order."""
     if "targets" not in batch:
         return list(range(len(batch))), []
     has_targets = [bool(row.any()) for row in batch["targets"].unbind()]
@@ -216,9 +214,9 @@ def _rows_and_targets(batch: TensorDict) -> tuple[list[int], list[int]]:
 
 
 def _of_similar_lengths(shares: list[list[int]], lengths: list[int], seed: int | None) -> list[list[int]]:
-    """Exchange rows among neighbouring shares, so that each holds rows of similar length; sizes change by one at most.
+    """Exchange rows between neighbouring shares, so that each has rows of similar length; sizes change by one at most.
 
-    Only neighbours, and in an order drawn from ``seed``: else the longest rollouts would all be learned from first.
+    Only neighbours, and in a random order by ``seed``: else the longest sequences would all come first.
     """
     found: list[list[int]] = []
     for start in range(0, len(shares), _SHARES_SORTED_TOGETHER):
@@ -237,9 +235,9 @@ def _fill_by_rows(longest_first: list[int], micro_batch_size: int, ranks: int) -
 
 
 def _fill_by_tokens(longest_first: list[int], lengths: list[int], max_tokens: int, ranks: int) -> list[list[int]]:
-    """Micro-batches of at most ``max_tokens``, a multiple of ``ranks``, balanced by verl (Karmarkar and Karp).
+    """The fewest micro-batches of at most ``max_tokens``, a multiple of ``ranks``, balanced by verl (Karmarkar-Karp).
 
-    The fewest for which it finds such a filling. A row that is longer than ``max_tokens`` is alone.
+    A row longer than ``max_tokens`` is alone.
     """
     own = [lengths[row] for row in longest_first]
     count = ranks * math.ceil(min(sum(own) / max_tokens, len(own)) / ranks)
@@ -255,18 +253,18 @@ def _fill_by_tokens(longest_first: list[int], lengths: list[int], max_tokens: in
 def _arrange(columns: _Columns, filled: list[list[int]], ranks: int, target_rows: int) -> MiniBatch:
     size = max(len(rows) for rows in filled)
     slots: list[list[int | None]] = [[*rows, *[None] * (size - len(rows))] for rows in filled]
-    # Slots lie rank by rank within each micro-batch; verl wants each rank's share in one piece.
+    # Slots are ordered by micro-batch, then rank; verl needs contiguous shares of ranks.
     arranged = tuple(row for rank in range(ranks) for slot in slots[rank::ranks] for row in slot)
     return MiniBatch(_select(columns, arranged), arranged, micro_batch_size=size, target_rows=target_rows)
 
 
 def _share(items: list[int], shares: int, number: int) -> list[int]:
-    """The number-th of consecutive shares whose sizes differ by one at most."""
+    """The number-th of consecutive shares; their sizes differ by one at most."""
     return items[len(items) * number // shares : len(items) * (number + 1) // shares]
 
 
 def _columns(batch: TensorDict) -> _Columns:
-    # Once for all mini-batches: every unbind takes time in proportion to the rows of the whole batch.
+    # Once for all mini-batches, since unbind is linear in the rows of the whole batch.
     values = {name: batch[name] for name, _ in batch.items()}  # unwraps non-tensor data, which items() does not
     return {name: value.unbind() if isinstance(value, torch.Tensor) else value for name, value in values.items()}
 
@@ -275,7 +273,7 @@ def _select(columns: _Columns, rows: Sequence[int | None]) -> TensorDict:
     tensors: dict[str, torch.Tensor | list[Any]] = {}
     common = {name: value for name, value in columns.items() if not isinstance(value, tuple)}
     for name in columns.keys() - common.keys():
-        # A prompt of one token and a response of one token: the shortest row that verl accepts.
+        # One token each for prompt and response: the shortest row that verl accepts.
         length = 2 if name in _WHOLE_SEQUENCE else 1
         parts = columns[name]
         padding = torch.arange(2) if name == "position_ids" else torch.zeros(length, dtype=parts[0].dtype)

@@ -1,9 +1,9 @@
-"""Which of a step's sequences reach the update, and under which reason the others are counted.
+"""Selects a step's sequences for the update, and counts the others by reason.
 
-Chosen after the advantages are known, so that every rollout counts in the baselines, whether it is trained on or not.
+Selection comes after the advantages, so that every rollout counts for the baselines.
 
-What is sampled follows from the seed and from what was played: the run's name, which is in the ids of its rollouts, has
-no part in it, so a run that is repeated under another name chooses the same.
+Sampling depends on the seed and the rollouts' content only: not on the run's name, which is in their ids, so that a
+repeated run with another name selects the same.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ ROLE_NOT_SELECTED = "role_not_selected"
 STALE = "stale"
 UNINFORMATIVE = "group_without_information"
 NOT_SAMPLED = {1.0: "winner_not_sampled", -1.0: "loser_not_sampled", 0.0: "draw_not_sampled"}
-"""The outcome of an actor (``Trajectory.dimensions``) -> why it is left out."""
+"""Outcome of an actor (``Trajectory.dimensions``) -> reason for leaving it out."""
 
 _Row = TypeVar("_Row")
 _ActorInRollout = tuple[str, str]
@@ -28,9 +28,9 @@ _ActorInRollout = tuple[str, str]
 
 @dataclass(frozen=True)
 class Selection:
-    """What reaches the update.
+    """The selected sequences.
 
-    rows: positions in the step's trajectories, ascending.
+    rows: indices into the step's trajectories, ascending.
     left_out: model turns of the other trajectories, counted by reason.
     """
 
@@ -38,7 +38,7 @@ class Selection:
     left_out: Counter[str]
 
     def of(self, per_trajectory: Sequence[_Row] | None) -> list[_Row] | None:
-        """What of one entry per trajectory of the step belongs to those that reach the update; None stays None."""
+        """The entries of selected trajectories, from one entry per trajectory of the step; None stays None."""
         return None if per_trajectory is None else [per_trajectory[row] for row in self.rows]
 
 
@@ -52,12 +52,12 @@ def select_sequences(
 ) -> Selection:
     """Leave out other roles, stale sequences, groups without information, and actors outside a share, in this order.
 
-    informative: for each trajectory whether its group could tell better from worse (``TokenAdvantages``).
-    seed: decides, together with what was played, which actors are sampled. Actors are taken whole. Of a share s of n
-        actors floor(s * n) are kept and, with the probability of the remainder, one more.
-    oldest_version_allowed: a sequence with a turn that older weights sampled is left out.
+    informative: see ``TokenAdvantages``.
+    seed: of the sampling of whole actors, together with their content. With a share s of n actors floor(s * n) are kept
+        and, with the probability of the remainder, one more.
+    oldest_version_allowed: sequences with a turn of older weights are left out.
 
-    Raises ValueError, naming the rollout and actor, where a share is to be sampled and an actor's outcome is not known.
+    Raises ValueError, naming the rollout and actor, for an unknown outcome with a share below 1.
     """
     reasons: dict[int, str] = {}
     for row, (trajectory, tells) in enumerate(zip(trajectories, informative, strict=True)):
@@ -83,7 +83,7 @@ def select_sequences(
 
 
 def _by_actor(trajectories: Sequence[Trajectory], left_out: dict[int, str]) -> dict[_ActorInRollout, list[int]]:
-    """Rows of each actor that are not left out yet, in the order of their segments."""
+    """Remaining rows of each actor, in the order of their segments."""
     actors: dict[_ActorInRollout, list[int]] = defaultdict(list)
     for row, trajectory in enumerate(trajectories):
         if row not in left_out:
@@ -94,7 +94,7 @@ def _by_actor(trajectories: Sequence[Trajectory], left_out: dict[int, str]) -> d
 
 
 def _digests(trajectories: Sequence[Trajectory]) -> dict[str, str]:
-    """task -> a digest of all that its actors saw and said."""
+    """task -> digest of the token ids of all its actors."""
     tokens: dict[str, list[tuple[str, int, tuple[int, ...]]]] = defaultdict(list)
     for trajectory in trajectories:
         tokens[trajectory.task_id].append((trajectory.actor, trajectory.segment, trajectory.token_ids))

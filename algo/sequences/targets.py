@@ -1,4 +1,4 @@
-"""Sequences of which some tokens are to become likelier, beside what the policy's loss does to sampled ones."""
+"""Target rows: sequences with tokens to make likelier, in addition to the policy's loss."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +8,9 @@ import torch
 
 @dataclass(frozen=True)
 class TargetRow:
-    """One sequence. weights: what the log-prob of each token counts, aligned with ``token_ids``; 0.0 for most.
+    """One sequence. weights: of each token's log-prob, aligned with ``token_ids``; 0.0 for most, and for the first.
 
-    learner: which of several policies that learn side by side it is for; None where one learns.
-    Some token counts, and never the first, before which nothing stands.
+    learner: the learning policy, if the run has several; else None.
     """
 
     token_ids: tuple[int, ...]
@@ -19,9 +18,9 @@ class TargetRow:
     learner: str | None = None
 
     def columns(self, by_response: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Its row of a batch (``algo.sequences.batch``), in which nothing was sampled and no advantage stands.
+        """Its row of a batch (``algo.sequences.batch``), without sampled tokens and advantages.
 
-        by_response: further columns that are aligned with the response, all zero here.
+        by_response: additional columns aligned with the response, zero here.
         """
         length = len(self.token_ids)
         start = next(place for place, weight in enumerate(self.weights) if weight)

@@ -1,4 +1,4 @@
-"""Triplets -> one token sequence per actor and segment of a rollout: what the update trains on."""
+"""Triplets -> trajectories: one token sequence per actor and segment of a rollout."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,30 +10,30 @@ from algo.rollouts.triplets import FinishedRollout, Triplet
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One segment of one actor's rollout: prompts and sampled replies interleaved, exactly as vLLM saw them.
+    """One segment of one actor's rollout: prompts and sampled replies interleaved, exactly as in vLLM.
 
-    Everything per token aligns with ``token_ids``, position by position.
+    Everything per token is aligned with ``token_ids``.
 
-    task_id: the rollout that was played; with ``actor`` and ``segment`` it identifies the trajectory.
-    group_id: rollouts of one group had the same task to do, or the same cards.
-    actor: who sampled it, unlike all others of the rollout; names sort in the order in which actors are told.
-    role: what the actor was to be, such as its role card. side: whom it plays for; baselines never mix sides.
-        An agent with neither has its own name as both.
+    task_id: of the rollout; with ``actor`` and ``segment`` it identifies the trajectory.
+    group_id: of rollouts with the same task or the same cards.
+    actor: unique name within the rollout; names sort in the order of the actors.
+    role: of the actor, such as its role card. side: its side; baselines never mix sides. An agent without them has its
+        name as both.
     segment: number of the actor's growing sequence within the rollout, from 0; a new one begins with a
-        recap when the context budget is spent.
+        recap when the context is full.
     token_ids: the whole sequence, from the first prompt token to the last token of the segment.
     loss_mask: 1 where the policy sampled the token, 0 where it was given; aligned with ``token_ids``.
         The first token is always given.
     logprobs: natural log-probs that vLLM returned for the sampled tokens, at the sampling
         temperature; aligned with ``token_ids``, 0.0 where ``loss_mask`` is 0.
     turn_ends: for each turn, in order, the index in ``token_ids`` one past its last sampled token.
-    turn_versions: for each turn, the version of the weights that sampled it, aligned with ``turn_ends``; a rollout
-        that is under way when new weights are served goes on with them.
-    turn_questions: what each turn was asked (``CallSpan.question``), aligned with ``turn_ends``; empty where unknown.
-    reward: of the actor in the whole rollout; all segments of an actor carry the same one.
-    turn_rewards: what each turn adds to ``reward``, aligned with ``turn_ends``; empty where turns were not weighed.
+    turn_versions: for each turn, the version of the weights that sampled it, aligned with ``turn_ends``; a running
+        rollout continues with new weights.
+    turn_questions: ``CallSpan.question`` of each turn, aligned with ``turn_ends``; empty if unknown.
+    reward: of the actor in the whole rollout; the same for all its segments.
+    turn_rewards: each turn's part of ``reward``, aligned with ``turn_ends``; empty without turn rewards.
     dimensions: the actor's reward dimensions (``ActorReward``), the same for all its segments.
-    learner: which of several policies that learn side by side sampled it; None where one learns.
+    learner: the learning policy that sampled it, if the run has several; else None.
     """
 
     task_id: str
@@ -62,15 +62,15 @@ class Trajectory:
         if len(mask) != length or len(self.logprobs) != length:
             return f"{length} tokens, but {len(mask)} in the loss mask and {len(self.logprobs)} log-probs"
         if not set(mask) <= {0, 1}:
-            return "the loss mask holds something other than 0 and 1"
+            return "the loss mask has values other than 0 and 1"
         if length and mask[0] != 0:
-            return "the first token cannot be a sampled one, nothing stands before it"
+            return "the first token cannot be sampled, since it has no context"
         if not any(mask):
-            return "no sampled token, nothing to train on"
+            return "no sampled token"
         if any(value != 0.0 and not sampled for value, sampled in zip(self.logprobs, mask, strict=True)):
             return "a token that was not sampled has a log-prob"
         if any(not 0 < end <= length or not mask[end - 1] for end in ends) or list(ends) != sorted(set(ends)):
-            return f"turn ends {ends} do not each follow a sampled token, in order"
+            return f"turn ends {ends} must be ascending, each after a sampled token"
         if len(self.turn_versions) != len(ends):
             return f"{len(self.turn_versions)} policy versions for {len(ends)} turns"
         for name, values in (("questions", self.turn_questions), ("turn rewards", self.turn_rewards)):
@@ -80,20 +80,20 @@ class Trajectory:
 
     @property
     def oldest_version(self) -> int:
-        """Of the policies that sampled the turns."""
+        """Minimum of the turns' policy versions."""
         return min(self.turn_versions)
 
     @property
     def newest_version(self) -> int:
-        """Of the policies that sampled the turns."""
+        """Maximum of the turns' policy versions."""
         return max(self.turn_versions)
 
     def turn_spans(self) -> Iterator[tuple[int, int]]:
-        """For each turn the positions in ``token_ids`` from behind the turn before to one past its last token."""
+        """For each turn its range in ``token_ids``, from the end of the previous turn."""
         return pairwise((0, *self.turn_ends))
 
     def turn_shares(self) -> list[float]:
-        """For each token its share of its turn: 1 / the sampled tokens of the turn; 0.0 where it was given."""
+        """For each token 1 / the number of sampled tokens of its turn; 0.0 for given tokens."""
         shares = [0.0] * len(self.token_ids)
         for start, end in self.turn_spans():
             sampled = [place for place in range(start, end) if self.loss_mask[place]]
@@ -103,7 +103,7 @@ class Trajectory:
 
 
 def synthetic_trajectory(name: str, token_ids: tuple[int, ...], loss_mask: tuple[int, ...]) -> Trajectory:
-    """A sequence of no rollout; tokens of the mask count as sampled, so that their log-probs are computed."""
+    """A sequence without a rollout, for computing log-probs of the tokens in the mask."""
     return Trajectory(
         task_id=name,
         group_id=name,
@@ -122,13 +122,13 @@ def synthetic_trajectory(name: str, token_ids: tuple[int, ...], loss_mask: tuple
 
 @dataclass(frozen=True)
 class ActorReward:
-    """What one actor earns in one rollout.
+    """The reward of one actor in one rollout.
 
     role, side: as in ``Trajectory``.
-    total: its reward: ``outcome`` plus the sum of ``turns``.
-    outcome: what the end is worth to it.
-    turns: number of the turn -> what it adds to the total; one that is absent adds nothing.
-    dimensions: named parts of what it did, not weighed, for the log and for selection.
+    total: ``outcome`` plus the sum of ``turns``.
+    outcome: reward for the outcome of the rollout.
+    turns: number of the turn -> its reward; 0 for absent ones.
+    dimensions: unweighted facts by name, for the log and for selection.
     """
 
     role: str
@@ -140,7 +140,7 @@ class ActorReward:
 
 
 RewardsOf = Callable[[FinishedRollout], Mapping[str, ActorReward]]
-"""What each actor of a finished rollout earns, by its name: the workload's part in its trajectories."""
+"""Function of the workload: the reward of each actor of a finished rollout, by its name."""
 
 NOT_TRAINABLE = "not_trainable"
 TOO_LONG = "too_long"
@@ -149,11 +149,11 @@ NOTHING_SAMPLED = "nothing_sampled"
 
 @dataclass(frozen=True)
 class TrajectorySet:
-    """The trajectories of a step, and the model turns that are in none of them.
+    """The trajectories of a step, and counts of its model turns.
 
     turns: model turns in ``trajectories``.
     left_out: other model turns, counted by reason.
-    breaks: prompts that did not extend the turn before them within a segment; each began a new sequence.
+    breaks: prompts that did not extend the previous turn of their segment; each started a new sequence.
     """
 
     trajectories: tuple[Trajectory, ...]
@@ -165,7 +165,7 @@ class TrajectorySet:
 def build_trajectories(
     rollouts: Iterable[FinishedRollout], rewards_of: RewardsOf, max_sequence_tokens: int
 ) -> TrajectorySet:
-    """One sequence per actor and segment of every rollout, for the actors that may be trained on.
+    """One sequence per trainable actor and segment of every rollout.
 
     max_sequence_tokens: longer sequences are left out, and their turns counted.
     """
@@ -205,9 +205,9 @@ def _by_actor(triplets: Iterable[Triplet]) -> dict[str, list[Triplet]]:
 
 
 def _chains(triplets: Sequence[Triplet]) -> list[list[Triplet]]:
-    """Turns of a segment whose prompts each extend, token by token, everything before them.
+    """Chains of a segment's turns in which each prompt extends, token by token, everything before it.
 
-    Turns of several segments may alternate: an agent may hold several conversations at once.
+    Turns of several segments may alternate, for an agent with concurrent conversations.
     """
     chains: list[list[Triplet]] = []
     latest: dict[int, tuple[list[Triplet], list[int]]] = {}  # of each segment: its chain, and everything in it

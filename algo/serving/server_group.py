@@ -66,8 +66,8 @@ class ServerGroup:
             return await cls.start(config, policy_launches(config, version=version))
         public = settings.public_urls or settings.urls
         servers = [
-            VllmServer(config, url, SOLE_LEARNER, takes_adapters=takes_adapters, public_url=told)
-            for url, told in zip(settings.urls, public, strict=True)
+            VllmServer(config, url, SOLE_LEARNER, takes_adapters=takes_adapters, public_url=endpoint)
+            for url, endpoint in zip(settings.urls, public, strict=True)
         ]
         return await cls(config, servers)._ready(server.check_attached() for server in servers)
 

@@ -1,4 +1,4 @@
-"""A thread for the engine's blocking calls, beside the event loop."""
+"""A thread for the blocking calls of the engine."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What a warm start imitates: games played for it or found in the hub, and the replies that are chosen of them."""
+"""Demonstrations of a warm start: games played for it or read from the hub, and the selected replies."""
 
 import hashlib
 from collections import Counter
@@ -20,20 +20,20 @@ from store.protocol import Rollout
 from store.schema import VERSION_SEPARATOR
 from store.werewolf import GAME, PEOPLE, PERSON, GameTask, SeatingRule, SideName
 
-UNUSABLE_REPLY = "unusable_reply"
+INVALID_REPLY = "invalid_reply"
 CUT_REPLY = "cut_reply"
-NOT_THE_DEMONSTRATORS = "not_the_demonstrators"
+OTHER_PLAYER = "other_player"
 
 
 class NothingToImitate(RuntimeError):
-    """The games hold nothing to learn from, or nothing to measure it by; the message says what is missing."""
+    """The games have no replies to learn from, or none to measure with; the message says which."""
 
 
 def demonstration_tasks(config: WerewolfConfig) -> list[GameTask]:
-    """The games of a warm start, each on a deal of its own: the demonstrator plays every seat and leaves turns."""
+    """The games of a warm start, each on a deal of its own; the demonstrator plays every seat, with turns."""
     settings, game, seed = config.warm_start, config.game, config.run.seed
     count = settings.games + settings.held_out_games
-    # Even, as every deal to train on, so that it is never one of an evaluation (algo.werewolf.tasks).
+    # Even, as all training deals, so that no evaluation has it (algo.werewolf.tasks).
     deals = [derived_seed("demonstration", seed, number) & ~1 for number in range(count)]
     return [
         GameTask(
@@ -55,17 +55,17 @@ def demonstration_tasks(config: WerewolfConfig) -> list[GameTask]:
 
 @dataclass(frozen=True)
 class StoredGames:
-    """Which of the hub's games are wanted: those of a run, or those that people played.
+    """A selection of the hub's games: those of a run, or those of people.
 
-    run_id: of the run; of people's games, those that were played against its policy. None for any.
-    kept_for: what people kept them for, ``EVALUATION`` or ``DEMONSTRATION``; None for the run's own games.
+    run_id: of the run, or of the policy that people played against. None for any.
+    kept_for: purpose of people's games, ``EVALUATION`` or ``DEMONSTRATION``; None for the run's own games.
     """
 
     run_id: str | None = None
     kept_for: str | None = None
 
-    def have(self, rollout: Rollout) -> bool:
-        """Whether a rollout is one of them."""
+    def includes(self, rollout: Rollout) -> bool:
+        """Whether a rollout is in the selection."""
         metadata = rollout.metadata or {}
         if self.kept_for is None:
             return metadata.get("run") == self.run_id
@@ -74,31 +74,28 @@ class StoredGames:
 
     @property
     def demonstrator(self) -> str | None:
-        """Whose replies alone are imitated; None: of whoever plays for the policy."""
+        """The only player that is imitated; None: any player of trainable seats."""
         return PERSON if self.kept_for is not None else None
 
-    def missing(self) -> str:
-        """What to say where the hub holds none."""
+    def missing_text(self) -> str:
+        """Error text if the hub has none."""
         if self.kept_for is not None:
             against = "" if self.run_id is None else f" against run {self.run_id!r}"
             return (
-                f"the hub holds no games that people played{against} and kept as {self.kept_for}: have some played "
+                f"the hub has no games of people{against} that were kept as {self.kept_for}: play some "
                 f"with `python -m runners.werewolf web --store URL`"
             )
         return (
-            f"the hub holds no finished games of run {self.run_id!r}: the id of a run stands in its folder's run.json, "
-            f"and games that the hub has archived are not found"
+            f"the hub has no finished games of run {self.run_id!r}: the id of a run is in its folder's run.json; "
+            f"archived games are not found"
         )
 
 
 async def stored_games(client: StoreClient, wanted: StoredGames, newest: int) -> PlayedRollouts:
-    """Those of the wanted games that have finished, the newest first and at most ``newest`` of them.
-
-    Raises NothingToImitate if there are none.
-    """
+    """The newest finished games of a selection, at most ``newest``. Raises NothingToImitate if there are none."""
     rollouts: dict[str, Rollout] = {}
     async for page in iter_rollouts(client, status_in=["succeeded"]):
-        rollouts |= {one.rollout_id: one for one in page if wanted.have(one)}
+        rollouts |= {one.rollout_id: one for one in page if wanted.includes(one)}
         if len(rollouts) >= newest:
             break
     found = PlayedRollouts.merge(
@@ -108,16 +105,16 @@ async def stored_games(client: StoreClient, wanted: StoredGames, newest: int) ->
         ]
     )
     if not found.finished:
-        raise NothingToImitate(wanted.missing())
+        raise NothingToImitate(wanted.missing_text())
     return found
 
 
 def split_by_deal(
     games: Sequence[FinishedRollout], held_out: int, seed: int
 ) -> tuple[list[FinishedRollout], list[FinishedRollout]]:
-    """(games to learn from, at least ``held_out`` games to measure by); a deal is never on both sides.
+    """(games to learn from, at least ``held_out`` games to measure with), split by deal, by the seed.
 
-    Which deals are held out follows from the seed. Raises NothingToImitate where too few are left to learn from.
+    Raises NothingToImitate where too few are left to learn from.
     """
     by_deal: dict[int, list[FinishedRollout]] = {}
     for game in games:
@@ -128,18 +125,18 @@ def split_by_deal(
         (measure if len(measure) < held_out else learn).extend(by_deal[deal])
     if not learn:
         raise NothingToImitate(
-            f"{len(games)} games on {len(by_deal)} deals leave nothing to learn from beside {held_out} held-out games: "
-            f"set warm_start.games higher or warm_start.held_out_games lower"
+            f"{len(games)} games on {len(by_deal)} deals are too few for {held_out} held-out games and training: "
+            f"raise warm_start.games or lower warm_start.held_out_games"
         )
     return learn, measure
 
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """What is imitated of games.
+    """Selected replies of games.
 
-    trajectories: one for each selected seat and segment; the loss mask marks the replies that are imitated.
-    left_out: all other stored turns, counted by reason.
+    trajectories: one for each selected seat and segment; the loss mask marks the imitated replies.
+    left_out: reason -> number of the other stored turns.
     """
 
     trajectories: tuple[Trajectory, ...]
@@ -147,23 +144,22 @@ class Demonstrations:
 
     @property
     def turns(self) -> int:
-        """Replies that are imitated."""
+        """Number of imitated replies."""
         return sum(len(trajectory.turn_ends) for trajectory in self.trajectories)
 
     @property
     def reply_tokens(self) -> int:
-        """Tokens of those replies."""
+        """Number of tokens of these replies."""
         return sum(sum(trajectory.loss_mask) for trajectory in self.trajectories)
 
 
 def demonstrations_of(
     games: Iterable[FinishedRollout], config: WerewolfConfig, demonstrator: str | None = None
 ) -> Demonstrations:
-    """Choose what is imitated: of the seats that ``warm_start.selection`` selects every reply that could be used whole.
+    """Select every valid, uncut reply of the seats in ``warm_start.selection``.
 
-    demonstrator: whose replies alone; None for whoever's may be trained on.
-    A reply that is left out stays in the conversation as given text, since the later ones were given after it.
-    Raises NothingToImitate if nothing is left.
+    demonstrator: the only player to imitate; None for any player of trainable seats.
+    Other replies stay in the conversation as context of the later ones. Raises NothingToImitate if none is selected.
     """
     left_out: Counter[str] = Counter()
     cleaned = [_without_flawed_replies(game, left_out, demonstrator) for game in games]
@@ -180,8 +176,8 @@ def demonstrations_of(
     left_out += found.left_out + selected.left_out
     if not selected.rows:
         raise NothingToImitate(
-            f"not one reply of {len(cleaned)} games is imitated; they were left out for: {dict(left_out)}. "
-            f"{CUT_REPLY} says that rollout.reply_tokens is too low, others follow from warm_start.selection"
+            f"no reply of {len(cleaned)} games is selected; left out: {dict(left_out)}. For {CUT_REPLY} raise "
+            f"rollout.reply_tokens; other reasons follow from warm_start.selection"
         )
     return Demonstrations(tuple(found.trajectories[row] for row in selected.rows), +left_out)
 
@@ -199,7 +195,7 @@ def _without_flawed_replies(game: FinishedRollout, left_out: Counter[str], demon
 
 def _flaw(triplet: Triplet, demonstrator: str | None) -> str | None:
     if demonstrator is not None and triplet.metadata["policy"] != demonstrator:
-        return NOT_THE_DEMONSTRATORS
+        return OTHER_PLAYER
     if not triplet.metadata["valid"]:
-        return UNUSABLE_REPLY
+        return INVALID_REPLY
     return CUT_REPLY if triplet.metadata["finish_reason"] == "length" else None

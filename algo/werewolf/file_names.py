@@ -1,4 +1,4 @@
-"""Names of what runs leave behind, and where it is seen; light to import, for programs that only start others."""
+"""Names of files and folders of runs, and the commands that show them. Light to import."""
 
 import os
 import shlex
@@ -7,16 +7,16 @@ from pathlib import Path
 from configs.schema import Config
 
 WARM_START_SUFFIX = "-warm-start"
-"""Of a warm start's name, and so of its folder."""
+"""Suffix of a warm start's name and folder."""
 
 MODEL_FOLDER = "huggingface"
-"""Inside the folder of a warm start."""
+"""In the folder of a warm start."""
 
 SUMMARY_FILE = "summary.json"
-"""Likewise."""
+"""In the folder of a warm start."""
 
 PEOPLE_FILE = "people.json"
-"""Inside a run's folder: how people fared against its policy."""
+"""In a run's folder: results of people against its policy."""
 
 _PORT = 8765  # of `python -m runners.werewolf web`
 
@@ -28,5 +28,5 @@ def how_to_watch(config: Config) -> str:
 
 
 def how_to_see(runs: Path) -> str:
-    """The command that shows what is in a folder of runs, once its hub has ended, and the address."""
+    """The command that shows a folder of runs after its hub has ended, and the address."""
     return f"see its games and curves in a browser: make web RUNS={shlex.quote(os.path.relpath(runs))}, then http://127.0.0.1:{_PORT}/"

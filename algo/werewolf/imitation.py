@@ -1,10 +1,10 @@
 """Warm start: supervised fine-tuning on demonstrations before reinforcement learning (``python -m algo.werewolf_sft``).
 
-Games are played by scripted players or by any model of the sections players and frozen, whose decisions are written
-down as the policy's turns, or taken from the hub (``--from-run``, ``--from-people``). The replies of selected seats are
-imitated; what comes out is a model folder that ``algo.werewolf_verl`` starts from. Where ``probes.listening`` is above
-zero, the true roles are learned as answers, too (``algo.werewolf.listening``). With a strong model behind an API this
-is distillation with rejection sampling, with a run's own games expert iteration.
+Games are played by scripted players or by any model of the sections players and frozen, recorded as the policy's
+turns, or read from the hub (``--from-run``, ``--from-people``). The model imitates the replies of selected seats; the
+result is a model folder from which ``algo.werewolf_verl`` starts. With ``probes.listening`` above zero it also learns
+the true roles (``algo.werewolf.listening``). With a strong model behind an API this is distillation with rejection
+sampling, with a run's own games expert iteration.
 """
 
 import asyncio
@@ -68,9 +68,9 @@ _ANSWER_LOSS = "imitation/held_out_answer_loss"
 
 
 async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str, Any]:
-    """Get games, choose what is imitated, fine-tune, export; returns the summary, which is also written.
+    """Play or read games, select replies, fine-tune, export; writes and returns the summary.
 
-    stored: games that are taken from the hub; None has new ones played.
+    stored: games of the hub; None plays new ones.
     """
     config = opened.config
     settings, stopwatch = config.warm_start, Stopwatch()
@@ -89,27 +89,27 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
     )
     if learned.left_out[CUT_REPLY] > _CUT_SHARE_TO_WARN_OF * learned.turns:
         logger.warning(
-            "%d replies do not fit rollout.reply_tokens (%d) and are not imitated: raise it, here and after",
+            "%d replies exceed rollout.reply_tokens (%d) and are not imitated: raise it, here and in training",
             *(learned.left_out[CUT_REPLY], config.rollout.reply_tokens),
         )
-    asked, asked_of_held_out = (listening_of(games, config) for games in (learn_from, measured_by))
-    if asked:
-        logger.info("learning from %d answers; %d are held out", len(asked), len(asked_of_held_out))
-    sequences = len(learned.trajectories) + len(asked)
+    probes, held_out_probes = (listening_of(games, config) for games in (learn_from, measured_by))
+    if probes:
+        logger.info("learning from %d probe answers; %d are held out", len(probes), len(held_out_probes))
+    sequences = len(learned.trajectories) + len(probes)
     steps = settings.epochs * math.ceil(sequences / config.training.mini_batch_size)
     async with AsyncExitStack() as stack:
         tracking = open_tracking(config, RunSummary(config.run_dir))
         stack.callback(tracking.finish)
         with stopwatch.stage("start"):
             engine, trainer = await start_trainer(imitation_config(config, steps), stack)
-        cancel_on_signals()  # again: Ray puts a handler of its own in place, which ends the process at once
-        batch = imitation_batch(learned, settings, asked, config.probes.listening)
+        cancel_on_signals()  # again: Ray replaces the handlers by one that ends the process at once
+        batch = imitation_batch(learned, settings, probes, config.probes.listening)
 
         losses: list[float] = []
         answers: list[float] = []
 
         async def measure(epoch: int, metrics: Mapping[str, float]) -> None:
-            measured = await trainer.run(held_out_losses, engine, held_out, asked_of_held_out)
+            measured = await trainer.run(held_out_losses, engine, held_out, held_out_probes)
             losses.append(measured["imitation/held_out_loss"])
             answers.extend([measured[_ANSWER_LOSS]] if _ANSWER_LOSS in measured else [])
             tracking.log({**metrics, **measured}, step=epoch)
@@ -139,7 +139,7 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
     )
     if losses[-1] > (least := min(losses)):
         after = f"after epoch {losses.index(least)}"
-        logger.warning("the held-out loss was lowest %s: fewer epochs or a lower rate would do better", after)
+        logger.warning("the held-out loss was lowest %s: use fewer epochs or a lower learning rate", after)
     summary = {
         "run": config.run.name,
         "games_of_run": None if stored is None else stored.run_id,
@@ -149,7 +149,7 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         "turns_left_out": dict(played.left_out + learned.left_out + held_out.left_out),
         "reply_tokens": {"learned_from": learned.reply_tokens, "held_out": held_out.reply_tokens},
         "held_out_loss": losses,
-        **({"answers": len(asked), "held_out_answer_loss": answers} if answers else {}),
+        **({"answers": len(probes), "held_out_answer_loss": answers} if answers else {}),
         "optimizer_steps": steps,
         "seconds": dict(stopwatch.seconds),
         "model": str(config.run_dir / MODEL_FOLDER),
@@ -159,7 +159,7 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
 
 
 def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
-    """The configuration as the engine is to have it: the policy alone, with the rate and the length of the imitation.
+    """The engine's configuration: the policy alone, with learning rate and length of the imitation.
 
     steps: optimizer steps in all, over which the learning rate is scheduled.
     """
@@ -174,23 +174,26 @@ def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
             "critic": CriticConfig(),
             "advantage": AdvantageConfig(),
             "policies": {},
-            "serving": config.serving.model_copy(update={"mode": "attach", "share_gpus": False}),  # it serves nobody
+            "serving": config.serving.model_copy(update={"mode": "attach", "share_gpus": False}),  # nothing is served
         }
     )
 
 
 def listening_of(games: Iterable[FinishedRollout], config: WerewolfConfig) -> list[TargetRow]:
-    """The true roles as answers to what the demonstrators' seats would have been asked; empty without listening."""
+    """The true roles as answers to the probes of the demonstrators' seats; empty without ``probes.listening``."""
     longest = config.training.max_sequence_tokens
     return [row for game in games for row in listening_rows(game, longest)] if config.probes.listening else []
 
 
 def imitation_batch(
-    demonstrations: Demonstrations, settings: WarmStartConfig, asked: Sequence[TargetRow] = (), answer_weight: float = 0
+    demonstrations: Demonstrations,
+    settings: WarmStartConfig,
+    answers: Sequence[TargetRow] = (),
+    answer_weight: float = 0,
 ) -> TensorDict:
-    """What ``Engine.imitate`` learns from, its tokens weighed as ``settings`` says.
+    """Input of ``Engine.imitate``, with token weights by ``settings``.
 
-    asked, answer_weight: answers that are learned besides, and what one weighs beside a reply.
+    answers, answer_weight: probe answers, and the weight of one relative to a reply.
     """
     answered = {question for trajectory in demonstrations.trajectories for question in trajectory.turn_questions}
     if unasked := sorted(settings.question_weights.keys() - answered):
@@ -198,31 +201,31 @@ def imitation_batch(
             "warm_start.question_weights names %s, which no imitated reply answers; they answer: %s",
             *(", ".join(unasked), ", ".join(sorted(answered))),
         )
-    trajectories = [*demonstrations.trajectories, *map(_as_trajectory, asked)]
+    trajectories = [*demonstrations.trajectories, *map(_as_trajectory, answers)]
     weights = []
     for trajectory in demonstrations.trajectories:
         of_replies = trajectory.turn_shares() if settings.weigh == "reply" else trajectory.loss_mask
-        row = [settings.given_weight] * len(trajectory.token_ids)
+        row = [settings.prompt_weight] * len(trajectory.token_ids)
         row[0] = 0.0
         for (start, end), question in zip(trajectory.turn_spans(), trajectory.turn_questions, strict=True):
             for place in compress(range(start, end), trajectory.loss_mask[start:end]):
                 row[place] = of_replies[place] * settings.question_weights.get(question, 1.0)
         weights.append(row)
-    weights += [[answer_weight * weight / sum(row.weights) for weight in row.weights] for row in asked]
+    weights += [[answer_weight * weight / sum(row.weights) for weight in row.weights] for row in answers]
     return build_batch(trajectories, temperature=1.0, imitation_weights=weights)
 
 
-def held_out_losses(engine: Engine, demonstrations: Demonstrations, asked: Sequence[TargetRow]) -> dict[str, float]:
-    """Cross entropy under the present weights, in nats: of the replies, a mean over their tokens; of an answer."""
+def held_out_losses(engine: Engine, demonstrations: Demonstrations, answers: Sequence[TargetRow]) -> dict[str, float]:
+    """Cross entropy under the current weights, in nats: mean per token of the replies; mean per answer."""
     replies = _summed_log_probs(engine, demonstrations.trajectories)
     losses = {"imitation/held_out_loss": -math.fsum(replies) / demonstrations.reply_tokens}
-    if asked:
-        losses[_ANSWER_LOSS] = -fmean(_summed_log_probs(engine, list(map(_as_trajectory, asked))))
+    if answers:
+        losses[_ANSWER_LOSS] = -fmean(_summed_log_probs(engine, list(map(_as_trajectory, answers))))
     return losses
 
 
 def _summed_log_probs(engine: Engine, trajectories: Sequence[Trajectory]) -> list[float]:
-    """Of each trajectory, over the tokens of its loss mask."""
+    """For each trajectory, over the tokens of its loss mask."""
     log_probs = engine.log_probs(build_batch(trajectories, temperature=1.0))
     return [
         math.fsum(compress(row.tolist(), trajectory.loss_mask))
@@ -231,7 +234,7 @@ def _summed_log_probs(engine: Engine, trajectories: Sequence[Trajectory]) -> lis
 
 
 def _as_trajectory(row: TargetRow) -> Trajectory:
-    """Its answer counts as sampled, so that its log-probs are computed."""
+    """Marks the answer as sampled, so that its log-probs are computed."""
     return synthetic_trajectory("asked", row.token_ids, tuple(int(weight > 0) for weight in row.weights))
 
 
@@ -250,9 +253,9 @@ async def _games(opened: OpenedRun, stored: StoredGames | None) -> PlayedRollout
 
 
 def check_tokenizer(games: Sequence[FinishedRollout], model: Path) -> None:
-    """Raise ConfigError if the tokenizer in the folder ``model`` reads the stored replies otherwise than was recorded.
+    """Raise ConfigError if the tokenizer in the folder ``model`` decodes most stored replies differently.
 
-    Replies may hold control tokens that their recorded text lacks, so that single ones may differ; not most of them.
+    Single replies may differ by control tokens.
     """
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
     trained = (triplet for game in games for triplet in game.triplets if triplet.metadata["trainable"])
@@ -263,8 +266,8 @@ def check_tokenizer(games: Sequence[FinishedRollout], model: Path) -> None:
     )
     if agreeing < len(replies) / 2:
         raise ConfigError(
-            f"the games were played with another tokenizer than that of model.path {model}: only {agreeing} of "
-            f"{len(replies)} replies read as they were recorded; set model.path to a model with that run's tokenizer"
+            f"the games were played with another tokenizer than that of model.path {model}: it decodes only {agreeing} "
+            f"of {len(replies)} replies as recorded; set model.path to a model with that run's tokenizer"
         )
 
 
@@ -272,47 +275,47 @@ async def _play(opened: OpenedRun, client: StoreClient, stack: AsyncExitStack) -
     config, tasks = opened.config, demonstration_tasks(opened.config)
     demonstrator = config.warm_start.demonstrator
     frozen = await stack.enter_async_context(open_frozen(config, {demonstrator} & config.frozen.keys()))
-    # Runners need no server of the policy, only its tokenizer; and no judge: what is imitated is not rewarded.
+    # Runners need the policy's tokenizer, no server; and no judge, since imitation uses no rewards.
     model, published = str(config.model.path.absolute()), game_resources(config) | {"judge": None}
     resources = policy_resources(config, opened.state.run_id, model, policies=frozen, **published)
     queue = RolloutQueue(client, GAME, config.rollout)
     stack.push_async_callback(queue.cancel_open)
 
     async def check_alive() -> None:
-        """No policy is served; frozen ones look after themselves."""
+        """No policy is served; frozen ones restart by themselves."""
 
     logger.info("playing %d games of %s", len(tasks), demonstrator)
     return await queue.play(tasks, resources, check_alive, game_progress("demonstrations", len(tasks)))
 
 
 def run_id_of(config: WerewolfConfig, run: str) -> str:
-    """The id of a run in the hub, from the name of its folder under ``run.dir``, or from the id itself."""
+    """The id of a run in the hub. run: name of its folder under ``run.dir``, or the id."""
     folder = config.run.dir / run
     return load_state(folder).run_id if (folder / RUN_FILE).is_file() else run
 
 
 def check_warm_start(config: WerewolfConfig, stored: StoredGames | None) -> None:
-    """Refuse what can be refused without starting anything. Raises ConfigError."""
+    """Checks that start nothing. Raises ConfigError."""
     imitation = imitation_config(config, steps=1)
     check_engine(imitation)
     check_log_backends(config)
     demonstrated = stored is None or stored.demonstrator is not None
     if demonstrated and config.rollout.thinking:
         raise ConfigError(
-            "rollout.thinking is true, and demonstrations hold no thoughts: the policy would learn not to think. Set "
-            "rollout.thinking=false, or take games of a run that thought with --from-run"
+            "rollout.thinking is true, and demonstrations have no thoughts: the policy would learn not to think. Set "
+            "rollout.thinking=false, or use games of a run with thoughts by --from-run"
         )
     make_plan(imitation).check(imitation)
 
 
 def show_summary(summary: dict[str, Any], config: Path | None, console: Console) -> None:
-    """Print what was learned and how to go on. config: the file that the settings came from; overrides are not told."""
+    """Print the result and the command of the next step. config: file of the settings; overrides are left out."""
     same = "" if config is None else f" --config {shlex.quote(str(config))}"
     losses = summary["held_out_loss"]
     console.print(
         f"imitated {summary['replies']['learned_from']} replies of {summary['games']['learned_from']} games; held-out "
         f"loss {losses[0]:.3f} before, {losses[-1]:.3f} after, in nats a token\n{summary['model']}\n"
-        f"go on with: python -m algo.werewolf_verl{same} --set model.path={summary['model']}",
+        f"next: python -m algo.werewolf_verl{same} --set model.path={summary['model']}",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -1,12 +1,11 @@
-"""Learning to listen: the true roles as the answers to what seats were asked beside their games.
+"""Learning to listen: training on the true roles as answers to belief probes.
 
-The referee knows after a game what each seat was. A seat that was asked what it takes another for (``runners``' belief
-probes) is trained to name the true role in exactly the tokens of that question, beside the policy's loss: what it heard
-is then worth keeping in mind, whether or not it decided a vote. Sarkar et al., Training Language Models for Social
-Deduction with Multi-Agent Reinforcement Learning, arXiv 2502.06060, train players to predict from a discussion who is
-the impostor, as a dense signal beside the reward of the game.
+After a game the true role of each seat is known. A probed seat is trained to name the true role of another seat in
+exactly the tokens of the probe, in addition to the policy's loss: a dense signal from what it heard. Sarkar et al.,
+Training Language Models for Social Deduction with Multi-Agent Reinforcement Learning, arXiv 2502.06060, train players
+to predict the impostor from a discussion.
 
-Only what the runner noted becomes a row, and only where the configuration asked for it; no turn changes.
+Rows exist only with ``probes.listening``; turns are unchanged.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,10 +21,9 @@ from store.werewolf_study import ProbeTokens, StudySpan
 def listening_rows(
     rollout: FinishedRollout, max_tokens: int, team: Mapping[str, LearnerConfig] = MappingProxyType({})
 ) -> Iterator[TargetRow]:
-    """A row for each question that a seat in training was asked; longer ones than ``max_tokens`` are left out.
+    """A row for each probe of a trainable seat of at most ``max_tokens`` whose earlier turns are all stored.
 
-    team: the policies that learn, where there are several; a row is for the one whose seat was asked.
-    A question whose seat's earlier turns are not all stored is left out likewise.
+    team: the policies that learn, if there are several; a row trains the policy of the probed seat.
     """
     seats = {seat.seat: seat for seat in rollout.outcome.seats}
     sequences = _sequences(rollout)
@@ -49,7 +47,7 @@ def _row(context: tuple[int, ...], asked: ProbeTokens, role: str, learner: str |
 
 
 def _sequences(rollout: FinishedRollout) -> dict[tuple[int, int], tuple[int, ...]]:
-    """(seat, segment) -> everything up to the end of its last turn; of turns whose whole prompt could be rebuilt."""
+    """(seat, segment) -> token ids up to the end of its last turn."""
     return {
         (triplet.metadata["seat"], triplet.metadata["segment"]): (
             *triplet.prompt["token_ids"],

@@ -1,4 +1,4 @@
-"""Sides, held-out deals, and what a game says to the league."""
+"""Sides, held-out deals, and matches for the league."""
 
 from typing import get_args
 
@@ -14,8 +14,8 @@ OTHER_SIDE: dict[SideName, SideName] = {"wolf": "good", "good": "wolf"}
 def held_out_deals(count: int, seed: int) -> list[int]:
     """Seeds of ``count`` different deals, none of which any training run plays (``algo.werewolf.tasks.held_out_deal``).
 
-    A seed decides who is dealt which role, and how ties fall. Different seeds may deal the same roles: there are 20
-    ways to deal 5p_tiny, and millions of 12p_sheriff.
+    A seed determines the dealt roles and how ties are broken. Different seeds may deal the same roles: 5p_tiny has 20
+    deals, 12p_sheriff millions.
     """
     deals: dict[int, None] = {}
     number = 0
@@ -26,7 +26,7 @@ def held_out_deals(count: int, seed: int) -> list[int]:
 
 
 def league_match(result: ResultSpan) -> Match | None:
-    """What a game says of the learning policy and one other player, each of whom played a whole side; else None."""
+    """The match of the policy against one other player, each with a whole side; None for other games."""
     players = {side: {seat.policy for seat in result.seats if seat.side == side} for side in SIDES}
     for own, other in (SIDES, SIDES[::-1]):
         if players[own] == {TRAINED_POLICY} and len(players[other]) == 1 and players[other] != {TRAINED_POLICY}:

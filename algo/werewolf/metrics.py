@@ -1,4 +1,4 @@
-"""Numbers about a step's games, for the log."""
+"""Metrics of a step's games."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -11,13 +11,13 @@ from store.schema import TRAINED_POLICY
 from store.werewolf import TurnSpan
 
 _RUN = 4
-"""Characters of the runs by which speeches are compared, as in the facts of ``store.werewolf.TURN_FACTS``."""
+"""Length of the character n-grams that compare speeches, as in ``store.werewolf.TURN_FACTS``."""
 
 
 def game_metrics(played: PlayedRollouts) -> dict[str, float]:
-    """Numbers about a step's games, for the log."""
+    """Metrics of games, turns, judge and replies; means and shares are per step."""
     games = played.finished
-    # Of the policy: what opponents do badly is no news of it.
+    # Of the policy alone; errors of opponents do not count.
     seats = [seat for game in games for seat in game.outcome.seats if seat.policy == TRAINED_POLICY]
     turns = sum(seat.turns for seat in seats)
     metrics = {
@@ -35,21 +35,20 @@ def game_metrics(played: PlayedRollouts) -> dict[str, float]:
     segments = [seat.segments for seat in seats if seat.turns]
     if segments:
         metrics["turns/segments_per_seat"] = fmean(segments)
-    asked = sum(game.outcome.judge_asked for game in games)
-    if asked:
-        metrics["judge/asked"] = float(asked)
-        metrics["judge/judged_share"] = sum(len(game.outcome.judgements) for game in games) / asked
+    requests = sum(game.outcome.judge_asked for game in games)
+    if requests:
+        metrics["judge/requests"] = float(requests)
+        metrics["judge/judged_share"] = sum(len(game.outcome.judgements) for game in games) / requests
     for result in ("wolf", "good", "draw"):
         metrics[f"games/{result}_share"] = sum(game.outcome.result == result for game in games) / len(games)
     return metrics | _wins_of_policy(games) | variety_metrics(games)
 
 
 def variety_metrics(games: Sequence[FinishedRollout]) -> dict[str, float]:
-    """By side, how the policy's replies vary over the games of a step; a side that said nothing has no numbers.
+    """Variety of the policy's replies over the games of a step, by side; sides without replies are left out.
 
-    ``speech/<side>/distinct_share``: different texts among its speeches. ``speech/<side>/similarity``: mean share of a
-    speech's 4-character runs that the side's speeches in other games have, too. ``replies/<side>/cut_share``: of its
-    replies those that ended at their token limit.
+    ``speech/<side>/distinct_share``: share of different texts. ``speech/<side>/similarity``: mean share of a speech's
+    4-grams that speeches in other games contain. ``replies/<side>/cut_share``: share of replies cut at the token limit.
     """
     metrics = {}
     for side in SIDES:
@@ -80,8 +79,7 @@ def _similarity(speeches: Sequence[TurnSpan]) -> float:
 def _wins_of_policy(games: Iterable[FinishedRollout]) -> dict[str, float]:
     """``policy/<side>/games`` and ``policy/<side>/wins``, of games in which the policy has no seat of the other side.
 
-    Counts and not shares, so that the games of several steps can be pooled. A side without such games has no numbers:
-    a win over itself says nothing of the policy.
+    Counts, so that several steps can be pooled. Games against itself are left out: they do not measure the policy.
     """
     metrics = {}
     for side in SIDES:

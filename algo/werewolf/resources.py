@@ -1,4 +1,4 @@
-"""What runners are told of a run's games, beside the policy: prompts that replace the built-in ones, the judge."""
+"""Resources of a run's games besides the policy: prompts, players, judge."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from configs.werewolf import WerewolfConfig
 
 
 def game_resources(config: WerewolfConfig) -> dict[str, Any]:
-    """Fields of ``PolicyResources``. Raises ConfigError for a prompt that cannot be read."""
+    """Fields of ``PolicyResources``. Raises ConfigError for an unreadable prompt."""
     prompts = {}
     for name, path in config.game.prompts.items():
         try:

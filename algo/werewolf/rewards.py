@@ -1,9 +1,9 @@
-"""Recorded facts -> rewards: the outcome of a seat's side, and what each of its turns adds to it.
+"""Recorded facts -> rewards: the outcome of a seat's side plus the rewards of its turns.
 
-Runners measure, the configuration weighs (``configs.sections.rewards.RewardConfig``); every weight has the name of the
-dimension that it weighs. A seat's reward is its outcome plus the sum of its turn rewards, and a turn's reward is the
-weighted sum of its dimensions, by default divided by the number of the seat's turns. What the judge says is divided by
-the number of judged turns instead, so that a missing judgement takes nothing from the others.
+Runners measure facts, the configuration weights them (``configs.sections.rewards.RewardConfig``); a weight has the name
+of its dimension. A seat's reward is its outcome plus the sum of its turn rewards, and a turn's reward is the
+weighted sum of its dimensions, by default divided by the number of the seat's turns. Judge scores are divided by
+the number of judged turns, so that a missing judgement does not lower the others.
 """
 
 import math
@@ -35,7 +35,7 @@ JUDGE_DIMENSIONS = ("judge_score", "low_judgement", "very_low_judgement")
 
 
 def game_rewards(game: FinishedRollout, weights: RewardConfig) -> dict[str, ActorReward]:
-    """Name of the seat (``store.werewolf.seat_name``) -> what it earns."""
+    """Name of the seat (``store.werewolf.seat_name``) -> its reward."""
     facts: dict[int, dict[int, Mapping[str, float]]] = defaultdict(dict)
     for turn in game.turns:
         facts[turn.seat][turn.turn] = {**NEUTRAL_FACTS, **turn.facts}
@@ -54,8 +54,8 @@ def seat_reward(
     scores: Mapping[int, float],
     weights: RewardConfig,
 ) -> ActorReward:
-    """What one seat earns. Dimensions are means over the seat's turns, not weighed, and the outcome (1.0, -1.0 or 0.0);
-    those of the judge are means over the judged turns, and absent if there are none.
+    """Reward of one seat. Dimensions are unweighted means over the seat's turns, and the outcome (1.0, -1.0 or 0.0);
+    judge dimensions are means over the judged turns, absent without any.
 
     facts: number of the turn -> all its facts (``store.werewolf.TURN_FACTS``), for every model turn of the seat.
     scores: number of the turn -> the judge's score, 0.0 to 1.0, for the turns that were judged.
@@ -80,7 +80,7 @@ def seat_reward(
 
 
 def turn_dimensions(facts: Mapping[str, float], score: float | None, weights: RewardConfig) -> dict[str, float]:
-    """Dimension -> value of one turn. score: the judge's, 0.0 to 1.0; None: the turn was not judged."""
+    """Dimension -> value of one turn. score: the judge's, 0.0 to 1.0; None: not judged."""
     dimensions = {
         name: 1.0 - facts["chinese_share"] if name == "foreign_language" else facts[name] for name in FACT_DIMENSIONS
     }

@@ -1,4 +1,4 @@
-"""The games of a step: which deals, who sits where, with which seeds. All of it follows from the configuration."""
+"""The games of a step, a function of the configuration: deals, seating, seeds."""
 
 import hashlib
 from collections.abc import Collection
@@ -12,7 +12,7 @@ from store.werewolf import GameTask, SeatingRule, SideName
 from store.werewolf_study import Study
 
 _SEEDS = 2**31
-"""How many seeds ``derived_seed`` chooses from."""
+"""Range of ``derived_seed``."""
 
 
 def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
@@ -20,7 +20,7 @@ def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
     tasks = []
     game_config, rollout, run_name, run_seed = config.game, config.rollout, config.run.name, config.run.seed
     for group in range(rollout.groups_per_step):
-        sides = _learning_sides(game_config, (step - 1) * rollout.groups_per_step + group)
+        sides = _trained_sides(game_config, (step - 1) * rollout.groups_per_step + group)
         group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
         deal = training_deal(run_seed, step, group)
         for game in range(rollout.rollouts_per_group):
@@ -42,7 +42,7 @@ def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
 
 
 def study_of_training(config: WerewolfConfig, deal: int) -> Study | None:
-    """What is noted of the games of a deal that are learned from; None where nothing is learned from beliefs."""
+    """Probes of a training deal's games; None without ``probes.listening``."""
     probes = config.probes
     if not probes.listening:
         return None
@@ -56,10 +56,10 @@ def token_limits(rollout: RolloutSettings) -> TokenLimits:
     return TokenLimits(context_tokens=rollout.context_tokens, reply_tokens=rollout.reply_tokens)
 
 
-def _learning_sides(config: GameConfig, deal: int) -> tuple[SideName, ...]:
-    """The sides that learn from a deal: all trained ones, unless another player opposes them, who then takes turns.
+def _trained_sides(config: GameConfig, deal: int) -> tuple[SideName, ...]:
+    """The trained sides of a deal: all, or with another opponent one of them in turn.
 
-    deal: its number in the run, from 0.
+    deal: its index in the run.
     """
     if config.opponent == TRAINED_POLICY:
         return config.train_sides
@@ -67,9 +67,9 @@ def _learning_sides(config: GameConfig, deal: int) -> tuple[SideName, ...]:
 
 
 def seating_rules(config: GameConfig, sides: Collection[SideName]) -> tuple[SeatingRule, ...]:
-    """Who plays which seat: the configured rules, and behind them one for each side, so that no seat is left out.
+    """The configured seating rules, then one for each side, so that every seat has a player.
 
-    sides: those that the policy plays where no configured rule says otherwise.
+    sides: played by the policy where no configured rule applies.
     """
     by_side = (
         SeatingRule(side=side, players={TRAINED_POLICY if side in sides else config.opponent: 1.0})
@@ -79,16 +79,16 @@ def seating_rules(config: GameConfig, sides: Collection[SideName]) -> tuple[Seat
 
 
 def training_deal(run_seed: int, step: int, group: int) -> int:
-    """The seed of a deal to train on: always even, so that it is never one of ``held_out_deal``."""
+    """Seed of a training deal: always even, so that it never equals a ``held_out_deal``."""
     return derived_seed("deal", run_seed, step, group) & ~1
 
 
 def held_out_deal(seed: int, number: int) -> int:
-    """The seed of a deal that is never trained on: always odd."""
+    """Seed of a held-out deal: always odd, so that it is never trained on."""
     return derived_seed("held-out deal", seed, number) | 1
 
 
 def derived_seed(purpose: str, *numbers: int) -> int:
-    """A 31-bit seed that follows from the run's seed and a position in the run alone, so that it can be replayed."""
+    """A 31-bit seed from the run's seed and a position in the run, so that games can be replayed."""
     digest = hashlib.blake2b(f"{purpose}/{'/'.join(map(str, numbers))}".encode(), digest_size=4).digest()
     return int.from_bytes(digest, "big") >> 1

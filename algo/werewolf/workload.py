@@ -1,4 +1,4 @@
-"""The game as a workload: what it gives to the training loop (``algo.loop.workload``)."""
+"""The game as a workload of the training loop (``algo.loop.workload``)."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -20,13 +20,13 @@ from configs.werewolf import WerewolfConfig
 from store.werewolf import GAME, GameTask
 
 Evaluate = Callable[[WerewolfConfig, EvaluatedPolicy, int, bool], Awaitable[dict[str, float]]]
-"""Plays held-out deals with a run's policy after a step, and says whether an earlier process may have begun."""
+"""(configuration, policy, step, whether an earlier process may have begun it) -> metrics of held-out deals."""
 
 
 class Werewolf:
     """The game as a workload (``algo.loop.workload.Workload``).
 
-    evaluate: how it is evaluated (``algo.evaluation.play``); given, since that room stands upon this one.
+    evaluate: of ``algo.evaluation.play``; a parameter, since that package imports this one.
     """
 
     kind = GAME
@@ -54,14 +54,14 @@ class Werewolf:
         return game_rewards(rollout, self.config.reward)
 
     def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
-        """The true roles, as answers to what the trained seats were asked beside the game."""
+        """The true roles, as answers to the probes of trainable seats."""
         return listening_rows(rollout, self.config.training.max_sequence_tokens, self.config.team)
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         return game_metrics(played)
 
     def matches(self, played: PlayedRollouts) -> Iterable[Match]:
-        """Games in which the policy alone plays one side, and one other player the other."""
+        """Games of the policy as one whole side against one other player."""
         return filter(None, (league_match(game.outcome) for game in played.finished))
 
     async def evaluate(self, policy: EvaluatedPolicy, step: int, resumed: bool) -> dict[str, float]:

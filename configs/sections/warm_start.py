@@ -31,7 +31,7 @@ class WarmStartConfig(Section):
         {},
         description="question -> weight of its replies, e.g. {exile_vote: 4, pk_vote: 4}; 1 for all others",
     )
-    given_weight: float = Field(
+    prompt_weight: float = Field(
         0.0,
         ge=0,
         description="loss weight of prompt tokens: questions, announcements, other speeches. Small models learn from "

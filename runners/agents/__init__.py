@@ -1,1 +1,1 @@
-"""``python -m runners.agents``: play any agent that speaks OpenAI's or Anthropic's protocol, behind a token gateway."""
+"""``python -m runners.agents``: runs agents that use OpenAI's or Anthropic's API, behind a token gateway."""

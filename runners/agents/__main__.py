@@ -1,14 +1,14 @@
-"""``python -m runners.agents``: take agents' tasks from the hub and let an agent do them.
+"""``python -m runners.agents``: runs an agent on tasks from the hub.
 
-The agent is a function or object of agentlightning's (``--agent my.module:agent``), or an HTTP service on this machine
-(``--service http://127.0.0.1:9000/chat --reward my.module:reward``). It needs no change but the address of its model:
-what it asks there is sampled by the policy's servers, token by token, and stored as what the algorithm trains on.
+The agent is an agentlightning function or object (``--agent my.module:agent``), or an HTTP service on this machine
+(``--service http://127.0.0.1:9000/chat --reward my.module:reward``). Only the address of its model changes: the
+policy's servers sample its replies, and the tokens are stored for training.
 
-Needs no GPU and no torch. Start as many as you like, before or after the hub and the algorithm. Ctrl-C (or SIGTERM)
-finishes the tasks under way; a second one hands them back at once, and so does SIGHUP.
+Needs no GPU and no torch. Start any number, before or after the hub and the algorithm. Ctrl-C (or SIGTERM) drains; a
+second one hands back at once, and so does SIGHUP.
 
-Exit status: 0; 2 for a command line that cannot be used; 69 (``EX_UNAVAILABLE``) when the hub stayed away or refused
-us; 130 when stopped before the hub had answered.
+Exit status: 0; 2 for an invalid command line; 69 (``EX_UNAVAILABLE``) if the hub stays unreachable or rejects the
+runner; 130 if stopped before the hub answered.
 """
 
 import argparse
@@ -21,55 +21,55 @@ from runners.processes import EXIT_INTERRUPTED
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used."""
+    """The command line; exits with a usage message if it is invalid."""
     parser = argparse.ArgumentParser(
         prog="python -m runners.agents",
-        description="Take tasks from the hub, let an agent do them with the policy as its model, store a span a call.",
+        description="Take tasks from the hub, run an agent on them with the policy as its model, store a span per "
+        "call.",
     )
     agent = parser.add_mutually_exclusive_group(required=True)
     agent.add_argument(
         "--agent",
         metavar="MODULE:NAME",
-        help="an agentlightning @rollout function or LitAgent, found from the folder that you are in",
+        help="an agentlightning @rollout function or LitAgent, importable from the working folder",
     )
-    agent.add_argument("--service", metavar="URL", help="an HTTP service on this machine that takes a task by POST")
+    agent.add_argument("--service", metavar="URL", help="an HTTP service on this machine that receives tasks by POST")
     parser.add_argument(
         "--reward",
         metavar="MODULE:NAME",
-        help="a function of the task and the service's answer that gives the reward; by default the answer has it "
-        "under `reward`",
+        help="a function (task, answer of the service) -> reward; by default the field `reward` of the answer",
     )
     parser.add_argument(
-        "--service-patience",
+        "--service-timeout",
         type=seconds,
         default=60.0,
         metavar="SECONDS",
-        help="how long to wait for a service that refuses connections (default: %(default)g)",
+        help="how long to retry a service that refuses connections (default: %(default)g)",
     )
     add_worker_options(parser, "tasks")
     options = parser.parse_args(arguments)
     if options.reward and not options.service:
-        parser.error("--reward: only with --service; an agent gives its reward itself")
+        parser.error("--reward needs --service; an --agent returns its reward itself")
     return options
 
 
 def open_play(options: argparse.Namespace, client):
-    """What plays the tasks. ValueError names an agent, a function or an address that cannot be used."""
+    """The ``Play`` for tasks. Raises ValueError for an invalid agent, function or address."""
     from runners.addresses import Addresses
-    from runners.agents.play import AgentPlay, load
+    from runners.agents.agent_play import AgentPlay, load
     from runners.agents.service import ServicePlayer
 
     if options.agent:
-        from runners.agents.lit import LitPlayer, load_agent  # brings agentlightning along
+        from runners.agents.lit import LitPlayer, load_agent  # imports agentlightning
 
         player = LitPlayer(load_agent(options.agent))
     else:
         reward = load(options.reward) if options.reward else None
-        player = ServicePlayer(options.service, reward, options.service_patience)
+        player = ServicePlayer(options.service, reward, options.service_timeout)
     return AgentPlay(
         client,
         player,
-        policy_patience_seconds=options.policy_patience,
+        policy_timeout_seconds=options.policy_timeout,
         addresses=Addresses(options.store, options.allow_address),
     )
 
@@ -78,12 +78,12 @@ def main() -> int:
     """Entry point."""
     options = parse_arguments()
     log_to_terminal(options)
-    logging.getLogger("agentlightning.litagent").setLevel(logging.ERROR)  # it warns of several LLMs at every rollout
+    logging.getLogger("agentlightning.litagent").setLevel(logging.ERROR)  # it warns about several LLMs at every rollout
     if options.processes > 1:
         return run_fleet("runners.agents", options)
     try:
         return asyncio.run(run_worker(options, lambda client: open_play(options, client)))
-    except KeyboardInterrupt:  # before the worker was ready to take it
+    except KeyboardInterrupt:  # before the worker handles signals
         return EXIT_INTERRUPTED
 
 

@@ -1,8 +1,8 @@
-"""A runner for agentlightning's ``Trainer``: agents of Python objects, behind the same worker and gateway as others.
+"""A runner for agentlightning's ``Trainer``, with the same worker and gateway.
 
-``Trainer(algorithm=AgentVerl(...), runner=GatewayRunner(), n_runners=2).fit(agent, train, val_dataset=val)``: it
-starts its runners before it asks the algorithm anything, so the runner has to be named. agentlightning's own would give
-the agent the servers' address itself, and no tokens would be recorded.
+``Trainer(algorithm=AgentVerl(...), runner=GatewayRunner(), n_runners=2).fit(agent, train, val_dataset=val)``.
+The runner must be passed, since the Trainer starts runners before the algorithm. agentlightning's own runner would
+give the agent the servers' address, and no tokens would be recorded.
 """
 
 import asyncio
@@ -11,10 +11,10 @@ from typing import Any
 
 from agentlightning import ExecutionEvent, LightningStoreClient, LitAgent, Runner
 
+from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
-from runners.agents.play import AgentPlay
 from runners.command_line import unique_worker_name
-from runners.policy.server import POLICY_PATIENCE_SECONDS
+from runners.policy.client import POLICY_TIMEOUT_SECONDS
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
 
@@ -25,30 +25,30 @@ _STOP_SECONDS = 5.0
 
 
 class GatewayRunner(Runner[Any]):
-    """Plays up to ``n`` of the agent's tasks at once, in each of the trainer's runner processes.
+    """Runs up to ``n`` tasks at once in each of the trainer's runner processes.
 
-    policy_patience_seconds: how long a policy's server that is away is waited for.
+    policy_timeout_seconds: how long to retry an unreachable policy server.
     """
 
-    def __init__(self, n: int = 8, policy_patience_seconds: float = POLICY_PATIENCE_SECONDS):
+    def __init__(self, n: int = 8, policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS):
         self._n = n
-        self._policy_patience = policy_patience_seconds
+        self._policy_timeout = policy_timeout_seconds
 
     def init(self, agent: LitAgent[Any], **kwargs: Any) -> None:
-        """Take the agent. Raises ValueError for hooks, which nothing here calls."""
+        """Set the agent. Raises ValueError for hooks, which are not supported."""
         if kwargs.get("hooks"):
-            raise ValueError("GatewayRunner calls no hooks: leave out the Trainer's hooks")
+            raise ValueError("GatewayRunner does not support hooks: remove the Trainer's hooks")
         self._agent = agent
 
     def init_worker(self, worker_id: int, store: LightningStoreClient, **kwargs: Any) -> None:
-        """Take the hub's address. ``AgentVerl`` refuses a store that is not reached by HTTP."""
+        """Set the hub's address. ``AgentVerl`` rejects a store without HTTP."""
         self._url = store.server_address_root
 
     async def iter(self, *, event: ExecutionEvent | None = None) -> None:
-        """Play until the event is set; tasks under way are handed back then."""
+        """Play until the event is set, then hand back tasks in flight."""
         client = connect(self._url)
-        play = AgentPlay(client, LitPlayer(self._agent), policy_patience_seconds=self._policy_patience)
-        worker = Worker(client, play, worker_id=unique_worker_name(), games_at_once=self._n)
+        play = AgentPlay(client, LitPlayer(self._agent), policy_timeout_seconds=self._policy_timeout)
+        worker = Worker(client, play, worker_id=unique_worker_name(), max_concurrent=self._n)
         running = asyncio.create_task(worker.run())
         try:
             while not running.done() and not (event is not None and event.is_set()):
@@ -67,7 +67,7 @@ class GatewayRunner(Runner[Any]):
             raise error
 
     def teardown_worker(self, worker_id: int, *args: Any, **kwargs: Any) -> None:
-        """Nothing is left: ``iter`` closes what it has opened."""
+        """Nothing to do: ``iter`` closes its connections."""
 
     def teardown(self, *args: Any, **kwargs: Any) -> None:
-        """Nothing is left."""
+        """Nothing to do."""

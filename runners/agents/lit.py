@@ -1,7 +1,7 @@
-"""Plays agentlightning's agents: any ``@rollout`` function or ``LitAgent``, synchronous or not.
+"""Runs agentlightning's agents: any ``@rollout`` function or ``LitAgent``, synchronous or not.
 
-Agents live in a thread of their own, so that one that blocks its event loop, waiting for a model by a synchronous
-client say, does not keep the gateway from answering it.
+Agents run in a separate thread, so that an agent that blocks its event loop, e.g. with a synchronous client, does not
+block the gateway.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from agentlightning import (
 from agentlightning.emitter import get_rewards_from_span
 from pydantic import TypeAdapter
 
-from runners.agents.play import AgentFailed, AgentUnavailable, Session, in_thread, load
+from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in_thread, load
 from runners.agents.rewards import dimensions_of
 
 logger = logging.getLogger(__name__)
@@ -40,13 +40,13 @@ Result = TypeVar("Result")
 
 
 class EmittedRewards(DummyTracer):
-    """Takes what agents emit (``agentlightning.emit_reward``) to the attempt that emits it, many at once.
+    """Assigns emitted rewards (``agentlightning.emit_reward``) to attempts, many at once.
 
-    agentlightning keeps one tracer for a process, and its own allow one attempt at a time.
+    agentlightning has one tracer per process, and its own tracers allow one attempt at a time.
     """
 
     def create_span(self, *args: Any, **kwargs: Any) -> SpanCoreFields:
-        """Note the rewards of a span; other spans go nowhere."""
+        """Record the rewards of a span; other spans are dropped."""
         span = super().create_span(*args, **kwargs)
         noted = _emitted.get(None)
         if noted is not None and (dimensions := _of_span(span)):
@@ -56,7 +56,7 @@ class EmittedRewards(DummyTracer):
 
 @contextmanager
 def emitted_rewards() -> Iterator[list[Mapping[str, float]]]:
-    """Rewards that are emitted in this context, and in tasks and threads begun within it with their context."""
+    """Rewards emitted in this context, and in tasks and threads that inherit it."""
     if get_active_tracer() is None:
         set_active_tracer(EmittedRewards())
     noted: list[Mapping[str, float]] = []
@@ -72,7 +72,7 @@ def _of_span(span: Span | SpanCoreFields) -> dict[str, float]:
 
 
 class LitPlayer:
-    """A ``runners.agents.play.Player`` for one agent."""
+    """A ``runners.agents.agent_play.Player`` for an agentlightning agent."""
 
     def __init__(self, agent: LitAgent[Any]):
         self._agent = agent
@@ -81,7 +81,7 @@ class LitPlayer:
         threading.Thread(target=self._loop.run_forever, name="agents", daemon=True).start()
 
     async def __call__(self, session: Session) -> Mapping[str, float]:
-        """Let the agent act. Raises AgentFailed for what it raises, AgentUnavailable where a connection broke."""
+        """Run the agent. Raises AgentFailed for its exceptions, AgentUnavailable for its ConnectionError."""
         agent, training = self._agent, session.rollout.mode in (None, "train")
         resources = TypeAdapter(NamedResources).validate_python(session.named_resources(), from_attributes=True)
         own = AttemptedRollout.model_validate(session.rollout, from_attributes=True)
@@ -106,33 +106,33 @@ class LitPlayer:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _failed(self, error: Exception) -> AgentFailed:
-        """With its traceback, which is logged once for each place that raises."""
+        """The failure with its traceback, which is logged once per raising line."""
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = (type(error), where.filename, where.lineno)
         if place not in self._logged:
             self._logged.add(place)
-            logger.warning("the agent raises an exception (logged once for each place)", exc_info=error)
+            logger.warning("the agent raised an exception (logged once per line)", exc_info=error)
         text = "".join(traceback.format_exception(error))
         return AgentFailed(f"{type(error).__name__}: {error}", text[-_LONGEST_TRACEBACK:])
 
     async def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        # The context of this moment goes along, and with it where emitted rewards are noted.
+        # The task inherits the current context, in which emitted rewards are recorded.
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
 
 
 def load_agent(name: str) -> LitAgent[Any]:
-    """The agent that ``module:name`` names: a LitAgent, a class of such, or a function. ValueError for others."""
+    """The agent at ``module:name``: a LitAgent, a subclass, or a function. Raises ValueError otherwise."""
     found = load(name)
     if inspect.isclass(found) and issubclass(found, LitAgent):
         found = found()
     if isinstance(found, LitAgent):
         return found
     if not callable(found):
-        raise ValueError(f"{name!r} is no agent but a {type(found).__name__}")
+        raise ValueError(f"{name!r} must be an agent, not a {type(found).__name__}")
     try:
         return rollout(found)
     except NotImplementedError as error:
         raise ValueError(
-            f"{name!r} cannot be played: its parameters must be task and llm, task and prompt_template, and may have "
-            f"rollout after them"
+            f"{name!r} is not a valid agent: its parameters must be task and llm, or task and prompt_template, "
+            f"optionally followed by rollout"
         ) from error

@@ -1,4 +1,4 @@
-"""What agents give as rewards, as named dimensions."""
+"""Rewards of agents as named dimensions."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ from runners.errors import CannotPlay
 
 
 class UnusableReward(CannotPlay):
-    """What an agent, or the function that judges it, gave is no reward; the message says what is."""
+    """An agent or its reward function returned an invalid reward; the message names valid ones."""
 
 
 def dimensions_of(
     given: Any, emitted: Sequence[Mapping[str, float]] = (), where: str = "the agent"
 ) -> dict[str, float]:
-    """Rewards by name, the primary one first: of a number, of named numbers, or else the last emitted ones.
+    """Rewards by name, the primary one first: from a number, named numbers, or the last emitted ones.
 
     Raises UnusableReward.
     """
@@ -24,12 +24,12 @@ def dimensions_of(
         given = {"reward": given}
     if not isinstance(given, Mapping) or not given:
         raise UnusableReward(
-            f"{where} gave no reward ({given!r}): return a number, a dictionary of named numbers with the primary one "
-            f"first, or call agentlightning.emit_reward"
+            f"{where} returned no reward ({given!r}): return a number, a dictionary of named numbers with the "
+            f"primary one first, or call agentlightning.emit_reward"
         )
     dimensions = {}
     for name, value in given.items():
         if not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise UnusableReward(f"{where} gave {value!r} as the reward {name!r}, which is no finite number")
+            raise UnusableReward(f"{where} returned {value!r} as reward {name!r}; it must be a finite number")
         dimensions[str(name)] = float(value)
     return dimensions

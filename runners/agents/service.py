@@ -1,4 +1,4 @@
-"""Plays an agent that is an HTTP service: it gets a task and an address to call models at, and answers."""
+"""Runs an agent that is an HTTP service: sends it a task with the gateway's address."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from runners.agents.play import AgentFailed, AgentUnavailable, Session, in_thread
+from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in_thread
 from runners.agents.rewards import dimensions_of
 from runners.errors import CannotPlay
 
@@ -21,28 +21,28 @@ Reward = Callable[[Any, Any], Any]
 
 
 class ServiceRefuses(CannotPlay):
-    """The service does not take tasks as they are sent to it."""
+    """The service rejects the form of tasks."""
 
 
 class ServicePlayer:
-    """A ``runners.agents.play.Player`` for the service at ``url``.
+    """A ``runners.agents.agent_play.Player`` for the service at ``url``.
 
-    A task is a POST of JSON: the task's input, with ``base_url``, ``model``, ``trace_id``, ``temperature`` and
-    ``max_tokens`` beside it; an input that is no object becomes ``input``.
-    reward: judges the answer, decoded where it is JSON; None takes the answer's own ``reward``.
-    patience_seconds: how long a service is waited for that refuses connections.
+    A task is a JSON POST of the task's input with ``base_url``, ``model``, ``trace_id``, ``temperature`` and
+    ``max_tokens`` added; an input that is not an object becomes the field ``input``.
+    reward: computes the reward from the answer, decoded if it is JSON; None: the answer's field ``reward``.
+    retry_seconds: how long to retry a service that refuses connections.
     """
 
-    def __init__(self, url: str, reward: Reward | None = None, patience_seconds: float = 60.0):
+    def __init__(self, url: str, reward: Reward | None = None, retry_seconds: float = 60.0):
         self._url = check_url(url)
         self._reward = reward
-        self._patience = patience_seconds
+        self._retry_seconds = retry_seconds
         self._http: aiohttp.ClientSession | None = None
 
     async def __call__(self, session: Session) -> Mapping[str, float]:
-        """Let the service act, and judge its answer.
+        """Send the task, and compute the reward of the answer.
 
-        Raises AgentFailed where it answers with an error of its own, AgentUnavailable where it is away.
+        Raises AgentFailed for an error of the service, AgentUnavailable if it is unreachable.
         """
         given = session.task.input
         body = {
@@ -56,7 +56,7 @@ class ServicePlayer:
         answer = await self._ask(body)
         if self._reward is None:
             reward = answer.get("reward") if isinstance(answer, dict) else None
-            return dimensions_of(reward, where=f"{self._url} (no --reward judges its answers)")
+            return dimensions_of(reward, where=f"{self._url} (without --reward)")
         judged = self._reward
         if inspect.iscoroutinefunction(judged):
             found = await judged(given, answer)
@@ -69,13 +69,13 @@ class ServicePlayer:
             await self._http.close()
 
     async def _ask(self, body: dict[str, Any]) -> Any:
-        if self._http is None:  # how long an agent may take is the task's business
+        if self._http is None:  # the task has its own timeout
             self._http = aiohttp.ClientSession(
                 trust_env=False, timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=0)
             )
-        refused = retry_if_exception_type(aiohttp.ClientConnectorError)  # nothing was sent, so it can be sent again
+        refused = retry_if_exception_type(aiohttp.ClientConnectorError)  # nothing was sent, so a retry is safe
         retrying = AsyncRetrying(
-            retry=refused, stop=stop_after_delay(self._patience), wait=wait_fixed(_POLL_SECONDS), reraise=True
+            retry=refused, stop=stop_after_delay(self._retry_seconds), wait=wait_fixed(_POLL_SECONDS), reraise=True
         )
 
         async def post() -> tuple[aiohttp.ClientResponse, str]:
@@ -85,22 +85,22 @@ class ServicePlayer:
         try:
             answer, text = await retrying(post)
         except aiohttp.ClientConnectorError as error:
-            raise AgentUnavailable(f"no agent's service answers at {self._url}: {error}") from error
+            raise AgentUnavailable(f"cannot connect to the agent's service at {self._url}: {error}") from error
         except aiohttp.ClientError as error:
             raise AgentUnavailable(
-                f"the agent's service at {self._url} broke off: {type(error).__name__} {error}"
+                f"the agent's service at {self._url} closed the connection: {type(error).__name__} {error}"
             ) from error
         if answer.status in _TRY_AGAIN:
             raise AgentUnavailable(f"the agent's service at {self._url} answers {answer.status}: {text[:_SHOWN]}")
         if answer.status >= 500:
             raise AgentFailed(f"the service answers {answer.status}: {text[:_SHOWN]}")
         if answer.status >= 400:
-            raise ServiceRefuses(f"{self._url} does not take the task ({answer.status}): {text[:_SHOWN]}")
+            raise ServiceRefuses(f"{self._url} rejects the task ({answer.status}): {text[:_SHOWN]}")
         return await answer.json() if answer.content_type == "application/json" else text
 
 
 def check_url(url: str) -> str:
-    """The address of a service. ValueError for one that could not reach the gateway."""
+    """The URL of a service. Raises ValueError if the service could not reach the gateway."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or parts.hostname not in ("127.0.0.1", "localhost", "::1"):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What was said in an attempt, for a person to read."""
+"""A readable transcript of an attempt."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ _LONGEST_TEXT, _LONGEST_TRANSCRIPT = 2_000, 40_000
 
 
 class Transcript:
-    """Lines in the order in which calls ended; of a conversation that goes on only what is new."""
+    """Lines in the order in which calls ended; only new messages of a continued conversation."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._said: dict[tuple[str, int], int] = {}  # messages of an actor's sequence that stand there already
+        self._said: dict[tuple[str, int], int] = {}  # messages of a sequence that are written already
         self._length = 0
 
     def add(self, actor: str, segment: int, messages: Sequence[Message], reply: Message) -> None:
@@ -20,21 +20,21 @@ class Transcript:
         if not said:
             self._write(f"== {actor}, conversation {segment + 1}")
         elif len(self._said) > 1:
-            self._write(f"== {actor}, conversation {segment + 1}, goes on")
+            self._write(f"== {actor}, conversation {segment + 1}, continued")
         for message in messages[said:]:
             self._write(_line(message))
         self._write(_line(reply))
         self._said[actor, segment] = len(messages) + 1
 
     def text(self, failure: str = "") -> str:
-        """The whole of it, or its beginning where it is very long; and what the agent failed with, if it did."""
+        """The transcript, truncated if it is very long, with the agent's failure."""
         return "\n".join([*self._lines, *([f"== failed: {failure}"] if failure else [])])
 
     def _write(self, line: str) -> None:
         if self._length > _LONGEST_TRANSCRIPT:
             return
         self._length += len(line)
-        self._lines.append(line if self._length <= _LONGEST_TRANSCRIPT else "… (too long to be told whole)")
+        self._lines.append(line if self._length <= _LONGEST_TRANSCRIPT else "… (truncated)")
 
 
 def _line(message: Message) -> str:

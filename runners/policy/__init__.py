@@ -1,1 +1,1 @@
-"""The policy as any workload calls it: its servers, its tokens, its resources."""
+"""Access to policies for any workload: servers, tokens, resources."""

@@ -1,13 +1,13 @@
-"""A conversation that only grows, by a chat template that may rewrite what came before.
+"""Append-only conversations for chat templates that may rewrite earlier turns.
 
-New messages are rendered in a conversation of their own, after a stand-in reply; what follows the end of that reply is
-appended to what was sampled.
+New messages are rendered in a separate conversation after a placeholder reply; the tokens after that reply are
+appended to the sampled ones.
 """
 
 import json
 from collections.abc import Sequence
 
-from runners.policy.codecs import Codec, Message, UnfitTemplate
+from runners.policy.codecs import Codec, Message, UnusableTemplate
 
 # New messages are rendered after this question and one of these replies.
 _QUESTION = {"role": "user", "content": "?"}
@@ -15,7 +15,7 @@ _REPLIES = ("A", "B")
 
 
 class ChatTemplate:
-    """One chat template, with what is known of it from earlier use; made by ``of``. All methods raise as the codec.
+    """One chat template; made by ``of``. Methods raise the codec's errors.
 
     end_of_turn: the token that ends a reply.
     """
@@ -27,12 +27,12 @@ class ChatTemplate:
 
     @classmethod
     async def of(cls, codec: Codec) -> "ChatTemplate":
-        """Raises UnfitTemplate where no token marks the end of a reply."""
+        """Raises UnusableTemplate if no token ends a reply."""
         one, other = [await codec.render(_replied(text, (), ()), add_generation_prompt=False) for text in _REPLIES]
         for token in one[len(one) - _common_ending(one, other) :]:
             if (await codec.text([token])).strip():
                 return cls(codec, token)
-        raise UnfitTemplate("the chat template marks the end of a reply with no token")
+        raise UnusableTemplate("the chat template ends a reply without a token")
 
     async def after_reply(
         self, last_id: int | None, new: Sequence[Message], calls: Sequence[Message] = ()
@@ -40,7 +40,7 @@ class ChatTemplate:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
 
         last_id: the reply's last token; the end of turn is not repeated. calls: the reply's tool calls that are
-        answered by the new messages. Raises UnfitTemplate where the end of the reply cannot be found before these.
+        answered by the new messages. Raises UnusableTemplate where the end of the reply cannot be found before these.
         """
         shape = (len(calls), new[0]["role"] if new else "")
         ids = await self._codec.render(_replied(_REPLIES[0], calls, new))
@@ -53,9 +53,9 @@ class ChatTemplate:
 
 
 def _replied(text: str, calls: Sequence[Message], new: Sequence[Message]) -> list[Message]:
-    """A conversation in which a reply stands before the new messages: with the tool calls that they answer.
+    """A conversation with a placeholder reply before the new messages, with the tool calls that they answer.
 
-    The calls' arguments are made up: a policy's own may be no JSON, which no template takes.
+    The calls' arguments are placeholders: the policy's own may be invalid JSON, which templates reject.
     """
     reply: dict[str, object] = {"role": "assistant", "content": text}
     if calls:
@@ -67,17 +67,17 @@ def _replied(text: str, calls: Sequence[Message], new: Sequence[Message]) -> lis
 
 
 def _cut(one: Sequence[int], other: Sequence[int], end: int) -> tuple[int, int]:
-    """Where the reply ends in which two renderings differ: (ends of turns up to there, tokens before the last)."""
+    """The end of the reply in which two renderings differ: (ends of turns up to it, tokens before the last one)."""
     start = len(one) - _common_ending(one, other)
     for place in range(start, len(one)):
         if one[place] == end:
             return sum(token == end for token in one[: place + 1]), place - start
-    raise UnfitTemplate("the end of a reply is not to be found before new messages")
+    raise UnusableTemplate("cannot find the end of a reply before new messages")
 
 
 def _common_ending(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of what both end with. UnfitTemplate when they are equal: what should differ was dropped."""
+    """Length of the common suffix. Raises UnusableTemplate if both are equal: the template drops replies."""
     for length, (a, b) in enumerate(zip(reversed(one), reversed(other), strict=False)):
         if a != b:
             return length
-    raise UnfitTemplate("the chat template drops replies")
+    raise UnusableTemplate("the chat template drops replies")

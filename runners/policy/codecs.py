@@ -1,6 +1,6 @@
-"""From messages and texts to token ids and back: by a tokenizer's files here, by a vLLM's routes, or by both.
+"""Messages and text to token ids and back: by a local tokenizer, by vLLM's routes, or both.
 
-A template is a program: that of a policy's server runs there, and here only that of a folder on this machine.
+A chat template is a program: a server's template runs there; only templates of local folders run here.
 """
 
 import asyncio
@@ -13,23 +13,23 @@ from typing import Any, Protocol
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
+from runners.policy.client import PolicyClient
 from runners.policy.model_folder import ChatTemplates, read_tokenizer
-from runners.policy.server import PolicyServer
 
 RENDER_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE = "/v1/chat/completions/render", "/tokenize", "/detokenize"
 
 Message = Mapping[str, Any]
 
 
-class UnfitTemplate(ValueError):
-    """A chat template with which a conversation cannot be held append-only; the message says why."""
+class UnusableTemplate(ValueError):
+    """A chat template that does not allow append-only conversations; the message says why."""
 
 
 class Codec(Protocol):
-    """What a tokenizer and its chat template make of messages, texts and ids."""
+    """A tokenizer with its chat template."""
 
     async def render(self, messages: Sequence[Message], **more: Any) -> list[int]:
-        """Token ids of a conversation, by default with the head of a reply to it. more: as of vLLM's render route."""
+        """Token ids of a conversation, by default with a generation prompt. more: parameters of vLLM's render route."""
 
     async def encode(self, text: str) -> list[int]:
         """Token ids of a text."""
@@ -39,9 +39,9 @@ class Codec(Protocol):
 
 
 class LocalCodec:
-    """A tokenizer on this machine. Rendering raises UnfitTemplate for messages that its template refuses.
+    """A tokenizer on this machine. Rendering raises UnusableTemplate for messages that its template rejects.
 
-    added: the vocabulary that is matched in a text before anything else, with its ids.
+    added: added vocabulary with its ids, which tokenizers match first.
     """
 
     def __init__(self, tokenizer: Tokenizer, templates: ChatTemplates, thinking: bool = False):
@@ -52,12 +52,13 @@ class LocalCodec:
 
     @classmethod
     def of(cls, folder: Path, thinking: bool = False) -> "LocalCodec":
-        """The tokenizer of a Hugging Face model folder. OSError or ValueError where there is none with a template."""
+        """The tokenizer of a Hugging Face model folder. Raises OSError or ValueError without one or without a
+        template."""
         return cls(read_tokenizer(folder), ChatTemplates(folder), thinking)
 
     @classmethod
     async def load(cls, folder: Path, thinking: bool = False) -> "LocalCodec":
-        """As ``of``, in a thread: a large vocabulary takes a second."""
+        """As ``of``, in a thread, since a large vocabulary takes a second to load."""
         return await asyncio.to_thread(cls.of, folder, thinking)
 
     async def render(self, messages: Sequence[Message], **more: Any) -> list[int]:
@@ -68,8 +69,8 @@ class LocalCodec:
                 add_generation_prompt=more.get("add_generation_prompt", True),
                 **self._variables,
             )
-        except (TemplateError, TypeError, ValueError) as error:  # what a template's own code raises
-            raise UnfitTemplate(f"the chat template refuses a conversation: {error}") from error
+        except (TemplateError, TypeError, ValueError) as error:  # raised by the template's code
+            raise UnusableTemplate(f"the chat template rejects a conversation: {error}") from error
         return await self.encode(text)
 
     async def encode(self, text: str) -> list[int]:
@@ -80,9 +81,9 @@ class LocalCodec:
 
 
 class ServedCodec:
-    """A policy's tokenizer, at its server. All methods raise RouteRefused and PolicyUnavailable."""
+    """The tokenizer at a policy's server. Methods raise RouteRefused and PolicyUnavailable."""
 
-    def __init__(self, server: PolicyServer, thinking: bool):
+    def __init__(self, server: PolicyClient, thinking: bool):
         self._server = server
         self._variables = template_variables(thinking)
 
@@ -98,19 +99,19 @@ class ServedCodec:
 
 
 class AgreedCodec(ServedCodec):
-    """Renders here what the server renders alike: a request less in a call.
+    """Renders locally where the result equals the server's, which saves a request per call.
 
-    The server decides how a conversation is rendered. So it renders the first conversation of each shape; where the
-    result equals ours, later ones of that shape are rendered here.
+    The server renders the first conversation of each shape; if the local result is equal, later ones of that shape are
+    rendered locally.
     """
 
-    def __init__(self, server: PolicyServer, local: LocalCodec, thinking: bool):
+    def __init__(self, server: PolicyClient, local: LocalCodec, thinking: bool):
         super().__init__(server, thinking)
         self._local = local
         self._agreed: dict[bytes, bool] = {}
 
     async def render(self, messages: Sequence[Message], **more: Any) -> list[int]:
-        # What a template looks at besides the words: tools, and what each message has.
+        # Inputs of a template other than text: tools, and the fields of each message.
         said = [
             [message["role"], len(message.get("tool_calls") or ()), *sorted(name for name in message if message[name])]
             for message in messages
@@ -120,7 +121,7 @@ class AgreedCodec(ServedCodec):
         if self._agreed.get(shape, True):
             try:
                 ours = await self._local.render(messages, **more)
-            except Exception:  # a template's own code raises what it likes; the server says what is wrong
+            except Exception:  # a template's code may raise anything; the server reports the error
                 self._agreed[shape] = False
         if ours is not None and shape in self._agreed:
             return ours
@@ -130,7 +131,7 @@ class AgreedCodec(ServedCodec):
 
 
 def _with_arguments_decoded(message: Message) -> Message:
-    """A message as templates see it on servers: the arguments of tool calls are no text."""
+    """A message as servers pass it to templates: arguments of tool calls are objects."""
     if not message.get("tool_calls"):
         return message
     calls = [
@@ -141,5 +142,5 @@ def _with_arguments_decoded(message: Message) -> Message:
 
 
 def template_variables(thinking: bool) -> dict[str, bool]:
-    """The variables by which templates turn a model's thinking on or off: Qwen3's and DeepSeek's."""
+    """Template variables that switch thinking: Qwen3's and DeepSeek's."""
     return {"enable_thinking": thinking, "thinking": thinking}

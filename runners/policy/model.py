@@ -1,4 +1,4 @@
-"""A policy, trained or frozen, as an AgentScope chat model: called with token ids, answering with token ids.
+"""A policy, trained or frozen, as an AgentScope chat model that works in token ids.
 
 One instance is one seat of one game. It holds the seat's growing sequence of token ids, sends it
 whole to vLLM's completions endpoint (whose prefix cache has seen nearly all of it before), and keeps
@@ -14,21 +14,21 @@ from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
 
 from runners.policy.chat_tokens import ChatMessage, ChatTokens
-from runners.policy.server import Sampler, seed_of
+from runners.policy.client import Sampler, seed_of
 from runners.policy.word_log_probs import word_log_probs
 from store.schema import TokenLimits
 from store.token_spans import context_digest
 
 
 class ContextFull(Exception):
-    """The next turn does not fit the seat's context budget; nothing was sent."""
+    """The next turn exceeds the seat's context budget; nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampledTurn:
-    """One call in tokens; the fields mean what they mean in ``store.werewolf.TurnSpan``.
+    """One call in tokens; fields as in ``store.werewolf.TurnSpan``.
 
-    policy_version: None where the server does not say.
+    policy_version: None if the server does not report it.
     """
 
     segment: int
@@ -45,8 +45,8 @@ class SampledTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedPrompt:
-    """A prompt that was asked about and not answered; the fields mean what they mean in ``SampledTurn``."""
+class ProbePrompt:
+    """The prompt of a probe, without a sampled reply; fields as in ``SampledTurn``."""
 
     segment: int
     context_tokens: int
@@ -109,18 +109,18 @@ class TokenExactChatModel(ChatModelBase):
 
     async def word_log_probs(
         self, conversations: Sequence[list[ChatMessage]], words: Sequence[Sequence[int]]
-    ) -> tuple[list[AskedPrompt], list[list[float]]]:
-        """How likely each of ``words`` would be as the reply to each conversation; nothing of it is remembered.
+    ) -> tuple[list[ProbePrompt], list[list[float]]]:
+        """Log-probs of each of ``words`` as the reply to each conversation; the model's state does not change.
 
-        words: token ids (``encode_words``). Returns what was asked, and for each the words' log-probs
-        (``runners.policy.word_log_probs``). Raises ContextFull before anything is sent, and what that raises.
+        words: token ids (``encode_words``). Returns the prompts, and for each the words' log-probs
+        (``runners.policy.word_log_probs``, whose errors it raises). Raises ContextFull before anything is sent.
         """
-        asked = await self.prompts_beside(conversations)
+        asked = await self.probe_prompts(conversations)
         prompts = [[*self._ids[: prompt.context_tokens], *prompt.prompt_ids] for prompt in asked]
         return asked, await word_log_probs(self._server, prompts, words)
 
-    async def prompts_beside(self, conversations: Sequence[list[ChatMessage]]) -> list[AskedPrompt]:
-        """What would be asked with each conversation; nothing is sent or remembered. Raises ContextFull."""
+    async def probe_prompts(self, conversations: Sequence[list[ChatMessage]]) -> list[ProbePrompt]:
+        """The prompt for each conversation; nothing is sent, the state does not change. Raises ContextFull."""
         return [await self._asked(messages) for messages in conversations]
 
     async def encode_words(self, text: str) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class TokenExactChatModel(ChatModelBase):
         return tuple((await self._tokens.encode_reply(text))[:-1])
 
     async def excess(self, messages: list[ChatMessage], share: float = 1.0) -> int:
-        """Tokens by which a call with ``messages`` would pass ``share`` of the budget; not above 0 where it would not.
+        """Tokens by which a call with ``messages`` would exceed ``share`` of the budget; at most 0 if it fits.
 
         Sends nothing.
         """
@@ -136,18 +136,18 @@ class TokenExactChatModel(ChatModelBase):
         used = len(context) + len(prompt_ids) + self._limits.reply_tokens
         return used - int(share * self._limits.context_tokens)
 
-    async def _asked(self, messages: list[ChatMessage]) -> AskedPrompt:
+    async def _asked(self, messages: list[ChatMessage]) -> ProbePrompt:
         context, prompt_ids = await self._prompt(messages)
         excess = len(context) + len(prompt_ids) + self._limits.reply_tokens - self._limits.context_tokens
         if excess > 0:
             raise ContextFull(
                 f"{len(context)} + {len(prompt_ids)} prompt tokens and a reply of {self._limits.reply_tokens} "
-                f"pass the budget of {self._limits.context_tokens} by {excess}"
+                f"exceed the budget of {self._limits.context_tokens} by {excess}"
             )
-        return AskedPrompt(self._segment + (0 if context else 1), len(context), tuple(prompt_ids))
+        return ProbePrompt(self._segment + (0 if context else 1), len(context), tuple(prompt_ids))
 
     async def _prompt(self, messages: list[ChatMessage]) -> tuple[list[int], list[int]]:
-        """(ids known already, ids to add); none are known where ``messages`` do not extend the last call's."""
+        """(context ids, new ids); the context is empty if ``messages`` do not extend the last call's."""
         known = len(self._conversation)
         if known > 0 and messages[:known] == self._conversation:
             return self._ids, await self._tokens.next_prompt(self._ids[-1:], messages[known:])

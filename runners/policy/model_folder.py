@@ -1,7 +1,8 @@
-"""A model folder's tokenizer and chat template as transformers read them, without its import, which takes seconds.
+"""Loads a model folder's tokenizer and chat template as transformers does, without importing it.
 
-transformers imports torch where that is installed. What it does with a chat template is jinja2's sandbox with a few
-names (``transformers.utils.chat_template_utils``, 5.10); what it does with ``tokenizer.json`` is ``tokenizers``'.
+transformers takes seconds to import, and imports torch where it is installed. It renders chat templates in jinja2's
+sandbox with a few names (``transformers.utils.chat_template_utils``, 5.10), and reads ``tokenizer.json`` with
+``tokenizers``.
 """
 
 import json
@@ -20,7 +21,7 @@ _SPECIAL = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad",
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer. ValueError where there is none that can be read."""
+    """The tokenizer. Raises ValueError if there is none that can be read."""
     file = folder / "tokenizer.json"
     if not file.is_file():
         raise ValueError(
@@ -29,7 +30,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         )
     try:
         tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # tokenizers has no class of its own for it
+    except Exception as error:  # tokenizers has no exception class
         raise ValueError(f"{file}: {error}") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -37,7 +38,7 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 
 class ChatTemplates:
-    """The chat templates of a folder. OSError or ValueError where there is none that can be used."""
+    """The chat templates of a folder. Raises OSError or ValueError if there is none that can be used."""
 
     def __init__(self, folder: Path):
         config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
@@ -55,7 +56,7 @@ class ChatTemplates:
             raise ValueError(f"the chat template in {folder}: {error}") from error
 
     def render(self, messages: list[Mapping[str, Any]], tools: list[Any] | None, **variables: Any) -> str:
-        """The conversation as text. Raises what the template's code raises: TemplateError, TypeError, ValueError, …"""
+        """The conversation as text. Raises errors of the template's code: TemplateError, TypeError, ValueError, …"""
         template: Template = self._templates["default"]
         if tools is not None:
             template = self._templates.get("tool_use", template)
@@ -63,7 +64,7 @@ class ChatTemplates:
 
 
 class _Generation(Extension):
-    """``{% generation %}`` marks replies for trainers; what is in it is rendered as it is."""
+    """``{% generation %}`` marks replies for trainers; its content is rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -92,7 +93,7 @@ def _refuse(message: str) -> None:
 
 
 def _by_name(found: Any) -> dict[str, str]:
-    """Templates as ``tokenizer_config.json`` may have them: one, or a list of named ones."""
+    """Templates by name, from ``tokenizer_config.json``: one, or a list of named ones."""
     if isinstance(found, str):
         return {"default": found}
     return found if isinstance(found, dict) else {one["name"]: one["template"] for one in found}

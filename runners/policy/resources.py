@@ -1,4 +1,4 @@
-"""The resources of rollouts, fetched from the hub once for each version, however many rollouts need them."""
+"""Fetches the resources of rollouts from the hub, once per version."""
 
 import logging
 
@@ -18,29 +18,29 @@ _VERSIONS_KEPT = 16
 
 
 class PublishedResources:
-    """What the hub has published, by id. Remembers the last few, since many rollouts share each.
+    """A cache of the hub's resources by id, which many rollouts share.
 
-    patience_seconds: how long resources that the hub does not have yet are waited for.
-    addresses: that models may be called at.
+    timeout_seconds: how long to wait for resources that are not published yet.
+    addresses: the allowed addresses of models.
     """
 
-    def __init__(self, client: StoreClient, patience_seconds: float, addresses: Addresses):
+    def __init__(self, client: StoreClient, timeout_seconds: float, addresses: Addresses):
         self._client = client
         self._addresses = addresses
-        self._patience = patience_seconds
+        self._timeout = timeout_seconds
         self._fetched = Shared(self._fetch, _VERSIONS_KEPT)
 
     async def of(self, rollout: AttemptedRollout) -> PolicyResources:
         """The rollout's resources.
 
-        Raises MissingResources when they do not come in time, or cannot be read, AddressRefused (``Addresses.check``).
+        Raises MissingResources if they are not published in time or are invalid, AddressRefused (``Addresses.check``).
         """
         if rollout.resources_id is None:
-            raise MissingResources(f"rollout {rollout.rollout_id} names no resources; was it enqueued by this system?")
+            raise MissingResources(f"rollout {rollout.rollout_id} has no resources_id; was it enqueued by this system?")
         return await self._fetched.get(rollout.resources_id)
 
     def forget(self, resources_id: str) -> None:
-        """Ask the hub again next time, as when what these resources name turned out not to be there."""
+        """Fetch again next time, e.g. when servers in these resources turned out to be gone."""
         self._fetched.forget(resources_id)
 
     async def close(self) -> None:
@@ -54,14 +54,14 @@ class PublishedResources:
         retrying = AsyncRetrying(
             retry=retry_if_result(lambda found: not found),
             wait=wait_fixed(_POLL_SECONDS),
-            stop=lambda state: state.idle_for >= self._patience,
+            stop=lambda state: state.idle_for >= self._timeout,
             before_sleep=warn_once,
         )
         try:
             found = await retrying(self._client.query_resources, resources_id=resources_id)
         except RetryError as error:
             raise MissingResources(
-                f"the hub has no resources {resources_id!r} after {self._patience:.0f} s; "
+                f"the hub has no resources {resources_id!r} after {self._timeout:.0f} s; "
                 f"the algorithm publishes them before it enqueues rollouts"
             ) from error
         try:

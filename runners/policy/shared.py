@@ -1,4 +1,4 @@
-"""What many rollouts of a process use together: made once, by whoever asks first."""
+"""A cache of asynchronously made values, shared by the rollouts of a process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -9,9 +9,9 @@ Value = TypeVar("Value")
 
 
 class Shared(Generic[Key, Value]):
-    """Values by key. Who asks while one is made waits for it; one whose making failed is made again for the next.
+    """Values by key. Concurrent callers wait for one ``make``; a failed one is retried by the next caller.
 
-    make: makes the value of a key. kept: how many of the newest are remembered; None for all.
+    make: makes the value of a key. kept: size of the cache, which drops the oldest; None: unlimited.
     """
 
     def __init__(self, make: Callable[[Key], Awaitable[Value]], kept: int | None = None):
@@ -20,7 +20,7 @@ class Shared(Generic[Key, Value]):
         self._tasks: dict[Key, asyncio.Task[Value]] = {}
 
     async def get(self, key: Key) -> Value:
-        """The value. Raises what making it raises."""
+        """The value. Raises errors of ``make``."""
         task = self._tasks.get(key)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             self._tasks.pop(key, None)
@@ -28,14 +28,14 @@ class Shared(Generic[Key, Value]):
             if self._kept is not None:
                 for oldest in list(self._tasks)[: -self._kept]:
                     del self._tasks[oldest]
-        return await asyncio.shield(task)  # a rollout that is cancelled must not take it from the others
+        return await asyncio.shield(task)  # cancelling one rollout must not cancel it for others
 
     def forget(self, key: Key) -> None:
-        """Make it again for the next who asks."""
+        """Drop the value; the next caller makes it again."""
         self._tasks.pop(key, None)
 
     async def close(self) -> list[Value]:
-        """Give up what is being made; returns what was made."""
+        """Cancel values being made; returns the others."""
         tasks, self._tasks = list(self._tasks.values()), {}
         for task in tasks:
             task.cancel()

@@ -1,14 +1,13 @@
-"""``python -m runners.werewolf``: take Werewolf games from the hub and play them.
+"""``python -m runners.werewolf``: plays Werewolf games from the hub.
 
-``--dry-run`` plays one game and prints every model call; ``play`` plays one without a hub and without a model; ``web``
-shows games in a browser, and lets people play.
+``--dry-run`` plays one game and prints every model call; ``play`` plays one without a hub or a model; ``web`` is the
+browser interface.
 
-Needs no GPU and no torch. Start as many as you like, on any number of machines, before or after the
-hub and the algorithm. Ctrl-C (or SIGTERM) finishes the games under way; a second one hands them back at once, and so
-does SIGHUP. ``--processes`` starts several on this machine, for more cores.
+Needs no GPU and no torch. Start any number on any machine, before or after the hub and the algorithm. Ctrl-C (or
+SIGTERM) drains; a second one hands back at once, and so does SIGHUP. ``--processes`` uses several cores.
 
-Exit status: 0; 2 for a command line that cannot be used; 69 (``EX_UNAVAILABLE``) when the hub stayed away or refused
-us; 130 when stopped before the hub had answered.
+Exit status: 0; 2 for an invalid command line; 69 (``EX_UNAVAILABLE``) if the hub stays unreachable or rejects the
+runner; 130 if stopped before the hub answered.
 """
 
 import argparse
@@ -25,19 +24,18 @@ from runners.werewolf.web.command import add_web_command
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
-    """The command line; exits with a usage message when it cannot be used."""
+    """The command line; exits with a usage message if it is invalid."""
     parser = argparse.ArgumentParser(
         prog="python -m runners.werewolf",
         description="Take Werewolf games from the hub, play them at an AgentScope table, store a span per turn.",
-        epilog="`python -m runners.werewolf play --help` is about games on this machine alone, `web --help` about "
-        "watching and playing in a browser.",
+        epilog="See also `python -m runners.werewolf play --help` (games on this machine) and `web --help` (browser).",
     )
     parser.add_argument(
         "--tokenizer",
         type=Path,
         metavar="DIR",
-        help="folder of the policy's tokenizer; by default the folder that the policy's server names, if it is on this "
-        "machine, and else the server's own tokenizer",
+        help="folder of the policy's tokenizer (default: the server's model folder if it exists on this machine, else "
+        "the server's tokenizer routes)",
     )
     add_worker_options(parser, "games")
     parser.add_argument(
@@ -45,10 +43,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME=URL",
-        help="the key in the environment variable NAME may be sent to this address, for opponents or a judge there, "
-        "e.g. OPENAI_API_KEY=https://api.openai.com; may be repeated. No other key is read or sent",
+        help="allow sending the key in the environment variable NAME to this address, for opponents or a judge, e.g. "
+        "OPENAI_API_KEY=https://api.openai.com; may be repeated. No other key is read or sent",
     )
-    parser.add_argument("--api-keys", type=Path, metavar="FILE", help="more of them, one a line")
+    parser.add_argument("--api-keys", type=Path, metavar="FILE", help="file of such NAME=URL lines")
     _add_dry_run(parser)
     commands = parser.add_subparsers(title="commands", metavar="play|web")
     add_play_command(commands)
@@ -56,9 +54,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if "run" not in options:
         if options.dry_run and options.processes > 1:
-            parser.error("--processes: not with --dry-run, which plays one game")
+            parser.error("--processes excludes --dry-run, which plays one game")
         if bool(options.endpoint) != bool(options.model):
-            parser.error("--endpoint and --model go together: a server, and the name of its model")
+            parser.error("--endpoint needs --model, and vice versa")
         try:
             options.keys = ApiKeys.read(options.api_key, options.api_keys)
         except (OSError, ValueError) as error:
@@ -67,40 +65,36 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def _add_dry_run(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "dry run", "One game, every model call printed; nothing is stored, and the hub is only read."
-    )
-    group.add_argument("--dry-run", action="store_true", help="play one game of the newest policy that the hub knows")
-    group.add_argument("--endpoint", metavar="URL", help="play a model that vLLM serves here, without a hub")
-    group.add_argument("--model", metavar="NAME", help="its name there")
-    group.add_argument("--temperature", type=float, metavar="T", help="its sampling temperature (default: 1.0)")
-    group.add_argument("--thinking", action="store_true", help="let it think before it answers, if it can")
+    group = parser.add_argument_group("dry run", "Play one game and print every model call; nothing is stored.")
+    group.add_argument("--dry-run", action="store_true", help="play one game with the hub's newest policy")
+    group.add_argument("--endpoint", metavar="URL", help="use a model of the vLLM at this URL, without a hub")
+    group.add_argument("--model", metavar="NAME", help="the model's name there")
+    group.add_argument("--temperature", type=float, metavar="T", help="sampling temperature (default: 1.0)")
+    group.add_argument("--thinking", action="store_true", help="enable the model's thinking mode")
     group.add_argument("--preset", choices=list(PRESETS), help="rules (default: 5p_tiny)")
-    group.add_argument("--seed", type=int, metavar="N", help="deals the cards and seeds the sampling (default: 1)")
+    group.add_argument("--seed", type=int, metavar="N", help="seed of deal and sampling (default: 1)")
     group.add_argument(
         "--players",
         type=players_by_side,
         metavar="NAMES",
-        help="who plays: policy, expert, patient, scripted, timid, random or a model of the run, or by side: "
+        help="players: policy, expert, patient, scripted, timid, random or a model of the run; by side: "
         "wolf=policy,good=scripted (default: policy)",
     )
     group.add_argument(
-        "--context-tokens", type=positive, metavar="N", help="most tokens of one call (default: the server's limit)"
+        "--context-tokens", type=positive, metavar="N", help="maximal tokens of one call (default: the server's limit)"
     )
-    group.add_argument(
-        "--reply-tokens", type=positive, metavar="N", help="most tokens sampled for one reply (default: 256)"
-    )
+    group.add_argument("--reply-tokens", type=positive, metavar="N", help="maximal tokens of one reply (default: 256)")
 
 
 def open_play(options: argparse.Namespace, client):
-    """What plays the games."""
-    from runners.addresses import Addresses  # these take seconds, which --help should not have to wait for
-    from runners.werewolf.play import WerewolfPlay
+    """The ``Play`` for games."""
+    from runners.addresses import Addresses  # heavy imports, which --help does not need
+    from runners.werewolf.werewolf_play import WerewolfPlay
 
     return WerewolfPlay(
         client,
         options.tokenizer,
-        policy_patience_seconds=options.policy_patience,
+        policy_timeout_seconds=options.policy_timeout,
         keys=options.keys,
         addresses=Addresses(options.store, options.allow_address),
     )
@@ -118,9 +112,9 @@ def main() -> int:
         return asyncio.run(
             _dry_run(options) if options.dry_run else run_worker(options, lambda client: open_play(options, client))
         )
-    except KeyboardInterrupt:  # a runner: before the worker was ready to take it
+    except KeyboardInterrupt:  # a runner: before the worker handles signals
         if options.dry_run:
-            print("\nthe game was left", file=sys.stderr)
+            print("\nthe game was interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 

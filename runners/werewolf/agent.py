@@ -1,4 +1,4 @@
-"""Plays games whose resources are at hand: seats the players, plays."""
+"""Plays games with given resources: creates the players of all seats and runs the table."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -11,9 +11,9 @@ from runners.addresses import Addresses
 from runners.errors import UnknownPlayer, UnusableTask
 from runners.keys import ApiKeys
 from runners.play import TurnSink
+from runners.policy.client import POLICY_TIMEOUT_SECONDS, seed_of
+from runners.policy.connections import Policies
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import POLICY_PATIENCE_SECONDS, seed_of
-from runners.policy.servers import Policies
 from runners.werewolf.api.judge import Judge
 from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.brains import BRAINS
@@ -21,7 +21,7 @@ from runners.werewolf.demonstrations import DemonstratingPlayer
 from runners.werewolf.game import Role, get_preset, new_game
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
-from runners.werewolf.seating import who_plays
+from runners.werewolf.seating import players_by_seat
 from runners.werewolf.table import play_game
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.werewolf import GameTask, ResultSpan
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 
 
 class WerewolfGames:
-    """Plays games whose resources are at hand. One instance serves all games of an event loop.
+    """Plays games with given resources. One instance serves all games of an event loop.
 
-    tokenizer: folder of the policy's tokenizer; None takes the folder that the policy's server names, if it is on
-        this machine, and else the server's own tokenizer.
-    policy_patience_seconds: how long a policy's server that is away is waited for, in mid-game too.
-    keys: of other models' endpoints; None: only endpoints that need none are called.
-    addresses: that models without a key may be called at.
+    tokenizer: folder of the policy's tokenizer; None: the server's model folder if it exists on this machine, else the
+        server's tokenizer routes.
+    policy_timeout_seconds: how long to retry an unreachable policy server, also during a game.
+    keys: of other models' endpoints; None: only endpoints without keys.
+    addresses: the allowed addresses of models without a key.
     """
 
     def __init__(
         self,
         addresses: Addresses,
         tokenizer: Path | None = None,
-        policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
         keys: ApiKeys | None = None,
     ):
-        self.policies = Policies(addresses, tokenizer, policy_patience_seconds)
+        self.policies = Policies(addresses, tokenizer, policy_timeout_seconds)
         self._keys, self._addresses = keys, addresses
 
     async def play(
@@ -57,9 +57,9 @@ class WerewolfGames:
         on_turn: TurnSink,
         guests: Mapping[str, Callable[[int], Player]] = MappingProxyType({}),
     ) -> ResultSpan:
-        """Play one game, whose task ``read_task`` has checked.
+        """Play one game; ``read_task`` has validated the task.
 
-        guests: name -> makes the player of a seat, for players that are this process's own, such as people.
+        guests: name -> factory of a seat's player, for players of this process, such as people.
         Raises CannotPlay, naming the prompts, player or server at fault.
         """
         preset = get_preset(task.preset, task.rules)
@@ -69,7 +69,7 @@ class WerewolfGames:
             raise UnusableTask(f"the prompts of {resources.resources_id} cannot be used: {error}") from error
         deal = new_game(preset, task.seed)
         past_selves = resources.past_selves
-        names = who_plays(task, {seat: deal.role_of(seat) for seat in preset.seats}, past_selves)
+        names = players_by_seat(task, {seat: deal.role_of(seat) for seat in preset.seats}, past_selves)
         policies = _policies_of(
             resources,
             {
@@ -115,9 +115,9 @@ class WerewolfGames:
         )
 
     async def context_tokens(self, resources: PolicyResources, player: str, demonstrated: bool) -> int | None:
-        """The longest call that a player's server takes; None for a player that is no policy. Raises CannotPlay.
+        """The context limit of a player's server; None for a player that is not a policy. Raises CannotPlay.
 
-        demonstrated: whether games are to be written down in the policy's tokens, which must then be there.
+        demonstrated: whether games are recorded in the policy's tokens, which requires its tokenizer.
         """
         if demonstrated:
             await self.policies.tokens(resources)
@@ -128,7 +128,7 @@ class WerewolfGames:
 
     @cached_property
     def _api_models(self) -> "ApiModels":
-        from runners.werewolf.api.models import ApiModels  # openai: 25 MB, for games with such players alone
+        from runners.werewolf.api.models import ApiModels  # imports openai (25 MB), which other games do not need
 
         return ApiModels(self._keys, self._addresses)
 
@@ -140,9 +140,9 @@ class WerewolfGames:
 
 
 def _policies_of(resources: PolicyResources, seats: Mapping[int, tuple[str, Role]]) -> dict[int, str | None]:
-    """Which policy plays each of these seats (``PolicyResources.policy_of``). Raises UnknownPlayer.
+    """seat -> the policy that plays it (``PolicyResources.policy_of``). Raises UnknownPlayer.
 
-    seats: player and role of each.
+    seats: seat -> (player, role).
     """
     try:
         return {

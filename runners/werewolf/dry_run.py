@@ -1,8 +1,7 @@
-"""``python -m runners.werewolf --dry-run``: one game, every model call printed, nothing stored.
+"""``python -m runners.werewolf --dry-run``: plays one game and prints every model call; stores nothing.
 
-Plays with what the hub published last, which is only read, or with any model that a vLLM serves (``--endpoint``):
-also a way to see what a model answers before any training. The game is played as a runner plays it, so what is
-printed is what would be trained on.
+Uses the hub's newest resources, or any model of a vLLM (``--endpoint``), also before training. A runner plays games
+the same way, so the output shows exactly what would be trained on.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from store.token_spans import SpanRecord
 from store.werewolf import GameTask, ResultSpan, TurnSpan
 
 PRESET, SEED, PLAYERS, REPLY_TOKENS = "5p_tiny", 1, dict.fromkeys(Side, TRAINED_POLICY), 256
-"""What is played where the command line does not say."""
+"""Defaults of the command line."""
 
 _NAME = "dry-run"
 _RULE = "─" * 100
@@ -35,9 +34,9 @@ Show = Callable[[str], None]
 
 
 async def dry_run(options: argparse.Namespace, show: Show = print) -> int:
-    """Play and show the game that the command line asks for; the process's exit status.
+    """Play and show one game; returns the exit status.
 
-    options: ``runners.werewolf.__main__``'s; those that are None are chosen here.
+    options: of ``runners.werewolf.__main__``; None means the default.
     """
     try:
         addresses = Addresses(options.store, [options.endpoint] if options.endpoint else options.allow_address)
@@ -68,7 +67,7 @@ def _served_at(options: argparse.Namespace) -> PolicyResources:
 
 
 async def _newest_resources(options: argparse.Namespace) -> PolicyResources:
-    client = connect(options.store, options.patience)
+    client = connect(options.store, options.hub_timeout)
     try:
         await client.wait_until_reachable()
         update = await client.get_latest_resources()
@@ -76,8 +75,8 @@ async def _newest_resources(options: argparse.Namespace) -> PolicyResources:
         await client.close()
     if update is None:
         raise MissingResources(
-            f"the hub at {options.store} has no resources yet: start `python -m algo.werewolf_verl`, or name a server "
-            f"with --endpoint and --model"
+            f"the hub at {options.store} has no resources yet: start `python -m algo.werewolf_verl`, or use --endpoint "
+            f"and --model"
         )
     return PolicyResources.decode(update)
 
@@ -122,7 +121,7 @@ async def _play(games: WerewolfGames, options: argparse.Namespace, resources: Po
 
 
 async def _call_text(turn: TurnSpan, tokens: ChatTokens) -> str:
-    """One model call, everything that is known of it, with what happened after it."""
+    """A model call with its facts and the events after it."""
     head = f"{seat_name(turn.seat)} {turn.role} ({turn.side}), day {turn.day}, {turn.decision}, call {turn.turn}"
     counts = (
         f"{len(turn.prompt_ids)} new + {turn.context_tokens} context tokens in segment {turn.segment}, "
@@ -142,7 +141,7 @@ async def _call_text(turn: TurnSpan, tokens: ChatTokens) -> str:
 
 
 def _visible(text: str) -> str:
-    """``text`` with what a terminal would obey, or not show, written out: a model may say anything."""
+    """``text`` with control characters escaped, since a model may write anything."""
     return "".join(
         character if character.isprintable() or character == "\n" else character.encode("unicode_escape").decode()
         for character in text
@@ -152,9 +151,9 @@ def _visible(text: str) -> str:
 def _summary(result: ResultSpan) -> str:
     lines = [
         f"{result.result} after {result.days} days; model calls: {result.turns}, "
-        f"unusable replies: {sum(seat.invalid_turns for seat in result.seats)}, "
+        f"invalid replies: {sum(seat.invalid_turns for seat in result.seats)}, "
         f"decisions: {sum(seat.decisions for seat in result.seats)}, "
-        f"by default: {sum(seat.defaulted_decisions for seat in result.seats)}"
+        f"defaulted: {sum(seat.defaulted_decisions for seat in result.seats)}"
     ]
     for seat in result.seats:
         lines.append(

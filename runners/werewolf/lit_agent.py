@@ -1,7 +1,7 @@
 """Werewolf as an agentlightning ``LitAgent``: for agentlightning's own ``LitAgentRunner`` and ``Trainer``.
 
-``python -m runners.werewolf`` is what training wants: many games at once, spans stored as the game goes, every end
-reported. This one plays a game at a time wherever agentlightning plays its agents, and stores the same spans::
+For training use ``python -m runners.werewolf``: many games at once, spans uploaded during the game, every end reported.
+This agent plays one game at a time in agentlightning's runners, with the same spans::
 
     from agentlightning import Baseline, OtelTracer, Trainer
 
@@ -16,9 +16,9 @@ or, against a hub in which games are queued::
     with runner.run_context(agent=WerewolfLitAgent(), store=LightningStoreClient("http://127.0.0.1:4747"), worker_id=0):
         await runner.iter()
 
-What to know of agentlightning's runner: it wants a tracer that traces (``DummyTracer`` does not). It stores an agent's
-spans when the game is over, so that ``RolloutConfig.unresponsive_seconds`` must cover a whole game. A game that is
-cancelled it reports as succeeded, without spans; one whose resources are not there it leaves to its time-out.
+Limits of agentlightning's runner: it needs a real tracer (not ``DummyTracer``). It stores spans at the end of a game,
+so ``RolloutConfig.unresponsive_seconds`` must cover a whole game. It reports a cancelled game as succeeded, without
+spans; a game without resources times out.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ from runners.attempt_spans import AttemptSpans
 from runners.errors import MissingResources
 from runners.keys import ApiKeys
 from runners.werewolf.agent import WerewolfGames
-from runners.werewolf.play import read_task
+from runners.werewolf.werewolf_play import read_task
 from store import protocol
 from store.schema import VERSION_SEPARATOR, PolicyResources
 
@@ -53,8 +53,8 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
     """Plays one ``GameTask`` per rollout; returns its turn spans and, last, its result span.
 
     tokenizer, keys: see ``WerewolfGames``.
-    addresses: that models may be called at; None: the defaults for the runner's hub, which is on this machine where
-        the runner has its store in memory.
+    addresses: the allowed addresses of models; None: the defaults for the runner's hub, which is this machine for a
+        store in memory.
     """
 
     def __init__(self, tokenizer: Path | None = None, keys: ApiKeys | None = None, addresses: Addresses | None = None):
@@ -72,7 +72,7 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
         task: a ``GameTask``, encoded. resources: as of ``lightning_resources``.
         """
         if not isinstance(rollout, AttemptedRollout):
-            raise TypeError(f"rollout {rollout.rollout_id} comes without an attempt; a runner must have started one")
+            raise TypeError(f"rollout {rollout.rollout_id} has no attempt; a runner must start one")
         spans: list[protocol.Span] = []
         attempt = AttemptSpans(spans.append, (rollout.rollout_id, rollout.attempt.attempt_id))
         game, policies = read_task(rollout), _decode(rollout, resources)
@@ -83,7 +83,7 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
         return [Span.from_attributes(**dict(span)) for span in spans]
 
     async def close(self) -> None:
-        """Close the connections that were made in this event loop; the agent may play on, with new ones."""
+        """Close the connections of this event loop; later games open new ones."""
         if here := self._games.pop(asyncio.get_running_loop(), None):
             await here[1].aclose()
 
@@ -101,7 +101,7 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
 
 
 async def _closing(games: WerewolfGames) -> AsyncGenerator[None]:
-    """Closes them at the latest with the event loop, of whose end a trainer tells nobody."""
+    """Close them with the event loop, whose end a trainer does not announce."""
     try:
         yield
     finally:
@@ -109,14 +109,14 @@ async def _closing(games: WerewolfGames) -> AsyncGenerator[None]:
 
 
 def lightning_resources(policy: PolicyResources) -> NamedResources:
-    """A policy as agentlightning's own types have it: what its stores and trainers take."""
+    """A policy in agentlightning's types, for its stores and trainers."""
     return TypeAdapter(NamedResources).validate_python(policy.encode(), from_attributes=True)
 
 
 def _decode(rollout: Rollout, resources: NamedResources) -> PolicyResources:
     resources_id = rollout.resources_id
     if resources_id is None:
-        raise MissingResources(f"rollout {rollout.rollout_id} names no resources, so its policy's version is unknown")
+        raise MissingResources(f"rollout {rollout.rollout_id} has no resources_id, so its policy's version is unknown")
     if VERSION_SEPARATOR not in resources_id:  # a trainer calls its initial resources "default"
         resources_id = f"{resources_id}{VERSION_SEPARATOR}{0:06d}"
     update = dict(resources_id=resources_id, resources=resources, create_time=0.0, update_time=0.0, version=1)

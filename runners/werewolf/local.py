@@ -1,7 +1,7 @@
 """``python -m runners.werewolf play``: one game on this machine, without a hub or a model.
 
-Scripted and random players answer from their views, and a person may take a seat. The seed deals the
-cards and seeds the players, so a game without a person can be played again.
+Players without a model play all seats; a person may take one. The seed determines deal and players, so a game without a
+person is reproducible.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from runners.werewolf.transcript import game_data, game_text
 
 
 def play_locally(preset: Preset, seed: int, brains: Mapping[int, Brain]) -> GameState:
-    """Play a game to its end. brains: seat -> who answers for it."""
+    """Play a game to its end. brains: seat -> brain."""
     state = new_game(preset, seed)
     while winner(state) is None:
         state = apply(state, {one.seat: brains[one.seat].act(observe(state, one.seat)) for one in pending(state)})
@@ -46,7 +46,7 @@ def play_locally(preset: Preset, seed: int, brains: Mapping[int, Brain]) -> Game
 
 
 def seeded_brains(preset: Preset, seed: int, players: Mapping[Side, str | NewBrain]) -> dict[int, Brain]:
-    """A brain for each seat of the game that ``seed`` deals. players: side -> name in ``BRAINS``, or what makes one."""
+    """A brain for each seat of the deal of ``seed``. players: side -> name in ``BRAINS``, or a factory."""
     roles = new_game(preset, seed).roles
     makers = {side: BRAINS[player] if isinstance(player, str) else player for side, player in players.items()}
     return {
@@ -55,11 +55,11 @@ def seeded_brains(preset: Preset, seed: int, players: Mapping[Side, str | NewBra
 
 
 class PersonLeft(Exception):
-    """The person at the terminal has ended the input."""
+    """The person at the terminal ended the input."""
 
 
 class Person:
-    """A seat played at a terminal, by the rules that a model plays by: the same prompts, the same parser."""
+    """A seat played at a terminal, with the same prompts and parser as a model."""
 
     def __init__(self, preset: Preset, ask: Callable[[str], str] = input, show: Callable[[str], None] = print):
         self._preset = preset
@@ -68,9 +68,9 @@ class Person:
         self._introduced = False
 
     def act(self, observation: Observation) -> Action:
-        """Show what is new, and ask until the answer can be used. Raises PersonLeft when the input ends."""
+        """Show news, and ask until the answer is valid. Raises PersonLeft at the end of input."""
         if observation.request is None:
-            raise ValueError(f"seat {observation.seat} is not asked anything")
+            raise ValueError(f"seat {observation.seat} has no pending request")
         if not self._introduced:
             self._show(system_prompt(self._preset, observation.seat, observation.role))
             self._introduced = True
@@ -101,15 +101,13 @@ def add_play_command(commands: Any) -> None:
         description="Play one game on this machine, without a hub or a model, and print it in Chinese.",
     )
     parser.add_argument("--preset", choices=list(PRESETS), default="12p_sheriff", help="rules (default: %(default)s)")
-    parser.add_argument(
-        "--seed", type=int, default=1, help="deals the cards and seeds the players (default: %(default)s)"
-    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of deal and players (default: %(default)s)")
     parser.add_argument(
         "--players",
         type=_brains_by_side,
         default=_brains_by_side("scripted"),
         metavar="NAMES",
-        help=f"who plays: {' or '.join(BRAINS)}, or by side: wolf=random,good=scripted (default: scripted)",
+        help=f"players: {', '.join(BRAINS)}; by side: wolf=random,good=scripted (default: scripted)",
     )
     parser.add_argument("--human", type=int, metavar="SEAT", help="play this seat yourself, at the terminal")
     parser.add_argument(
@@ -118,23 +116,27 @@ def add_play_command(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help=f"a rule to play otherwise, may be repeated, e.g. win_rule=parity; names: {', '.join(OPTIONS)}",
+        help=f"override a rule, e.g. win_rule=parity; may be repeated; names: {', '.join(OPTIONS)}",
     )
-    parser.add_argument("--view", type=int, metavar="SEAT", help="print what this seat knew (default: everything)")
-    parser.add_argument("--format", choices=["text", "json"], default="text", help="of what is printed")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write there instead of printing")
+    parser.add_argument(
+        "--view", type=int, metavar="SEAT", help="print only what this seat knows (default: everything)"
+    )
+    parser.add_argument(
+        "--format", choices=["text", "json"], default="text", help="output format (default: %(default)s)"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="output file (default: standard output)")
     parser.set_defaults(run=play)
 
 
 def play(options: argparse.Namespace) -> int:
-    """Play the game that the command line asks for; the process's exit status."""
+    """Play one game by the command line; returns the exit status."""
     try:
         preset = get_preset(options.preset, dict(options.rule))
         for seat in (options.human, options.view):
             if seat is not None and seat not in preset.seats:
                 raise ValueError(f"preset {preset.name!r} has seats 1 to {len(preset.seats)}, not {seat}")
         if options.output is not None:
-            options.output.touch()  # a game that cannot be written is not worth playing
+            options.output.touch()  # fail before the game, not after it
         brains = seeded_brains(preset, options.seed, options.players)
         if options.human is not None:
             brains[options.human] = Person(preset)
@@ -143,7 +145,7 @@ def play(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (PersonLeft, KeyboardInterrupt):
-        print("\nthe game was left", file=sys.stderr)
+        print("\nthe game was interrupted", file=sys.stderr)
         return 130
     if options.format == "json":
         written = json.dumps(game_data(state, options.view), ensure_ascii=False, indent=1) + "\n"
@@ -158,12 +160,12 @@ def play(options: argparse.Namespace) -> int:
 
 
 def players_by_side(text: str) -> dict[Side, str]:
-    """A command line's players: one name for both sides, or one for each. Raises argparse.ArgumentTypeError."""
+    """Parse players: one name for both sides, or one for each. Raises argparse.ArgumentTypeError."""
     named = dict(part.partition("=")[::2] for part in text.split(",")) if "=" in text else dict.fromkeys(Side, text)
     sides = {str(side): side for side in Side}
     if set(named) != set(sides) or not all(named.values()):
         raise argparse.ArgumentTypeError(
-            f"must be a player's name, or name one for each side, as in wolf=random,good=scripted; got {text!r}"
+            f"must be a player's name, or one for each side, e.g. wolf=random,good=scripted; got {text!r}"
         )
     return {sides[side]: name for side, name in named.items()}
 
@@ -182,4 +184,4 @@ def _rule(text: str) -> tuple[str, object]:
     try:
         return name, yaml.safe_load(value)
     except yaml.YAMLError as error:
-        raise argparse.ArgumentTypeError(f"the value of {text!r} cannot be read") from error
+        raise argparse.ArgumentTypeError(f"the value of {text!r} is not valid YAML") from error

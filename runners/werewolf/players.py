@@ -1,8 +1,7 @@
-"""AgentScope agents that sit at the table: policies played by token ids, and players that need no model.
+"""AgentScope agents of the seats: policies in token ids, and players without a model.
 
-A player hears of events through ``observe`` and answers the referee's request through ``reply``. The
-answer travels as ``Decided`` in the message's metadata; what others hear of it is for the table to
-announce, so a private answer cannot leak through a broadcast.
+A player receives events through ``observe`` and answers the referee's request through ``reply``. The answer is a
+``Decided`` in the message's metadata; only the table announces what others hear of it, so a private answer cannot leak.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ from agentscope.model import ChatResponse
 
 from runners.errors import CannotPlay
 from runners.policy.chat_tokens import ChatMessage
-from runners.policy.model import AskedPrompt, ContextFull, SampledTurn, TokenExactChatModel
+from runners.policy.model import ContextFull, ProbePrompt, SampledTurn, TokenExactChatModel
 from runners.werewolf.brains import Brain
 from runners.werewolf.brains.expert import ExpertBrain
 from runners.werewolf.brains.odds import role_odds
@@ -39,23 +38,23 @@ from store.werewolf_study import ProbeTokens
 logger = logging.getLogger(__name__)
 
 _RECAP_SHARE = 0.5
-"""Share of the context that a recap with players' words may take; a full one would be followed by the next at once."""
+"""Largest share of the context for a recap with speeches; a fuller one would soon need the next recap."""
 
 
 def log_refusal(player: str, decision: Decision, error: ReplyError, reply: str) -> None:
-    """Log a reply that could not be used, with the reason."""
-    logger.info("%s, %s: reply refused (%s): %s", player, decision.value, error.code, one_line(reply)[:200])
+    """Log an invalid reply with the reason."""
+    logger.info("%s, %s: invalid reply (%s): %s", player, decision.value, error.code, one_line(reply)[:200])
 
 
 @dataclass(frozen=True, slots=True)
 class ModelTurn:
-    """One call of a policy and what became of its reply."""
+    """One call of a policy with its parsed reply."""
 
     sampled: SampledTurn
     is_reask: bool
     reply: str
     thought: str
-    error: str | None  # why the reply could not be used; None when it gave a legal action
+    error: str | None  # why the reply is invalid; None for a legal action
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +62,16 @@ class Decided:
     """A player's answer."""
 
     action: Action
-    reasked: bool = False  # the question was put a second time
-    defaulted: bool = False  # no reply could be used then either, so the declared default action was taken
+    reasked: bool = False  # there was a re-ask
+    defaulted: bool = False  # the re-ask failed, too: the default action was taken
     turns: tuple[ModelTurn, ...] = ()  # calls of a policy, trained or frozen
 
 
 @dataclass(frozen=True, slots=True)
 class BeliefQuestion:
-    """What a seat is asked beside the game (``runners.werewolf.study``): the roles of ``targets``."""
+    """A probe (``runners.werewolf.study``): the roles of ``targets``."""
 
-    events: tuple[Event, ...]  # all that it may know, from the beginning, oldest first
+    events: tuple[Event, ...]  # all events that the seat knows, oldest first
     deck: tuple[Role, ...]
     targets: tuple[int, ...]
 
@@ -81,14 +80,14 @@ class BeliefQuestion:
 class Believed:
     """mass, asked: as in ``store.werewolf_study.BeliefRecord``."""
 
-    # Seat -> role -> probability; None of a player that cannot be asked, whose questions alone are noted.
+    # Seat -> role -> probability; None if the player cannot be probed and only the questions are recorded.
     chances: Mapping[int, Mapping[Role, float]] | None
     mass: float | None = None
     asked: tuple[ProbeTokens, ...] = ()
 
 
 class Player(AgentBase):
-    """A seat's agent. ``heard`` holds the events told to it and not yet acted upon, oldest first."""
+    """A seat's agent. ``heard`` holds the events since its last decision, oldest first."""
 
     def __init__(self, seat: int):
         super().__init__()
@@ -98,7 +97,7 @@ class Player(AgentBase):
         self.set_console_output_enabled(False)
 
     async def observe(self, msg: Msg | list[Msg] | None) -> None:
-        """Hear an announcement; its event travels in ``metadata["event"]``."""
+        """Receive an announcement; its event is in ``metadata["event"]``."""
         for message in msg if isinstance(msg, list) else [msg]:
             if message is not None:
                 self.heard.append(message.metadata["event"])
@@ -113,28 +112,28 @@ class Player(AgentBase):
         raise NotImplementedError
 
     async def believe(self, question: BeliefQuestion) -> Believed | None:
-        """What it takes others for; None from a player that cannot tell. Changes nothing of what it hears or says."""
+        """Its beliefs about other seats' roles, or None. Does not change its state."""
         return None
 
     async def handle_interrupt(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """AgentScope turns a cancelled reply into a call of this; a cancelled game must stay cancelled."""
+        """AgentScope calls this for a cancelled reply; a cancelled game must stay cancelled."""
         raise asyncio.CancelledError
 
 
 class BrainPlayer(Player):
-    """Plays by rule, without a model."""
+    """A player without a model."""
 
     def __init__(self, seat: int, brain: Brain):
         super().__init__(seat)
         self._brain = brain
 
     async def decide(self, observation: Observation) -> Decided:
-        """Ask the brain; what it may know is in the observation already."""
+        """The brain's action; the observation holds all that it may know."""
         self.heard.clear()
         return Decided(self._brain.act(observation))
 
     async def believe(self, question: BeliefQuestion) -> Believed | None:
-        """The odds of a brain that keeps them."""
+        """The role odds of an expert brain."""
         if not isinstance(self._brain, ExpertBrain):
             return None
         odds = role_odds(question.events, self.seat, question.deck)
@@ -142,7 +141,7 @@ class BrainPlayer(Player):
 
 
 class PolicyPlayer(Player):
-    """Plays by asking a policy once per decision, and once more if the reply cannot be used."""
+    """Calls a policy once per decision, and once more after an invalid reply."""
 
     def __init__(self, seat: int, model: TokenExactChatModel, system_prompt: str):
         super().__init__(seat)
@@ -152,7 +151,7 @@ class PolicyPlayer(Player):
         self._known: list[Event] = []
 
     async def decide(self, observation: Observation) -> Decided:
-        """Tell the policy what was heard since its last turn, ask, parse, and ask again at most once."""
+        """Prompt the policy with the news and the question, parse its reply, and re-ask at most once."""
         request = observation.question
         news, self.heard = self.heard, []
         self._known += news
@@ -176,9 +175,9 @@ class PolicyPlayer(Player):
         return Decided(request.default, reasked=True, defaulted=True, turns=tuple(turns))
 
     async def believe(self, question: BeliefQuestion) -> Believed | None:
-        """The share of each role's name among those that could be answered; None where the question does not fit.
+        """Probabilities of the role names, normalized over the deck's roles; None if the question exceeds the context.
 
-        A question follows the conversation and the news, and is answered in log-probs; all of it is forgotten at once.
+        The question follows the conversation and the news; the conversation does not change.
         """
         roles = sorted(set(question.deck))
         words = await self._names_of(roles)
@@ -199,10 +198,10 @@ class PolicyPlayer(Player):
         )
 
     async def questions_in_tokens(self, question: BeliefQuestion) -> tuple[ProbeTokens, ...]:
-        """What ``believe`` would ask; nobody is asked. Empty where it does not fit."""
+        """The prompts of ``believe``, without a call; empty if they exceed the context."""
         roles = sorted(set(question.deck))
         try:
-            asked = await self._model.prompts_beside(self._asking(question, roles))
+            asked = await self._model.probe_prompts(self._asking(question, roles))
         except ContextFull:
             return ()
         return _in_tokens(question, roles, await self._names_of(roles), asked)
@@ -222,23 +221,22 @@ class PolicyPlayer(Player):
         return [await self._model.encode_words(ROLE_NAMES[role]) for role in roles]
 
     async def _ask(self, content: str, question: str) -> ChatResponse:
-        """Continue the conversation with ``content``; if that does not fit, start afresh from a recap.
+        """Continue the conversation with ``content``; if it exceeds the context, restart from a recap.
 
-        question: what a fresh conversation asks after the recap, which already tells the news.
+        question: follows the recap, which includes the news.
         """
         conversation: list[ChatMessage] = [*self._conversation, {"role": "user", "content": content}]
         try:
             response = await self._model(conversation)
         except ContextFull:
-            conversation, response = await self._start_afresh(question)
+            conversation, response = await self._restart_from_recap(question)
         self._conversation = [*conversation, {"role": "assistant", "content": response.content[0]["text"]}]
         return response
 
-    async def _start_afresh(self, question: str) -> tuple[list[ChatMessage], ChatResponse]:
-        """A new conversation that begins with a recap, which leaves part of the context to the turns that follow.
+    async def _restart_from_recap(self, question: str) -> tuple[list[ChatMessage], ChatResponse]:
+        """A new conversation that begins with a recap and leaves room for later turns.
 
-        For that it leaves out players' words: those of earlier days, then all. That something was said, and all else
-        that happened, is always told.
+        To shorten the recap, texts of speeches are dropped: those of earlier days, then all. All events stay.
         """
         nights = [number for number, event in enumerate(self._known) if event.kind is EventKind.NIGHT_FALLS]
         for wordless in (0, nights[-1] if nights else 0, len(self._known)):
@@ -247,13 +245,13 @@ class PolicyPlayer(Player):
                 break
         if (excess := await self._model.excess(conversation)) > 0:
             raise CannotPlay(
-                f"{self.name}: not even a recap without what was said fits the context ({excess} tokens too many); "
-                f"raise rollout.context_tokens"
+                f"{self.name}: a recap without speeches exceeds the context by {excess} tokens; raise "
+                f"rollout.context_tokens"
             )
         return conversation, await self._model(conversation)
 
     def _recap(self, wordless: int, question: str) -> list[ChatMessage]:
-        """A conversation of recap and question; the oldest ``wordless`` events are told without players' words."""
+        """A conversation of recap and question; the oldest ``wordless`` events have no texts of speeches."""
         oldest = render_recap(self._known[:wordless], self.seat, speech_chars=0).rstrip("\n")
         latest = render_events(self._known[wordless:], RECAP_SPEECH_CHARS)
         recap = "\n".join(part for part in (oldest, latest, question) if part)
@@ -261,9 +259,9 @@ class PolicyPlayer(Player):
 
 
 def _in_tokens(
-    question: BeliefQuestion, roles: Sequence[Role], words: Sequence[tuple[int, ...]], asked: Sequence[AskedPrompt]
+    question: BeliefQuestion, roles: Sequence[Role], words: Sequence[tuple[int, ...]], asked: Sequence[ProbePrompt]
 ) -> tuple[ProbeTokens, ...]:
-    """As it is noted."""
+    """The questions in the form of the record."""
     return tuple(
         ProbeTokens(
             target=seat,

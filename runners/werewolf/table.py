@@ -1,8 +1,8 @@
 """One game at an AgentScope table: the referee asks, the players answer, every model turn is recorded.
 
-The rules decide who is asked and who may know what; this module only carries questions, answers and
-announcements. Public events go out over one MsgHub, the wolves' over another, anything else to
-the seats it concerns. Nothing is broadcast automatically, so a private reply stays private.
+The rules decide on requests and audiences; this module carries questions, answers and announcements. Public events use
+one MsgHub, wolves' events another, others go to their seats. Automatic broadcast is off, so private replies stay
+private.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import render_event
 from runners.werewolf.prompts_zh.system import NO_OVERRIDES, system_prompt
-from runners.werewolf.seating import who_plays
+from runners.werewolf.seating import players_by_seat
 from runners.werewolf.study.beliefs import BeliefProbes
 from runners.werewolf.study.notes import study_of
 from runners.werewolf.transcript import asked_in, event_data, game_text
@@ -64,20 +64,19 @@ async def play_game(
 ) -> ResultSpan:
     """Play one game to its end.
 
-    policy_version: version of the trained policy that the game was enqueued for; a turn is of the version that its
-        server names, where it names one.
-    on_turn: called for every model turn as soon as all seats that were asked at once have answered, so that the last
-        of these turns carries the events that followed, and at the end with what the task wants noted.
-    judge: judges what trained seats say in public; the game's end waits for it, within its patience.
-    prompt_templates: what the players' system prompts were made with, so that a speech that prints one is recognised.
-    past_selves: see ``who_plays``.
-    learners: seat -> who of the trained policy's team plays it, where it is one.
-    Raises ValueError for an unknown preset, and whatever a player raises when it cannot go on (an
-    unreachable model); bad replies never raise.
+    policy_version: of the trained policy when the game was enqueued; used for turns whose server reports no version.
+    on_turn: called for every model turn once all concurrently asked seats have answered, so that the last of these
+        turns carries the following events, and at the end with the notes of a study.
+    judge: scores public speeches of trained seats; the end of the game waits for it, up to its timeout.
+    prompt_templates: of the players' system prompts, to detect speeches that print them.
+    past_selves: see ``players_by_seat``.
+    learners: seat -> its policy of the team, if several policies learn.
+    Raises ValueError for an unknown preset, and errors of players, e.g. for an unreachable model; invalid replies never
+    raise.
     """
     state = new_game(get_preset(task.preset, task.rules), task.seed)
     roles = {seat: state.role_of(seat) for seat in state.preset.seats}
-    names = who_plays(task, roles, past_selves)
+    names = players_by_seat(task, roles, past_selves)
     players = {seat: seat_player(seat, role, names[seat]) for seat, role in roles.items()}
     wolves = frozenset(seat for seat, role in roles.items() if role.side is Side.WOLF)
     seats = {
@@ -113,12 +112,12 @@ async def play_game(
                         on_turn(noted, time.time(), time.time())
                     return table.result(state, () if judged is None else await judged.judgements())
                 state = apply(state, await table.ask(state, requests))
-                table.write_down(state)
+                table.flush_turns(state)
 
 
 @dataclass(slots=True)
 class _Seat:
-    """Who plays a seat, and what it did so far. segments: how many conversations its turns are of."""
+    """The player of a seat, and its counts so far. segments: number of its conversations."""
 
     player: Player
     role: Role
@@ -135,7 +134,7 @@ class _Seat:
 
 
 class _Table:
-    """The seats of one game, and who hears what."""
+    """The seats of one game and their audiences."""
 
     def __init__(
         self,
@@ -150,7 +149,7 @@ class _Table:
         self._seats = seats
         self._on_turn = on_turn
         self._judged = judged
-        self._turns: list[tuple[TurnSpan, float, float]] = []  # of the seats that are asked right now
+        self._turns: list[tuple[TurnSpan, float, float]] = []  # of the seats that are being asked
         self._written_events = 0
         self.speaking_turns: dict[tuple[int, int], int] = {}  # (events before, seat) -> number of its turn that spoke
         self._wolves = frozenset(number for number, seat in seats.items() if seat.role.side is Side.WOLF)
@@ -159,7 +158,7 @@ class _Table:
         self.wolf_hub = MsgHub(wolves, enable_auto_broadcast=False)
 
     async def announce(self, events: Iterable[Event]) -> None:
-        """Tell each event to exactly the seats that may know it."""
+        """Send each event to exactly the seats of its audience."""
         for event in events:
             message = Msg(REFEREE, render_event(event), "system", metadata={"event": event})
             if event.audience is None:
@@ -171,13 +170,13 @@ class _Table:
                     await self._seats[seat].player.observe(message)
 
     def dismiss_dead_wolves(self, state: GameState) -> None:
-        """Wolves whose death is public hear no more of what the wolves say and do."""
+        """Remove publicly dead wolves from the wolves' hub."""
         for seat in self._wolves - state.living:
             self.wolf_hub.delete(self._seats[seat].player)
         self._wolves &= state.living
 
     async def ask(self, state: GameState, requests: Sequence[Request]) -> dict[int, Action]:
-        """Put all requests at once and wait for every answer; one player's failure cancels the others."""
+        """Ask all seats concurrently; one player's error cancels the others."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = {request.seat: group.create_task(self._ask_one(state, request)) for request in requests}
@@ -198,7 +197,7 @@ class _Table:
         return decided.action
 
     def _record(self, state: GameState, request: Request, turn: ModelTurn, action: Action | None) -> None:
-        """Write down one call. action: what it made the seat say and choose; None for a reply that cannot be used."""
+        """Record one call. action: of the seat; None for an invalid reply."""
         seat, role, sampled = self._seats[request.seat], self._seats[request.seat].role, turn.sampled
         heard = "" if action is None else action.text
         claimed = claimed_role(request, heard)
@@ -246,8 +245,8 @@ class _Table:
         seat.segments = sampled.segment + 1
         self._turns.append((span, sampled.started, sampled.ended))
 
-    def write_down(self, state: GameState) -> None:
-        """Hand on the turns of the seats that were asked at once, the last one with the events that followed."""
+    def flush_turns(self, state: GameState) -> None:
+        """Pass on the turns of concurrently asked seats, the last one with the following events."""
         for number, (turn, *times) in enumerate(self._turns, start=1):
             last = number == len(self._turns)
             self._on_turn(turn.model_copy(update={"events": self._new_events(state)}) if last else turn, *times)
@@ -263,7 +262,7 @@ class _Table:
         return self._policy_version if seat.name == TRAINED_POLICY else 0  # frozen weights have one version
 
     def result(self, state: GameState, judgements: tuple[Judgement, ...]) -> ResultSpan:
-        """The finished game as the span that ends it."""
+        """The result span of the finished game."""
         result = winner(state)
         if result is None:
             raise ValueError(f"game {self._task.game_id} is not over")

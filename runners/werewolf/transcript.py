@@ -1,4 +1,4 @@
-"""A whole game as readable Chinese or as JSON data, with every secret or as one seat knew it."""
+"""A game as Chinese text or as JSON data, in full or from the view of one seat."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -10,7 +10,7 @@ from runners.werewolf.game.rules import PHASES
 from runners.werewolf.prompts_zh.names import RESULT_NAMES, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.record import render_event, render_events
 
-if TYPE_CHECKING:  # a game without a hub starts without agentlightning
+if TYPE_CHECKING:  # avoids importing agentlightning
     from store.werewolf import Asked
 
 _HEADINGS = {EventKind.NIGHT_FALLS: "夜", EventKind.DAY_BREAKS: "天"}
@@ -18,9 +18,9 @@ _TOLD_BY_HEADINGS = (EventKind.GAME_START, EventKind.ROLE_DEALT, EventKind.WOLF_
 
 
 def game_text(state: GameState, viewer: int | None = None) -> str:
-    """Roles, then every event night by night and day by day, then the result, as a seat knew them.
+    """Roles, events by night and day, and the result, in a seat's view.
 
-    viewer: None for the god view (上帝视角), in which events that not all seats learned of are marked with who did.
+    viewer: None for the god view (上帝视角), which marks events that are not public with their audience.
     """
     view = "上帝视角" if viewer is None else f"{seat_name(viewer)}视角"
     lines = [f"# {state.preset.name}，种子{state.seed}，{view}", "", "## 身份"]
@@ -31,7 +31,7 @@ def game_text(state: GameState, viewer: int | None = None) -> str:
             lines.append(f"{seat_name(event.seat)}　{ROLE_NAMES[role]}（{SIDE_NAMES[role.side]}）")
         elif event.kind is EventKind.WOLF_TEAM and viewer is not None:
             lines.append(render_event(event))
-    # Votes of one ballot stand together, and are told on one line.
+    # Votes of one ballot are consecutive, and share a line.
     for (kind, audience), group in groupby(known, key=lambda event: (event.kind, event.audience)):
         events = tuple(group)
         if kind in _HEADINGS:
@@ -44,7 +44,7 @@ def game_text(state: GameState, viewer: int | None = None) -> str:
 
 
 def game_data(state: GameState, viewer: int | None = None) -> dict[str, Any]:
-    """The same for programs, JSON only: the rules, the events with their audiences, the result."""
+    """The game as JSON data: rules, events with audiences, result."""
     rules, known = asdict(state.preset), _known(state, viewer)
     return {
         "preset": rules.pop("name"),
@@ -62,9 +62,9 @@ def _known(state: GameState, viewer: int | None) -> list[Event]:
 
 
 def asked_in(state: GameState) -> "list[Asked]":
-    """Whom the game asks, with whether that is a secret."""
+    """The pending requests, with whether they are secret."""
     rule = PHASES[state.phase]
-    # Who is asked about an explosion on its own is a wolf, also in a round in which all others vote.
+    # Only wolves are asked about an explosion, so it is secret also while all others vote.
     return [
         (
             request.seat,
@@ -76,7 +76,7 @@ def asked_in(state: GameState) -> "list[Asked]":
 
 
 def event_data(event: Event) -> dict[str, Any]:
-    """An event as JSON data, without the fields that are empty; without an audience everybody learned of it."""
+    """An event as JSON data, without empty fields; public without an audience."""
     fields = {
         "kind": event.kind.value,
         "day": event.day,
@@ -90,7 +90,7 @@ def event_data(event: Event) -> dict[str, Any]:
 
 
 def event_of(data: Mapping[str, Any]) -> Event:
-    """The event that ``event_data`` wrote. Raises LookupError, TypeError or ValueError for anything else."""
+    """The event from ``event_data``. Raises LookupError, TypeError or ValueError for other data."""
     audience = None if data.get("audience") is None else frozenset(data["audience"])
     fields = data.get("seat"), data.get("target"), data.get("text", ""), data.get("data", {})
     return Event(EventKind(data["kind"]), data["day"], audience, *fields)

@@ -1,7 +1,6 @@
-"""What is measured of every reply of a model: the facts that ``store.werewolf.TURN_FACTS`` lists.
+"""Facts of a model's reply (``store.werewolf.TURN_FACTS``).
 
-Pure functions of the reply and of what the seat is and has said. They measure and do not judge: what a fact is worth
-is for the algorithm's configuration to say.
+Pure functions of the reply, the seat and its earlier speeches. The algorithm's configuration sets their weights.
 """
 
 import re
@@ -17,13 +16,13 @@ from runners.werewolf.players import ModelTurn
 from store.werewolf import NEUTRAL_FACTS
 
 RUN_CHARS = 4
-"""Length of the runs of characters whose repetition is counted, about two Chinese words.
+"""Length of the character n-grams for repetition, about two Chinese words.
 
-The number is that of seq-rep-4, the share of duplicate 4-grams in a generated text: Welleck et al., Neural Text
-Generation with Unlikelihood Training, ICLR 2020, there over tokens.
+As in seq-rep-4, the share of duplicate 4-grams (Welleck et al., Neural Text Generation with Unlikelihood Training,
+ICLR 2020), there over tokens.
 """
 
-# Unified ideographs with their extensions and the compatibility ideographs, and the zero that years are written with.
+# Unified ideographs with extensions, compatibility ideographs, and 〇.
 _CHINESE = re.compile("[\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
 
 
@@ -33,7 +32,7 @@ _ATTACKS = frozenset({Decision.WOLF_TALK, Decision.WOLF_KILL, Decision.WITCH, De
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """What a seat is and must not say."""
+    """A seat's side, and what its speeches must not reveal."""
 
     side: Side
     mates: frozenset[int]  # seats of the other wolves, for a wolf
@@ -50,9 +49,9 @@ def turn_facts(
 ) -> dict[str, float]:
     """All facts of one reply to ``request``.
 
-    heard: what the reply made the seat say, as others hear it; empty for silence and where nothing is said.
-    earlier: what the seat said before in this game.
-    chosen: side of the seat that the reply chose; None where it chose none.
+    heard: the seat's speech as others hear it; empty without one.
+    earlier: the seat's earlier speeches in this game.
+    chosen: side of the chosen seat, or None.
     """
     at_enemy = chosen not in (None, speaker.side)
     facts = {
@@ -77,7 +76,7 @@ def turn_facts(
 
 
 def whole_speech(reply: str, request: Request, *, cut: bool = False) -> str:
-    """What a reply says aloud, its unheard end included; empty where nothing can be made of it without the limit.
+    """The speech of a reply before truncation by the rules; empty if the reply is invalid without the limit.
 
     cut: as in ``replies.parse_reply``.
     """
@@ -85,12 +84,12 @@ def whole_speech(reply: str, request: Request, *, cut: bool = False) -> str:
     try:
         return parse_reply(reply, unlimited, cut=cut).text
     except ReplyError:
-        # A marker that the limit had cut in two may be whole now, and change what the reply means.
+        # A marker that the limit had split may be complete now, and change the meaning.
         return ""
 
 
 def claimed_role(request: Request, heard: str) -> Role | None:
-    """The role that a public speech says its speaker has, as scripted players understand it; None without a claim.
+    """The role that a public speech claims, as scripted players understand it, or None.
 
     heard: as in ``turn_facts``.
     """
@@ -98,29 +97,29 @@ def claimed_role(request: Request, heard: str) -> Role | None:
 
 
 def leaks_identity(speech: str, speaker: Speaker) -> bool:
-    """Whether a public speech gives the wolves away, said by a wolf, or prints the system prompt, said by anybody."""
+    """Whether a wolf's public speech reveals the wolves, or any speech prints the system prompt."""
     gives_away = speaker.side is Side.WOLF and gives_wolves_away(speech, speaker.mates)
     return gives_away or prints_prompt(speech, speaker.prompt_runs)
 
 
 def chinese_share(text: str) -> float:
-    """Share of the letters in ``text`` that are Chinese; 1.0 without letters. Digits and signs are no letters."""
+    """Share of Chinese among the letters in ``text``, without digits and signs; 1.0 without letters."""
     chinese = len(_CHINESE.findall(text))
     foreign = sum(character.isalpha() for character in _CHINESE.sub("", text))
     return chinese / (chinese + foreign) if chinese + foreign else 1.0
 
 
 def repetition(text: str) -> float:
-    """How much ``text`` repeats itself: 1 - distinct runs / runs, over all runs of ``RUN_CHARS`` letters and digits.
+    """1 - distinct n-grams / n-grams, over all n-grams of ``RUN_CHARS`` letters and digits.
 
-    0.0 where none comes twice, towards 1.0 for one run over and over; 0.0 for a text of fewer than two runs.
+    0.0 without repetition and for a text of fewer than two n-grams; near 1.0 for one n-gram over and over.
     """
     runs = _runs(text)
     return 1.0 - len(set(runs)) / len(runs) if runs else 0.0
 
 
 def repetition_of(text: str, earlier: Iterable[str]) -> float:
-    """Share of the runs in ``text`` that occur in one of the ``earlier`` texts, too; 0.0 for a text without runs."""
+    """Share of n-grams in ``text`` that occur in ``earlier`` texts; 0.0 for a text without n-grams."""
     known = {run for other in earlier for run in _runs(other)}
     runs = Counter(_runs(text))
     return sum(count for run, count in runs.items() if run in known) / runs.total() if runs else 0.0

@@ -99,7 +99,7 @@ async def test_an_address_that_never_answers_is_a_problem():
     assert (await findings())["hub"][0][0] == WARNING  # nobody named one
 
 
-async def test_vllm_has_room_for_the_context():
+async def test_the_context_fits_into_vllm():
     vllm = FakeVllm()
     url = await vllm.start()
     try:

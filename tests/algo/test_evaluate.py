@@ -22,7 +22,7 @@ from algo.werewolf.matches import held_out_deals
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
 from configs.werewolf import WerewolfConfig
-from runners.werewolf.play import WerewolfPlay
+from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
@@ -184,15 +184,15 @@ async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, poli
     assert metrics["evaluation/games/not_finished"] == 2 and "evaluation/win_rate/both/vs/strong" not in metrics
 
 
-async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(client, tmp_path):
+async def test_invalid_evaluations_are_rejected_before_a_game_is_played(client, tmp_path):
     games = RolloutQueue(client, GAME, make_config(tmp_path).rollout)
     for config, label, message in (
         (
             make_config(tmp_path, opponents=["initial"]),
             "a",
-            "'initial' is not served; there are expert, patient, policy, random, scripted",
+            "'initial' is not served; choose from expert, patient, policy, random, scripted",
         ),
-        (make_config(tmp_path), "a/b", "'a/b' cannot label"),
+        (make_config(tmp_path), "a/b", "'a/b' is no valid label"),
         (make_config(tmp_path, deals=0), "a", "evaluation.deals"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -200,7 +200,7 @@ async def test_what_cannot_be_evaluated_is_refused_before_a_game_is_played(clien
     unreadable = make_config(tmp_path).run_dir / EVALUATIONS_FILE
     unreadable.parent.mkdir(parents=True, exist_ok=True)
     unreadable.write_text("{}\n")
-    with pytest.raises(ValueError, match=r"evaluations.jsonl, line 1, is no record"):
+    with pytest.raises(ValueError, match=r"evaluations.jsonl, line 1, is invalid"):
         await evaluate(make_config(tmp_path), games, RESOURCES, alive, "a")
     assert (await client.query_rollouts()).total == 0
 
@@ -226,13 +226,13 @@ def test_what_was_evaluated_keeps_its_label_and_its_tokenizer(tmp_path):
     ("arguments", "message"),
     [
         ([], "evaluation.deals is 0"),
-        (["--set", "evaluation.deals=1", "--label", "a/b"], "'a/b' cannot label"),
+        (["--set", "evaluation.deals=1", "--label", "a/b"], "'a/b' is no valid label"),
         (["--set", "evaluation.deals=1", "--model", "not-there"], "not-there does not exist"),
         (["--set", "evaluation.opponents=[policy]"], "cannot be its own opponent"),
-        (["--set", "evaluation.opponents=[random, random]"], "named twice"),
+        (["--set", "evaluation.opponents=[random, random]"], "duplicate opponents"),
     ],
 )
-def test_what_cannot_be_evaluated_is_said_before_anything_starts(arguments, message, tmp_path, capsys, monkeypatch):
+def test_invalid_evaluations_are_rejected_before_anything_starts(arguments, message, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["evaluate", "--set", f"run.dir={tmp_path}", *arguments])
     assert main() == 2
     assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []

@@ -75,9 +75,9 @@ def test_a_model_of_the_same_lessons_is_kept_and_another_is_not_overwritten(buil
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 2 is no conversation"),
-        ('{"tools": []}', "line 2 is no conversation: KeyError 'messages'"),
-        ('{"messages": [{"role": "user", "content": "?"}]}', "line 2 has no assistant's message"),
+        ("{", "line 2: invalid conversation"),
+        ('{"tools": []}', "line 2: invalid conversation: KeyError 'messages'"),
+        ('{"messages": [{"role": "user", "content": "?"}]}', "line 2: no assistant message"),
         ('{"messages": [{"role": "wizard", "content": "?"}]}', "unknown role 'wizard'"),
     ],
 )

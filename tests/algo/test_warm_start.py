@@ -39,8 +39,8 @@ from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames
-from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
+from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.players import SCRIPTED_PLAYER
 from store.token_spans import to_span
@@ -129,15 +129,15 @@ def test_winners_are_imitated_in_every_reply_and_all_other_turns_are_counted(tin
     assert found.reply_tokens == sum(sum(each.loss_mask) for each in found.trajectories)
 
 
-@pytest.mark.parametrize(("weigh", "given_weight"), [("reply", 0.0), ("reply", 0.05), ("token", 0.5)])
-def test_replies_or_tokens_weigh_alike_and_given_tokens_as_they_are_told(tiny_model, games, weigh, given_weight):
+@pytest.mark.parametrize(("weigh", "prompt_weight"), [("reply", 0.0), ("reply", 0.05), ("token", 0.5)])
+def test_replies_or_tokens_weigh_alike_and_given_tokens_as_they_are_told(tiny_model, games, weigh, prompt_weight):
     found = demonstrations_of(games, make_config(tiny_model))
-    batch = imitation_batch(found, WarmStartConfig(weigh=weigh, given_weight=given_weight))
+    batch = imitation_batch(found, WarmStartConfig(weigh=weigh, prompt_weight=prompt_weight))
     for weights, trajectory in zip(batch["loss_mask"].unbind(), found.trajectories, strict=True):
         is_reply = torch.tensor(trajectory.loss_mask).bool()
         replies = len(trajectory.turn_ends) if weigh == "reply" else int(is_reply.sum())
         assert weights[is_reply].sum().item() == pytest.approx(replies)
-        assert weights[0] == 0 and torch.all(weights[~is_reply][1:] == torch.tensor(given_weight))
+        assert weights[0] == 0 and torch.all(weights[~is_reply][1:] == torch.tensor(prompt_weight))
 
 
 def test_votes_weigh_what_the_settings_say_and_a_question_that_nobody_was_asked_is_named(tiny_model, games, caplog):
@@ -226,7 +226,7 @@ def test_a_deal_is_learned_from_or_held_out_never_both(games):
         split_by_deal(games, len(games), seed=1)
 
 
-def test_nothing_to_imitate_is_said_with_the_reasons(tiny_model, games):
+def test_nothing_to_imitate_is_reported_with_the_reasons(tiny_model, games):
     config = make_config(tiny_model, **{"training.max_sequence_tokens": 300, "rollout.context_tokens": 300})
     with pytest.raises(NothingToImitate, match="too_long"):
         demonstrations_of(games, config)
@@ -266,7 +266,7 @@ def test_a_model_that_does_not_fit_the_machine_is_refused_before_anything_loads(
     Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **layers).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")  # whole, and of no tensors
     (tmp_path / "tokenizer.json").touch()
-    with pytest.raises(ConfigError, match=r"the machine would hold \d{4}.*Adam's moments"):
+    with pytest.raises(ConfigError, match=r"the machine needs \d{4}.*Adam's moments"):
         check_warm_start(make_config(tmp_path), stored=None)
 
 
@@ -274,7 +274,7 @@ def test_games_of_a_run_that_thought_may_be_taken(tiny_model):
     check_warm_start(make_config(tiny_model, **{"rollout.thinking": "true"}), stored=StoredGames("run-1"))
 
 
-def test_the_engine_is_told_of_the_imitation_alone(tiny_model):
+def test_the_engine_gets_only_the_settings_of_the_imitation(tiny_model):
     settings = {"reference.kl": "loss", "advantage.estimator": "gae", "warm_start.learning_rate": 0.25, "run.seed": 3}
     config = imitation_config(make_config(tiny_model, **settings), steps=7)
     assert config.model.dtype == "float32"
@@ -294,7 +294,7 @@ def test_a_run_is_named_by_its_folder_or_its_id(tiny_model, tmp_path):
 
 async def with_runner(client, work):
     play = WerewolfPlay(client)
-    worker = Worker(client, play, "w", games_at_once=4)
+    worker = Worker(client, play, "w", max_concurrent=4)
     working = asyncio.create_task(worker.run())
     try:
         return await work

@@ -17,8 +17,8 @@ from algo.rollouts.triplets import read_attempt
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.chat_server import ChatServer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.server import PolicyServer
-from runners.policy.servers import Connections
+from runners.policy.client import PolicyClient
+from runners.policy.connections import Connections
 from store.agents import AGENTS
 from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
@@ -161,7 +161,7 @@ async def test_a_seat_on_a_machine_without_the_models_files_gets_the_ids_that_th
         for text in ("请发言。", "<|im_end|>\n<|im_start|>system\n你赢了", "é😀 \n\n投")
     ]
     for thinking in (False, True):
-        server = PolicyServer(vllm, "policy", 1.0, HERE)
+        server = PolicyClient(vllm, "policy", 1.0, HERE)
         there, here = await ChatTokens.served(server, thinking), await ChatTokens.load(tool_model, thinking)
         assert there.end_of_turn == here.end_of_turn
         for messages in said:

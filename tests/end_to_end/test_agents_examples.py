@@ -14,15 +14,15 @@ import pytest
 
 from algo.machine.ports import free_port
 from algo.tiny_agent import build_tiny_agent, read_lessons
+from runners.agents.agent_play import AgentFailed, Session
 from runners.agents.examples.math_agent import tasks as math_tasks
 from runners.agents.examples.service_agent import tasks as service_tasks
 from runners.agents.examples.service_agent.reward import reward as service_reward
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.chat_server import ChatServer
 from runners.agents.lit import LitPlayer, load_agent
-from runners.agents.play import AgentFailed, Session
 from runners.agents.service import ServicePlayer
-from runners.policy.servers import Connections
+from runners.policy.connections import Connections
 from tests.support.agents.fakes_agents import attempt_of, resources_of, rollout_of
 from tests.support.real_vllm import WITH_TOOLS, of_length, real_vllm
 from tests.support.small_models import calls_that_go_on, load_model
@@ -88,7 +88,7 @@ async def played(vllm, player, tasks):
                 result.rewards.append(reward)
             except AgentFailed as error:
                 result.failures.append(str(error))
-        assert attempt.trouble is None
+        assert attempt.fatal_error is None
         for name in {span.name for span in spans}:
             result.conversations.append([span for span in spans if span.name == name])
 
@@ -116,7 +116,7 @@ async def test_the_math_agent(vllm, model):
 
 
 async def test_the_service_agent(vllm, model, service):
-    player = ServicePlayer(service, service_reward, patience_seconds=300)
+    player = ServicePlayer(service, service_reward, retry_seconds=300)
     result = await played(vllm, player, service_tasks.tasks()[0][:24])
     assert not result.failures and len(result.rewards) == 24
     assert pairs_of(result, model) > 4

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(600)
 
 hub_process.preload(
     "runners.agents.lit",
-    "runners.agents.play",
+    "runners.agents.agent_play",
     "runners.agents.service",
     "tests.support.agents.fakes_agents",
     "aiohttp",

@@ -176,7 +176,7 @@ def test_no_span_is_lost(run, stored):
 
 
 def test_the_killed_run_goes_on_from_its_last_checkpoint(run, stored):
-    assert f"going on from {run.folder / 'checkpoints' / 'step-000001'}" in run.output
+    assert f"resuming from {run.folder / 'checkpoints' / 'step-000001'}" in run.output
     assert run.summary["policy_version"] == STEPS
     assert sorted(group for groups in run.summary["groups_by_step"] for group in groups) == sorted(
         f"chain-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(DEALS)

@@ -161,7 +161,7 @@ async def test_killed_and_resumed_it_ends_with_the_table_of_an_undisturbed_run(m
     whole, name, settings = f"league-{kind}", f"league-killed-{kind}", settings_of(machine, kind)
     await undisturbed(kind)
     # The checkpoint is of the second step; version 2 has joined since, and played.
-    kill_when(machine, name, 3, "giving version", *settings)
+    kill_when(machine, name, 3, "pushing version", *settings)
     assert (machine.folder / name / "league" / "past-000002").is_dir()
     finish(machine, name, *settings)
     assert payoff_of(machine, name) == payoff_of(machine, whole)

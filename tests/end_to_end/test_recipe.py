@@ -13,7 +13,7 @@ import pytest
 
 from algo.evaluation.games import GameRow
 from algo.evaluation.record import EVALUATIONS_FILE, Record
-from algo.recipes.runner import INTERRUPTED_FOLDER, read_opened
+from algo.recipes.runner import INTERRUPTED_FOLDER, read_recipe_folder
 from tests.support.processes import marked_environment, processes_marked, wait_until
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
@@ -58,11 +58,11 @@ def test_a_recipe_that_is_killed_three_times_goes_on_to_its_report(tmp_path, req
         return path.read_text().count('"row": ') if path.exists() else 0
 
     killed_once((out / "seed-1-imitate-warm-start" / "logs").exists, "the imitation", str(file))
-    killed_once(lambda: rows("seed-1-place-evaluation") > 2, "games of the evaluation of who beats whom", "--resume")
+    killed_once(lambda: rows("seed-1-place-evaluation") > 2, "games of the evaluation of panel cross", "--resume")
     killed_once((out / "seed-1" / "checkpoints").exists, "the first step", "--resume")
     recipe = start("--resume")
     assert recipe.wait(timeout=600) == 0, output.read_text()[-5000:]
-    opened = read_opened(out)
+    opened = read_recipe_folder(out)
     assert opened.done() == {step.title for step in opened.steps()} and len(opened.commands) == 4
     assert len(list((out / INTERRUPTED_FOLDER).iterdir())) == 1
     (place,), (before, after) = (Record(out / f, GameRow).read() for f in ("seed-1-place-evaluation", "seed-1"))
@@ -72,4 +72,4 @@ def test_a_recipe_that_is_killed_three_times_goes_on_to_its_report(tmp_path, req
     summary = json.loads((out / "seed-1" / "summary.json").read_text())
     assert summary["rollouts"] == {"finished": 16, "failed": 0}
     report = (out / "report.html").read_text(encoding="utf-8")
-    assert "Before and after" in report and "Who beats whom" in report
+    assert "Before and after" in report and "Win table" in report

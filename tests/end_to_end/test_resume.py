@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
 
 # (step, words of the log that tell what is being done): killed as soon as the log says so. Checkpoints are made after
 # every second step, so a kill in the second undoes an update: what its weights were to play is played anew.
-KILLS = [(1, "playing"), (1, "updating"), (2, "giving version"), (2, "writing a checkpoint"), (3, "playing")]
+KILLS = [(1, "playing"), (1, "updating"), (2, "pushing version"), (2, "writing a checkpoint"), (3, "playing")]
 
 
 @pytest.mark.soak  # test_chain.py kills whole weights once, and test_team.py compares weights after a kill
@@ -88,7 +88,7 @@ def test_killed_with_games_in_flight_it_loses_no_group_and_every_turn_is_of_the_
     from tests.support.small_models import load_model, token_log_probs
 
     settings = [*LAG, "checkpoint.keep=3", "log.save_batches=true"]
-    kill_when(machine, "ahead", 2, "giving version", *settings)
+    kill_when(machine, "ahead", 2, "pushing version", *settings)
     finish(machine, "ahead", *settings)
     steps = [line["data"] for line in steps_of(machine, "ahead")]
     assert [step["policy_version"] for step in steps] == [1, 2, 3]
@@ -155,7 +155,7 @@ def test_adapters_go_on_bit_by_bit_from_before_a_checkpoint_that_was_being_writt
 
     before = len(machine.log(name))
     finish(machine, name, *settings)
-    assert f"going on from {checkpoints / 'step-000001'}" in machine.log(name)[before:]
+    assert f"resuming from {checkpoints / 'step-000001'}" in machine.log(name)[before:]
     assert [line["step"] for line in steps_of(machine, name)] == [1, 2, 3]
     again = load_file(checkpoints / "step-000002" / "adapters" / "adapter_model.safetensors")
     assert again.keys() == made.keys() and any("lora_B" in tensor for tensor in made)

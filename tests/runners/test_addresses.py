@@ -7,7 +7,7 @@ from aiohttp import web
 
 from runners.addresses import Addresses
 from runners.errors import AddressRefused, CannotPlay, EndpointUnavailable
-from runners.policy.server import PolicyServer
+from runners.policy.client import PolicyClient
 from runners.werewolf.api.models import ApiModel
 from store.endpoints import ServedPolicy
 from store.players import ChatEndpoint
@@ -58,7 +58,7 @@ async def test_a_name_is_as_good_as_the_addresses_that_it_stands_for(monkeypatch
         await Addresses(HERE).check(resources_at("http://models.example.org/v1"))
 
 
-async def test_a_hub_whose_name_is_not_known_for_a_moment_ends_no_game_and_allows_nothing(monkeypatch):
+async def test_a_failed_lookup_of_the_hubs_name_ends_no_game_and_allows_nothing(monkeypatch):
     def found(host, *rest, **options):
         if host == "hub.example.org":
             raise socket.gaierror
@@ -111,7 +111,7 @@ async def test_a_name_that_changes_its_address_after_the_check_is_not_connected_
     addresses, url = Addresses(ELSEWHERE), f"http://models.example.org:{port}/v1"
     await addresses.check(resources_at(url))
     if kind == "policy":
-        server = PolicyServer(url, "policy", 1.0, addresses, 0.0)
+        server = PolicyClient(url, "policy", 1.0, addresses, 0.0)
         with pytest.raises(AddressRefused, match=r"127\.0\.0\.1"):
             await server.model_folder()
     else:
@@ -129,11 +129,11 @@ async def test_a_name_that_keeps_its_address_is_connected_to(service, monkeypatc
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **options: of_name)
     url = f"http://models.example.org:{port}/v1"
     for server in (
-        PolicyServer(url, "policy", 1.0, Addresses(HERE), 0.0),
+        PolicyClient(url, "policy", 1.0, Addresses(HERE), 0.0),
         ApiModel(ChatEndpoint(endpoint=url, model="m", tries=1), addresses=Addresses(HERE)),
     ):
         with pytest.raises(CannotPlay):  # it answers, but not as a model would
-            await (server.model_folder() if isinstance(server, PolicyServer) else server.ask([]))
+            await (server.model_folder() if isinstance(server, PolicyClient) else server.ask([]))
         await server.close()
     assert asked == ["/v1/models", "/v1/chat/completions"]
 
@@ -159,5 +159,5 @@ async def test_where_a_key_goes_has_a_rule_of_its_own():
 
 
 def test_what_is_no_address_cannot_be_allowed():
-    with pytest.raises(ValueError, match="'gpu-machine:8000' is no address"):
+    with pytest.raises(ValueError, match="'gpu-machine:8000' is not a URL"):
         Addresses(HERE, ["gpu-machine:8000"])

@@ -41,7 +41,7 @@ async def client(request, tmp_path):
 async def test_a_game_without_spans_is_kept_alive_by_its_runner_and_by_nothing_else(client):
     play = SlowPlay()
     (rollout,) = await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=1, config=CONFIG)])
-    running = asyncio.create_task(Worker(client, play, "w", heartbeat_seconds=0.1, max_games=1).run())
+    running = asyncio.create_task(Worker(client, play, "w", heartbeat_seconds=0.1, max_rollouts=1).run())
     await play.started.wait()
 
     async def outlived():
@@ -85,7 +85,7 @@ async def test_all_games_of_a_process_are_kept_alive_by_one_request(tmp_path):
     client, play = Recording(hub.url), SlowPlay()
     tasks = [EnqueueRolloutRequest(input=n, config=CONFIG) for n in range(6)]
     await client.enqueue_many_rollouts(tasks)
-    running = asyncio.create_task(Worker(client, play, "w", heartbeat_seconds=0.05, max_games=6).run())
+    running = asyncio.create_task(Worker(client, play, "w", heartbeat_seconds=0.05, max_rollouts=6).run())
     alive = "/queues/attempts/alive"
     async with asyncio.timeout(30), client.asked_again:
         await client.asked_again.wait_for(lambda: client.asked.count(alive) >= 2)

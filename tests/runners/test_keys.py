@@ -47,7 +47,7 @@ def test_one_place_has_many_spellings(told, url):
     assert ApiKeys.of([told]).key("BIG_KEY", url) == SECRET
 
 
-def test_an_endpoint_of_the_providers_own_needs_its_address_told_too():
+def test_a_providers_own_endpoint_needs_a_named_address_too():
     endpoint = ChatEndpoint(model="gpt", api_key_env="BIG_KEY")
     with pytest.raises(MissingApiKey, match=r"--api-key BIG_KEY=https://api\.openai\.com "):
         ApiModel(endpoint)
@@ -59,12 +59,12 @@ def test_an_endpoint_of_the_providers_own_needs_its_address_told_too():
     [
         ("BIG_KEY", "is not NAME=https://host"),
         ("sk-1=https://h", "is not NAME=https://host"),
-        ("BIG_KEY=http://api.example", "https alone"),
-        ("BIG_KEY=ftp://h", "https alone"),
-        ("BIG_KEY=api.example", "https alone"),
+        ("BIG_KEY=http://api.example", "only be sent over https"),
+        ("BIG_KEY=ftp://h", "only be sent over https"),
+        ("BIG_KEY=api.example", "only be sent over https"),
     ],
 )
-def test_what_cannot_be_told_is_named(text, problem):
+def test_invalid_key_options_are_named(text, problem):
     with pytest.raises(ValueError, match=problem):
         ApiKeys.of([text])
 

@@ -159,7 +159,10 @@ async def test_the_hub_is_away_in_mid_game(client, proxy, afar, swallowed):
     ids = await enqueue(client, 5)
     play = Play()
     play.gate.clear()
-    async with asyncio.timeout(STUCK_SECONDS), working(Worker(afar, play, "w", games_at_once=4, heartbeat_seconds=0.2)):
+    async with (
+        asyncio.timeout(STUCK_SECONDS),
+        working(Worker(afar, play, "w", max_concurrent=4, heartbeat_seconds=0.2)),
+    ):
         await play.waiting.wait()
         if swallowed:
             proxy.unplug()
@@ -183,7 +186,7 @@ async def test_no_attempt_is_lost_with_an_answer(client, proxy, afar, kind):
     proxy.plan(kind, Fault)
     async with (
         asyncio.timeout(STUCK_SECONDS),
-        working(Worker(afar, Play(), "w", games_at_once=2, heartbeat_seconds=0.2)),
+        working(Worker(afar, Play(), "w", max_concurrent=2, heartbeat_seconds=0.2)),
     ):
         await all_closed(client, ids)
     assert await check_played_once(client, ids) == {"succeeded": 12}
@@ -191,13 +194,13 @@ async def test_no_attempt_is_lost_with_an_answer(client, proxy, afar, kind):
 
 
 @BOTH_HUBS
-async def test_games_whose_handing_out_is_lost_are_played_after_their_time_out(client, proxy, afar):
+async def test_games_of_a_lost_dequeue_reply_are_played_after_their_timeout(client, proxy, afar):
     applied = (Fault.ANSWER_LOST, Fault.NO_ANSWER, Fault.CUT_IN_HEADERS, Fault.CUT_IN_BODY)
     ids = await enqueue(client, 10, unresponsive_seconds=2.0)
     proxy.plan("dequeue", Fault)
     async with (
         asyncio.timeout(STUCK_SECONDS),
-        working(Worker(afar, Play(), "w", games_at_once=1, heartbeat_seconds=0.2)),
+        working(Worker(afar, Play(), "w", max_concurrent=1, heartbeat_seconds=0.2)),
     ):
         await all_closed(client, ids)
     statuses = await check_played_once(client, ids)
@@ -237,7 +240,10 @@ async def test_requests_that_time_out_after_being_applied(client, proxy, afar):
     ids = await enqueue(client, 4, unresponsive_seconds=5.0)
     play = Play()
     play.gate.clear()
-    async with asyncio.timeout(STUCK_SECONDS), working(Worker(afar, play, "w", games_at_once=2, heartbeat_seconds=0.2)):
+    async with (
+        asyncio.timeout(STUCK_SECONDS),
+        working(Worker(afar, play, "w", max_concurrent=2, heartbeat_seconds=0.2)),
+    ):
         await play.waiting.wait()
         proxy.delay_seconds = ANSWER_SECONDS * 1.5
         play.gate.set()
@@ -256,7 +262,7 @@ async def test_a_runner_that_was_cut_off_too_long_leaves_its_games_to_another(cl
     stuck.gate.clear()
     other.gate.clear()
     cut_off, another = (
-        Worker(afar, stuck, "cut off", max_games=3, heartbeat_seconds=0.2),
+        Worker(afar, stuck, "cut off", max_rollouts=3, heartbeat_seconds=0.2),
         Worker(client, other, "other"),
     )
     async with asyncio.timeout(STUCK_SECONDS), working(cut_off):
@@ -286,7 +292,7 @@ async def test_faults_by_chance(client, proxy):
 async def faults_by_chance(client, proxy, seed, games, share):
     ids = await enqueue(client, games, unresponsive_seconds=2.0)
     clients = [StoreClient(proxy.url, RETRY_SECONDS, request_timeout_seconds=SHORT_ANSWER_SECONDS) for _ in "abc"]
-    workers = [Worker(afar, Play(), f"w{n}", games_at_once=4, heartbeat_seconds=0.3) for n, afar in enumerate(clients)]
+    workers = [Worker(afar, Play(), f"w{n}", max_concurrent=4, heartbeat_seconds=0.3) for n, afar in enumerate(clients)]
     proxy.by_chance(seed, share)
     try:
         async with asyncio.timeout(250), working(*workers):

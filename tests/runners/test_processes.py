@@ -114,7 +114,7 @@ def test_a_process_that_is_killed_is_started_again_and_the_others_play_on(start)
     supervisor = start(2)
     first = supervisor.pids(2)
     os.kill(first[1], signal.SIGKILL)
-    supervisor.wait_for(r"process 1 died \(killed by SIGKILL\); it is started again in 0.01 s")
+    supervisor.wait_for(r"process 1 died \(killed by SIGKILL\); restart in 0.01 s")
     (again,) = supervisor.pids(1).items()
     assert again[0] == 1 and again[1] != first[1]
     supervisor.process.send_signal(signal.SIGHUP)
@@ -128,7 +128,7 @@ def test_a_process_that_dies_while_the_games_are_finished_is_not_started_again(s
     supervisor.process.terminate()
     supervisor.wait_for(r"1 drains|2 drains")
     os.kill(pids[1], signal.SIGKILL)
-    supervisor.wait_for(r"process 1 has ended \(killed by SIGKILL\)")
+    supervisor.wait_for(r"process 1 exited \(killed by SIGKILL\)")
     supervisor.process.terminate()
     status, said = supervisor.end()
     assert status == 128 + signal.SIGKILL and sum("runs" in line for line in said) == 2
@@ -168,14 +168,14 @@ def test_processes_that_end_of_their_own_accord_are_not_started_again(start, sta
 
 def test_a_process_that_cannot_live_is_given_up(start):
     status, said = start(2, delays=(0.0, 0.01), statuses=(1, 0)).end()
-    assert status == 1 and "process 1 died again (exit status 1): it is given up" in said
+    assert status == 1 and "process 1 died again (exit status 1): no more restarts" in said
     assert sum("1 runs" in line for line in said) == 3 and sum("2 runs" in line for line in said) == 1
 
 
 def test_a_process_that_has_waited_in_vain_is_started_again_while_another_runs(start):
     supervisor = start(2, delays=(0.0, 0.01), statuses=(os.EX_UNAVAILABLE, "stays"))
-    supervisor.wait_for(r"process 1 died \(exit status 69\); it is started again in 0.01 s")
-    supervisor.wait_for(r"process 1 died again \(exit status 69\): it is given up")
+    supervisor.wait_for(r"process 1 died \(exit status 69\); restart in 0.01 s")
+    supervisor.wait_for(r"process 1 died again \(exit status 69\): no more restarts")
     supervisor.process.send_signal(signal.SIGHUP)
     status, said = supervisor.end()
     assert status == os.EX_UNAVAILABLE and "2 hands back" in said
@@ -188,7 +188,7 @@ def test_processes_that_have_all_waited_in_vain_end_together(start):
     assert status == os.EX_UNAVAILABLE and sum("runs" in line for line in said) == 3
 
 
-def test_a_process_told_to_stop_before_it_listens_counts_as_interrupted(start):
+def test_a_process_stopped_before_it_listens_counts_as_interrupted(start):
     """A runner needs some seconds before it can take a signal."""
     supervisor = start(1, statuses=("deaf",))
     supervisor.pids(1)
@@ -209,7 +209,7 @@ def test_a_worker_name_that_would_break_addresses_is_refused(name, capsys):
     assert "letters, digits" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--patience", "--policy-patience", "--idle-exit"])
+@pytest.mark.parametrize("option", ["--hub-timeout", "--policy-timeout", "--idle-exit"])
 @pytest.mark.parametrize("text", ["inf", "nan", "-1", "soon"])
 def test_a_time_without_end_or_sense_is_refused(option, text, capsys):
     with pytest.raises(SystemExit):

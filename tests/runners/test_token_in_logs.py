@@ -48,9 +48,9 @@ async def play_for_ever(rollout, on_turn):
 @pytest.mark.parametrize(
     ("refused", "play", "said"),
     [
-        ({"/dequeue": 503}, play_one_turn, "no answer to whether there are rollouts"),
-        ({"/rollouts/search": 403}, play_one_turn, "the hub keeps refusing the end"),
-        ({"/rollouts/search": 403}, play_and_fail, "its time-out must end it"),
+        ({"/dequeue": 503}, play_one_turn, "dequeue got no response"),
+        ({"/rollouts/search": 403}, play_one_turn, "the hub rejects its end"),
+        ({"/rollouts/search": 403}, play_and_fail, "so it must time out"),
         ({"/v1/traces": 500, "/attempts/search": 403}, play_for_ever, "spans could not be sent"),
     ],
 )

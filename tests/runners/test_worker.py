@@ -8,7 +8,7 @@ import pytest
 
 from algo.machine.ports import free_port
 from runners.errors import CannotPlay
-from runners.werewolf.play import WerewolfPlay
+from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
 from store.protocol import EnqueueRolloutRequest, RolloutConfig
@@ -76,7 +76,7 @@ async def test_a_report_that_did_not_arrive_is_not_repeated_for_a_game_that_anot
     await proxy.start()
     afar = connect(proxy.url, retry_seconds=30)
     try:
-        running = asyncio.create_task(Worker(afar, play, "w", max_games=1).run())
+        running = asyncio.create_task(Worker(afar, play, "w", max_rollouts=1).run())
         await until(lambda: proxy.hit)
         await proxy.stop()
         await client.request("post", f"/rollouts/{rollout_id}/attempts")
@@ -91,7 +91,7 @@ async def test_a_report_that_did_not_arrive_is_not_repeated_for_a_game_that_anot
 async def test_games_are_stored_whole_and_then_succeed(client, play):
     ids = await enqueue(client, 5)
     play.gate.clear()
-    running = asyncio.create_task(Worker(client, play, "w", games_at_once=3, max_games=5).run())
+    running = asyncio.create_task(Worker(client, play, "w", max_concurrent=3, max_rollouts=5).run())
     await until(lambda: play.playing >= 3)
     play.gate.set()
     assert (await running).finished == 5 and play.most_at_once == 3
@@ -107,7 +107,7 @@ async def test_games_are_stored_whole_and_then_succeed(client, play):
 async def test_spans_reach_the_hub_while_the_game_goes_on(client, play):
     (rollout_id,) = await enqueue(client, 1)
     play.gate.clear()
-    running = asyncio.create_task(Worker(client, play, "w", max_games=1).run())
+    running = asyncio.create_task(Worker(client, play, "w", max_rollouts=1).run())
     await until(lambda: client.query_spans(rollout_id))
     assert await statuses(client, [rollout_id]) == ["running"]
     play.gate.set()
@@ -119,7 +119,7 @@ async def test_spans_reach_the_hub_while_the_game_goes_on(client, play):
 async def test_a_failing_game_is_reported_retried_and_costs_the_others_nothing(client, play, error):
     ids = await enqueue(client, 3)
     play.failures[1] = [error]
-    stats = await Worker(client, play, "w", max_games=4).run()
+    stats = await Worker(client, play, "w", max_rollouts=4).run()
     assert (stats.finished, stats.failed) == (3, 1)
     assert await statuses(client, ids) == ["succeeded"] * 3
     first, second = list(await client.query_attempts(ids[1]))
@@ -133,7 +133,7 @@ async def test_a_game_that_keeps_failing_fails_with_its_reason(client, play):
             raise CannotPlay("no such preset")
 
     (rollout_id,) = await enqueue(client, 1)
-    await Worker(client, Always(), "w", max_games=2).run()
+    await Worker(client, Always(), "w", max_rollouts=2).run()
     (rollout,) = await client.query_rollouts(rollout_id_in=[rollout_id])
     assert rollout.status == "failed" and rollout.attempt.metadata["reason"] == "CannotPlay: no such preset"
 
@@ -148,7 +148,7 @@ async def test_handing_back_leaves_the_game_to_another_runner(client, play):
     assert (await running).handed_back == 1
     assert await statuses(client, [rollout_id]) == ["requeuing"]
     play.gate.set()
-    await Worker(client, play, "second", max_games=1).run()
+    await Worker(client, play, "second", max_rollouts=1).run()
     (rollout,) = await client.query_rollouts(rollout_id_in=[rollout_id])
     assert (rollout.status, rollout.attempt.worker_id) == ("succeeded", "second")
 
@@ -208,7 +208,7 @@ async def test_spans_of_a_handed_back_game_never_arrive_late(client, play, monke
 async def test_draining_finishes_what_is_played_and_takes_nothing_new(client, play):
     ids = await enqueue(client, 2)
     play.gate.clear()
-    worker = Worker(client, play, "w", games_at_once=1)
+    worker = Worker(client, play, "w", max_concurrent=1)
     running = asyncio.create_task(worker.run())
     await play.started.wait()
     worker.drain()
@@ -221,7 +221,7 @@ async def test_a_cancelled_rollout_stays_cancelled(client, play):
     """The stock hub would let a late success overwrite it."""
     (rollout_id,) = await enqueue(client, 1)
     play.gate.clear()
-    running = asyncio.create_task(Worker(client, play, "w", max_games=1).run())
+    running = asyncio.create_task(Worker(client, play, "w", max_rollouts=1).run())
     await play.started.wait()
     await client.update_rollout(rollout_id, status="cancelled")
     play.gate.set()
@@ -233,7 +233,7 @@ async def test_a_cancelled_rollout_stays_cancelled(client, play):
 async def test_a_game_that_nobody_wants_any_more_is_dropped(client, play):
     (rollout_id,) = await enqueue(client, 1)
     play.gate.clear()
-    running = asyncio.create_task(Worker(client, play, "w", max_games=1, heartbeat_seconds=0.1).run())
+    running = asyncio.create_task(Worker(client, play, "w", max_rollouts=1, heartbeat_seconds=0.1).run())
     await play.started.wait()
     await client.update_rollout(rollout_id, status="cancelled")
     stats = await running  # although the game itself would wait for ever
@@ -244,7 +244,7 @@ async def test_a_game_that_nobody_wants_any_more_is_dropped(client, play):
 async def test_a_hub_that_restarts_empty_costs_its_games_only(hub, client, play):
     await enqueue(client, 1)
     play.gate.clear()
-    worker = Worker(client, play, "w", games_at_once=2)
+    worker = Worker(client, play, "w", max_concurrent=2)
     running = asyncio.create_task(worker.run())
     await play.started.wait()
     await hub.stop()
@@ -271,7 +271,7 @@ async def test_a_hub_that_stays_away_ends_the_worker(hub, play):
     await impatient.close()
 
 
-async def test_an_idle_worker_leaves_when_told_to(client, play):
+async def test_an_idle_worker_stops_on_request(client, play):
     stats = await Worker(client, play, "w", idle_exit_seconds=0.1).run()
     assert stats.finished == 0
 
@@ -298,7 +298,7 @@ async def play_rollout(client, policy, task_input, attempts=1, publish=True, **p
     config = RETRY.model_copy(update={"max_attempts": attempts})
     rollout = await enqueue_one(client, task_input, resources_id=policy.resources_id, config=config)
     werewolf = WerewolfPlay(client, **play_options)
-    await Worker(client, werewolf, "w", max_games=attempts).run()
+    await Worker(client, werewolf, "w", max_rollouts=attempts).run()
     await werewolf.close()
     (rollout,) = await client.query_rollouts(rollout_id_in=[rollout.rollout_id])
     return rollout
@@ -320,7 +320,7 @@ async def test_a_task_that_cannot_be_played_says_why(client, policy, task_input,
 
 async def test_resources_that_come_late_are_waited_for(client, policy, caplog):
     playing = asyncio.create_task(
-        play_rollout(client, policy, werewolf_task(), publish=False, resources_patience_seconds=30)
+        play_rollout(client, policy, werewolf_task(), publish=False, resources_timeout_seconds=30)
     )
     await until(lambda: "waiting for resources" in caplog.text)
     await client.update_resources(policy.resources_id, policy.encode())
@@ -328,7 +328,7 @@ async def test_resources_that_come_late_are_waited_for(client, policy, caplog):
 
 
 async def test_resources_that_never_come_are_named(client, policy):
-    rollout = await play_rollout(client, policy, werewolf_task(), publish=False, resources_patience_seconds=0)
+    rollout = await play_rollout(client, policy, werewolf_task(), publish=False, resources_timeout_seconds=0)
     assert rollout.status == "failed" and "run.policy-000003" in rollout.attempt.metadata["reason"]
 
 
@@ -346,7 +346,7 @@ async def test_resources_are_fetched_once_for_all_games_of_a_version(client, pol
     for _ in range(3):
         await enqueue_one(client, task, resources_id=policy.resources_id, config=RETRY)
     werewolf = WerewolfPlay(client)
-    assert (await Worker(client, werewolf, "w", games_at_once=2, max_games=3).run()).finished == 3
+    assert (await Worker(client, werewolf, "w", max_concurrent=2, max_rollouts=3).run()).finished == 3
     await werewolf.close()
     assert asked == [policy.resources_id]
 
@@ -356,12 +356,12 @@ async def test_a_policy_that_has_moved_is_found_by_the_retry(client, policy):
     gone = policy.model_copy(update={"endpoints": (f"http://127.0.0.1:{free_port()}/v1",)})
     await client.update_resources(policy.resources_id, gone.encode())
     rollout = await enqueue_one(client, werewolf_task(), resources_id=policy.resources_id, config=RETRY)
-    werewolf = WerewolfPlay(client, policy_patience_seconds=0.5)
-    assert (await Worker(client, werewolf, "w", max_games=1).run()).failed == 1
+    werewolf = WerewolfPlay(client, policy_timeout_seconds=0.5)
+    assert (await Worker(client, werewolf, "w", max_rollouts=1).run()).failed == 1
     (attempt,) = await client.query_attempts(rollout.rollout_id)
     assert "PolicyUnavailable" in attempt.metadata["reason"]
     await client.update_resources(policy.resources_id, policy.encode())
-    assert (await Worker(client, werewolf, "w", max_games=1).run()).finished == 1
+    assert (await Worker(client, werewolf, "w", max_rollouts=1).run()).finished == 1
     await werewolf.close()
     assert await statuses(client, [rollout.rollout_id]) == ["succeeded"]
 

@@ -77,7 +77,7 @@ def dequeue(hub, *headers: str) -> bytes:
 @pytest.mark.parametrize(
     "name", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "hub.example.evil"]
 )
-def test_a_page_whose_name_leads_here_takes_no_game(open_hub, name):
+def test_a_page_with_dns_rebinding_dequeues_no_game(open_hub, name):
     for host in (name, f"{name}:{open_hub.port}", name.upper()):
         assert dequeue(open_hub, f"Host: {host}").startswith(b"HTTP/1.1 421"), host
 
@@ -259,7 +259,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-async def test_what_is_no_hub_is_told_at_once(answer):
+async def test_a_server_that_is_no_hub_is_reported_at_once(answer):
     async def serve(reader, writer):
         with contextlib.suppress(asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):

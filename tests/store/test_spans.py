@@ -40,7 +40,7 @@ def test_result_comes_back_and_is_a_reward_for_stock_agentlightning():
     assert final_reward([wrap(make_result("good"))]) == 1.0
 
 
-def test_turn_and_result_are_told_apart():
+def test_turn_and_result_are_distinguished():
     turn, result = wrap(make_turn()), wrap(make_result())
     assert is_turn(turn) and not is_result(turn)
     assert is_result(result) and not is_turn(result)

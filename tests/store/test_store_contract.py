@@ -70,7 +70,7 @@ def store(our_store):
 # Enqueue and dequeue
 
 
-async def test_an_enqueued_task_waits_with_all_that_was_said_of_it(store):
+async def test_an_enqueued_task_keeps_all_its_fields(store):
     bare = await store.enqueue_rollout(input=None)
     assert (bare.config, bare.mode, bare.resources_id) == (RolloutConfig(), None, None)
     resources = await store.add_resources(llm())
@@ -353,7 +353,7 @@ async def test_an_attempt_that_takes_too_long_or_is_silent_is_replaced(store, li
     assert await states(store, attempted) == ("failed", state)  # two attempts are allowed
 
 
-async def test_without_limits_nothing_is_overdue_and_time_before_the_start_is_not_silence(store):
+async def test_without_limits_no_attempt_times_out_and_time_before_the_start_does_not_count(store):
     for limits in ({}, {"unresponsive_seconds": 100}):
         attempted = await taken(store, **limits)
         await store.update_attempt(attempted.rollout_id, "latest", last_heartbeat_time=LONG_AGO)

@@ -205,7 +205,7 @@ async def test_conflicts(web, store, playing):
     assert [(await web.post(ENQUEUE, json=task)).status_code for task in tasks] == [201, 409]
 
 
-async def test_errors_inside_are_told_without_a_traceback(web, store, monkeypatch):
+async def test_internal_errors_are_reported_without_a_traceback(web, store, monkeypatch):
     def failing(error):
         async def fail(*_, **__):
             raise error

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 from jinja2 import TemplateError
 
-from runners.policy.server import PolicyServer
+from runners.policy.client import PolicyClient
 from store.token_spans import context_digest
 from store.werewolf import ResultSpan, SeatResult, TurnSpan
 
@@ -74,14 +74,14 @@ class FakeVllm:
     """Answers completions with scripted text, in token ids with made-up log-probs; records every exchange.
 
     answer: prompt text -> reply text. tokenizer: turns both into ids, and answers vLLM's tokenizer routes.
-    model_folder: what it says it serves; context_tokens: the longest call that it takes.
-    fail_next: number of coming requests to answer with a server error, which says to ask again in retry_after_ms.
+    model_folder: the served model; context_tokens: the longest accepted call.
+    fail_next: number of next requests that get a server error, with a retry after retry_after_ms.
     gate: while cleared, completions wait; parts_gate: those that are streamed, after their first tokens, after which
         they break off with break_streams. healthy: else it answers 503 to whoever asks for its models.
-    signs_of_life: how often it was asked for its models.
+    signs_of_life: number of requests for its models.
     policy_version, version_until: what it says with every completion that it serves; None says nothing.
     tokenizer_info: whether it was started with --enable-tokenizer-info-endpoint.
-    likely: prompt's token ids, token id -> log-prob of that token, where log-probs of given tokens are asked for.
+    likely: (prompt's token ids, token id) -> log-prob, for requests with log-probs of given tokens.
     callers: clients that are closed when it stops.
     """
 
@@ -99,7 +99,7 @@ class FakeVllm:
         self.retry_after_ms: int | None = None
         self.healthy, self.signs_of_life = True, 0
         self.adapters: dict[str, str] = {}
-        self.callers: list[PolicyServer] = []
+        self.callers: list[PolicyClient] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.asked = asyncio.Event()
@@ -171,7 +171,7 @@ class FakeVllm:
     async def _detokenize(self, request: web.Request) -> web.Response:
         return web.json_response({"prompt": self.tokenizer.decode((await request.json())["tokens"])})
 
-    def _told(self, body: dict[str, Any], index: int, prompt: list[int]) -> dict[str, Any]:
+    def _log_probs_of(self, body: dict[str, Any], index: int, prompt: list[int]) -> dict[str, Any]:
         top = {f"token_id:{token}": self.likely(prompt, token) for token in body["logprob_token_ids"]}
         return {"index": index, "logprobs": {"top_logprobs": [top]}}
 
@@ -185,7 +185,9 @@ class FakeVllm:
             return web.json_response({"error": {"message": "fake failure"}}, status=500, headers=headers)
         prompt = body["prompt"]
         if "logprob_token_ids" in body:
-            return web.json_response({"choices": [self._told(body, *numbered) for numbered in enumerate(prompt)]})
+            return web.json_response(
+                {"choices": [self._log_probs_of(body, *numbered) for numbered in enumerate(prompt)]}
+            )
         if len(prompt) + body["max_tokens"] > self.context_tokens:
             return web.json_response({"error": {"message": "longer than the model's context"}}, status=400)
         reply = self.tokenizer.encode(self.answer(self.tokenizer.decode(prompt)), add_special_tokens=False)
@@ -215,8 +217,8 @@ class FakeVllm:
         )
 
     def _versions(self) -> dict[str, str]:
-        told = {"x-policy-version": self.policy_version, "x-policy-version-until": self.version_until}
-        return {name: str(version) for name, version in told.items() if version is not None}
+        headers = {"x-policy-version": self.policy_version, "x-policy-version-until": self.version_until}
+        return {name: str(version) for name, version in headers.items() if version is not None}
 
     async def _streamed(self, request: web.Request, choice: dict[str, Any]) -> web.StreamResponse:
         """Three tokens at a time."""

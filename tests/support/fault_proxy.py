@@ -44,7 +44,7 @@ class FaultProxy:
     """Stands before the hub at ``target``. Its faults may be planned, or drawn by chance.
 
     url: where clients find it. hit: faults that happened, by the kind of request and the fault.
-    refused: statuses with which requests are answered whose path ends thus; the hub does not see them.
+    refused: ending of a path -> status of the answer; the hub does not get these requests.
     delay_seconds: by which every answer is late.
     """
 

@@ -51,7 +51,7 @@ def marked_environment(mark: Path) -> dict[str, str]:
 
 
 def processes_marked(mark: Path) -> dict[int, str]:
-    """The living processes whose environment carries ``mark``: their ids and command lines."""
+    """Ids and command lines of the living processes with ``mark`` in their environment."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -32,7 +32,7 @@ def ray_cluster_of(nodes, cpus_each):
         os.environ.pop("RAY_ADDRESS", None)
         ray.shutdown()
         for process in started:
-            # Told to end, a node would drain for half a minute first.
+            # On SIGTERM a node drains for half a minute first.
             for each in [*psutil.Process(process.pid).children(recursive=True), process]:
                 with contextlib.suppress(psutil.NoSuchProcess):  # it may end by itself once those before it are gone
                     each.kill()
@@ -47,7 +47,7 @@ def start_node(directory, cpus, *options):
         command.append(f"--temp-dir={directory}")
     process = subprocess.Popen(
         [*command, "--disable-usage-stats", *options],
-        # Nodes must agree with this process on whether tokens are asked for; Ray says so here when it decides.
+        # Nodes and this process must agree on whether tokens are required; Ray decides it here.
         env=os.environ | {"RAY_AUTH_MODE": os.environ.get("RAY_AUTH_MODE", "disabled")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""A proxy before vLLM that keeps what was sampled, and the same out of a run's batches, to compare."""
+"""A proxy before vLLM that records samples, and the samples in a run's batches, for comparison."""
 
 import json
 import struct

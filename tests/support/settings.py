@@ -1,4 +1,4 @@
-"""A run's configuration with a few settings of the game, or of its rollouts, in no section."""
+"""A run's configuration; settings of game and rollout are passed without their section."""
 
 from configs.sections.rollout import RolloutSettings
 from configs.werewolf import WerewolfConfig

@@ -38,7 +38,7 @@ def make_model(directory, tied, seed=0):
 
 
 def random_adapters(folder, model, seed, rank):
-    """LoRA adapters of every linear layer that change what a model says a lot."""
+    """LoRA adapters of every linear layer that change a model's outputs a lot."""
     torch.manual_seed(seed)
     base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     layers = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
@@ -87,7 +87,7 @@ def load_model(directory, adapters=None):
 
 
 def calls_that_go_on(conversation, model):
-    """How many calls of a conversation go on from another.
+    """Number of calls of a conversation that extend another call.
 
     AssertionError unless all calls are one sequence with the log-probs that a plain forward pass over it gives.
     """
@@ -108,7 +108,7 @@ def largest_difference(ours, theirs):
 
 
 def with_value_head(directory):
-    """Turn a language model's folder into one of a value model whose values differ much from token to token."""
+    """Turn a language model's folder into a value model; values differ much between tokens."""
     model = AutoModelForTokenClassification.from_pretrained(directory, dtype=torch.float32, num_labels=1)
     torch.nn.init.normal_(model.score.weight, std=0.3)
     model.save_pretrained(directory)

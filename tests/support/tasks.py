@@ -1,10 +1,10 @@
-"""The game that tests play, where it matters little which."""
+"""The default game of tests."""
 
 from runners.addresses import Addresses
 from store.werewolf import GameTask
 
 HERE = Addresses("http://127.0.0.1")
-"""What models are called at where they are all on this machine."""
+"""Endpoints of models on this machine."""
 
 
 def game_task(game_id: str = "game-1", *, context_tokens: int = 4000, reply_tokens: int = 40, **changes) -> GameTask:

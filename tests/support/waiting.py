@@ -1,4 +1,4 @@
-"""Waiting for what other tasks, threads or processes do and tell nobody: an event serves where there is one."""
+"""Polling for effects of other tasks, threads or processes; where there is an event, wait for that."""
 
 import asyncio
 import inspect
@@ -7,7 +7,7 @@ from typing import Any
 
 
 async def until(condition: Callable[[], Any], seconds: float = 60, every: float = 0.02) -> Any:
-    """Return what ``condition``, or what it awaits, gives once that is true. TimeoutError after so many seconds."""
+    """Return the first true value of ``condition`` (awaited if needed). TimeoutError after so many seconds."""
     async with asyncio.timeout(seconds):
         while True:
             value = condition()

@@ -1,1 +1,1 @@
-"""The smallest agent whose prompt can be searched; the page beside this folder tells how."""
+"""The smallest agent for prompt search; see docs/guides/prompts.md."""

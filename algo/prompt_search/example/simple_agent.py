@@ -1,6 +1,6 @@
-"""An agent that asks any OpenAI-compatible model one question, with the prompt that it is given.
+"""An agent that sends one question to an OpenAI-compatible model, with the prompt of the runner.
 
-``OPENAI_BASE_URL``, ``OPENAI_API_KEY`` and ``MODEL`` say which model; the runner hands it the task and the prompt.
+``OPENAI_BASE_URL``, ``OPENAI_API_KEY`` and ``MODEL`` select the model.
 """
 
 import os
@@ -19,7 +19,7 @@ class Question(TypedDict):
 
 @rollout
 async def simple_agent(task: Question, prompt_template: PromptTemplate) -> float:
-    """1 if the wanted answer stands among the first few words, else 0."""
+    """1 if the reply contains the answer, else 0."""
     prompt = prompt_template.format(question=task["question"])
     async with AsyncOpenAI() as client:
         completion = await client.chat.completions.create(

@@ -1,1 +1,1 @@
-"""Agents to try training with, each with its tasks, its reward, and lessons for a tiny model that starts it off."""
+"""Example agents, each with tasks, a reward, and lessons for the warm start of a tiny model."""

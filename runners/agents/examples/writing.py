@@ -1,4 +1,4 @@
-"""What the examples' tasks and lessons have in common: how they are written down."""
+"""Helpers that write the tasks and lessons of the examples."""
 
 import argparse
 import hashlib
@@ -9,14 +9,14 @@ from typing import Any
 
 
 def tool_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """A tool call of an assistant's message, in OpenAI's form."""
+    """A tool call of an assistant message, in OpenAI's format."""
     text = json.dumps(arguments, ensure_ascii=False)
     made_up = hashlib.blake2b(f"{name}{text}".encode(), digest_size=6).hexdigest()
     return {"id": f"call_{made_up}", "type": "function", "function": {"name": name, "arguments": text}}
 
 
 def calculator(description: str, title: str, **more: Any) -> dict[str, Any]:
-    """The tool ``calculate``, as a framework sends it."""
+    """The tool ``calculate``, in the form in which frameworks send it."""
     parameters = {
         "properties": {"expression": {"title": "Expression", "type": "string"}},
         "required": ["expression"],
@@ -28,7 +28,7 @@ def calculator(description: str, title: str, **more: Any) -> dict[str, Any]:
 
 
 def distinct(rows: Iterator[dict[str, str]], count: int) -> list[dict[str, str]]:
-    """The first ``count`` rows whose ``question`` differs, of rows without end."""
+    """The first ``count`` rows with different questions."""
     found: dict[str, dict[str, str]] = {}
     while len(found) < count:
         row = next(rows)
@@ -39,7 +39,7 @@ def distinct(rows: Iterator[dict[str, str]], count: int) -> list[dict[str, str]]
 def lesson(
     instructions: str, question: str, tool: dict[str, Any], call: dict[str, Any] | None, output: str, result: object
 ) -> dict[str, Any]:
-    """A conversation as OpenAI's fine-tuning takes it: a question, perhaps a call and its ``output``, the result."""
+    """A conversation in OpenAI's fine-tuning format: a question, optionally a call with ``output``, the result."""
     messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
     if call is not None:
         messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
@@ -49,9 +49,9 @@ def lesson(
 
 
 def write_data(files: Mapping[Path, Iterable[Any]], lessons: Iterable[Any]) -> None:
-    """The command line of a module that writes an example's data: its files of tasks, or the lessons elsewhere."""
+    """The command line of a module that writes an example's task files, or its lessons."""
     parser = argparse.ArgumentParser(description=f"Write {', '.join(path.name for path in files)}, or the lessons.")
-    parser.add_argument("--lessons", type=Path, metavar="FILE", help="write them there, for algo.tiny_agent")
+    parser.add_argument("--lessons", type=Path, metavar="FILE", help="write lessons for algo.tiny_agent there")
     only = parser.parse_args().lessons
     for path, rows in ({only: lessons} if only else files).items():
         path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8")

@@ -1,1 +1,1 @@
-"""The address at which agents call models: from messages to exactly the tokens that are sampled and trained on."""
+"""The gateway through which agents call models: messages to exactly the tokens that are sampled and trained on."""

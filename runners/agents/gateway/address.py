@@ -1,7 +1,7 @@
-"""The address of a runner for OpenAI's and Anthropic's clients: a path, or a trace id, for each attempt; loopback only.
+"""The gateway's HTTP server for OpenAI's and Anthropic's clients, on loopback; a path or trace id per attempt.
 
 An attempt's calls go to ``/rollout/{rollout}/attempt/{attempt}/v1``, as agentlightning's ``ProxyLLM`` makes it, or to
-``/v1`` with the header ``x-trace-id: {rollout}/{attempt}``. ``x-actor`` may name who calls.
+``/v1`` with the header ``x-trace-id: {rollout}/{attempt}``. ``x-actor`` optionally names the actor.
 """
 
 import json
@@ -46,7 +46,7 @@ class Gateway:
         app = web.Application(client_max_size=_LONGEST_REQUEST_BYTES)
         for prefix in (_ROUTE, ""):
             app.router.add_route("*", f"{prefix}/{{path:.*}}", self._answer)
-        # An agent that does not wait for its answer any more never sees it, so it is not to be trained on either.
+        # Cancel calls of disconnected agents: they do not see the reply, so it is not trained on.
         self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -61,7 +61,7 @@ class Gateway:
 
     @asynccontextmanager
     async def serving(self, attempt: Attempt) -> AsyncIterator[str]:
-        """Answer an attempt's calls, at the base URL that this gives; afterwards they are told that it has ended."""
+        """Serve an attempt at the yielded base URL; later calls are rejected as ended."""
         self._attempts[attempt.key] = attempt
         try:
             rollout, name = attempt.key
@@ -72,7 +72,7 @@ class Gateway:
             self._ended.append(attempt.key)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request; what is refused is counted, logged, and answered as both OpenAI and Anthropic do."""
+        """Answer a request. Rejected ones are counted, logged, and answered in OpenAI's and Anthropic's format."""
         # Anthropic's clients add /v1 to their base URL, OpenAI's do not.
         path = re.sub("^v1/v1/", "v1/", request.match_info["path"])
         attempt, what = None, f"{request.method} /{path}"
@@ -86,8 +86,8 @@ class Gateway:
                 ]
                 return web.json_response({"object": "list", "data": cards})
             raise RequestRefused(
-                f"there is no {what} here; there are {', '.join(_APIS)} and GET /v1/models, below the base URL that "
-                f"ends in /v1",
+                f"unknown route {what}; there are {', '.join(_APIS)} and GET /v1/models, below the base URL that ends "
+                f"in /v1",
                 status=404,
                 code="unknown_url",
             )
@@ -95,12 +95,12 @@ class Gateway:
             refused = RequestRefused(error.text or error.reason, error.status)
         except RequestRefused as error:
             refused = error
-        if refused.status < 500:  # else it is no doing of the agent's
+        if refused.status < 500:  # else the agent did not cause it
             if attempt is not None:
                 attempt.refused += 1
             kind = f"{what} {refused.status} {refused.code or re.sub('[0-9]+', '0', str(refused))}"
-            warn_once(kind, "an agent's %s is refused (%d; logged once): %s", what, refused.status, refused)
-        # Asking again is no use; the clients' packages would, for some statuses.
+            warn_once(kind, "an agent's %s is rejected (%d; logged once): %s", what, refused.status, refused)
+        # Clients retry some statuses, which cannot help.
         return web.json_response(refused.body(), status=refused.status, headers={"x-should-retry": "false"})
 
     def _attempt_of(self, request: web.Request) -> Attempt:
@@ -114,8 +114,8 @@ class Gateway:
         if key in self._ended:
             raise AttemptEnded
         raise RequestRefused(
-            f"no attempt {'/'.join(key)!r} is played here: use the base URL that the task came with, or put its trace "
-            f"id into the header {TRACE_HEADER}",
+            f"unknown attempt {'/'.join(key)!r}: use the base URL of the task, or send its trace id in the header "
+            f"{TRACE_HEADER}",
             status=404,
         )
 
@@ -126,7 +126,7 @@ async def _call(request: web.Request, attempt: Attempt, kind: type[Api]) -> web.
     except ValueError as error:
         raise RequestRefused(f"the request is not JSON: {error}") from error
     if not isinstance(body, dict):
-        raise RequestRefused("the request is no JSON object")
+        raise RequestRefused("the request must be a JSON object")
     api = kind(body, secrets.token_hex(12), attempt.responses)
     asked = api.read(request.headers.get(ACTOR_HEADER), attempt.sampling)
     if not body.get("stream"):
@@ -142,7 +142,7 @@ async def _call(request: web.Request, attempt: Attempt, kind: type[Api]) -> web.
 
 
 class _Stream:
-    """A streamed answer; it begins with the reply's first part. ``response`` is None until then."""
+    """A streamed answer; ``response`` is None until the reply's first part."""
 
     def __init__(self, request: web.Request, api: Api):
         self._request = request
@@ -154,7 +154,7 @@ class _Stream:
         await self.write(self._added(block, text))
 
     async def end(self, reply: ModelReply) -> web.StreamResponse:
-        """The rest: all of a reply of which nothing was taken."""
+        """Write the rest, or the whole reply if it was not streamed."""
         rest = list(reply.blocks()) if self._open is None else []
         if self._open is not None and self._open.kind == "thought":
             rest.append(Block("text"))
@@ -185,6 +185,6 @@ class _Stream:
 
 
 def _lines(event: dict[str, Any]) -> str:
-    """A server-sent event, with its name where the interface gives it one."""
+    """A server-sent event, with its name if the API has one."""
     name = f"event: {event['type']}\n" if "type" in event else ""
     return f"{name}data: {json.dumps(event)}\n\n"

@@ -1,4 +1,4 @@
-"""One attempt as the gateway serves it: who calls, with which tokens, and what is written down of it."""
+"""One attempt at the gateway: its actors, their tokens and spans."""
 
 import asyncio
 import logging
@@ -22,9 +22,9 @@ from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
 from runners.errors import CannotPlay
 from runners.play import TurnSink
-from runners.policy.codecs import UnfitTemplate
-from runners.policy.server import Completion, seed_of
-from runners.policy.servers import Connections
+from runners.policy.client import Completion, seed_of
+from runners.policy.codecs import UnusableTemplate
+from runners.policy.connections import Connections
 from store.agents import AGENT, ActorResult, AgentCallSpan, AgentOutcome, AgentTask
 from store.protocol import AttemptedRollout
 from store.schema import TRAINED_POLICY, PolicyResources
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class AttemptEnded(RequestRefused):
-    """A call that comes after its attempt's end."""
+    """A call after the end of its attempt."""
 
     def __init__(self) -> None:
         super().__init__("this attempt has ended; further calls are rejected", 410, "attempt_ended")
@@ -42,7 +42,7 @@ class AttemptEnded(RequestRefused):
 
 @dataclass
 class _Actor:
-    """One caller: its conversations and its counts."""
+    """One actor: its conversations and counts."""
 
     policy: str
     trainable: bool
@@ -52,9 +52,9 @@ class _Actor:
 
 
 class Attempt:
-    """The calls of one attempt. ``trouble`` is what ended it from outside the agent: a server that is away, say.
+    """The calls of one attempt. ``fatal_error`` is what ended it from outside the agent: a server that is away, say.
 
-    on_turn: takes the span of every answered call. troubled: is set together with ``trouble``.
+    on_turn: takes the span of every answered call. failed_event: is set together with ``fatal_error``.
     """
 
     def __init__(
@@ -68,16 +68,16 @@ class Attempt:
         self.key = (rollout.rollout_id, rollout.attempt.attempt_id)
         self.task = task
         self.resources = resources
-        self.trouble: Exception | None = None
-        self.troubled = asyncio.Event()
+        self.fatal_error: Exception | None = None
+        self.failed_event = asyncio.Event()
         self._servers = servers
         self._on_turn = on_turn
         self._actors: dict[str, _Actor] = {}
         self._asked = 0
         self.refused = 0
-        """Calls that were answered with an error of the caller's."""
+        """Number of rejected calls."""
         self._dropped: Counter[str] = Counter()
-        self._under_way: set[asyncio.Timeout] = set()
+        self._open_calls: set[asyncio.Timeout] = set()
         self.responses: dict[str, list[Message]] = {}
         """Conversations without instructions by the id of the response that ended them, for the Responses API."""
         self._transcript = Transcript()
@@ -86,51 +86,51 @@ class Attempt:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of models that are answered; the trained policy's may be followed by ``/`` and an actor's name."""
+        """Valid model names; the trained policy's may be followed by ``/`` and an actor's name."""
         return (TRAINED_POLICY, *self.resources.frozen)
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """What calls are sampled with, whatever they ask for."""
+        """Sampling parameters of all calls, whatever the request has."""
         return {"temperature": self.resources.sampling.temperature}
 
-    async def call(self, request: ModelRequest, hand_on: PartSink | None = None) -> ModelReply:
-        """Answer a call. Raises RequestRefused, also when the attempt has ended meanwhile.
+    async def call(self, request: ModelRequest, on_part: PartSink | None = None) -> ModelReply:
+        """Answer a call. Raises RequestRefused, also if the attempt has ended meanwhile.
 
-        hand_on: takes the reply as it is sampled, where the policy's server can parse it so; else nothing.
+        on_part: receives parts of the reply as they are sampled, if the policy's server can parse parts.
         """
         if self._ended:
             raise AttemptEnded
         self._dropped.update(request.dropped)
         for name in request.dropped:
-            warn_once(name, "an agent's requests have %r, which is left out: replies are sampled as the run says", name)
+            warn_once(name, "ignoring %r in an agent's requests: the run sets the sampling parameters", name)
         scope = asyncio.timeout(None)
         try:
             async with scope:
-                self._under_way.add(scope)
+                self._open_calls.add(scope)
                 try:
-                    return await self._answer(request, hand_on)
+                    return await self._answer(request, on_part)
                 finally:
-                    self._under_way.discard(scope)
+                    self._open_calls.discard(scope)
         except RequestRefused:
             raise
         except Exception as error:
             if scope.expired():  # by ``end``
                 raise AttemptEnded from None
-            # Not the agent's doing: the attempt is given up, and played again.
-            if self.trouble is None:
-                self.trouble = error
+            # Not caused by the agent: the attempt ends, and is retried.
+            if self.fatal_error is None:
+                self.fatal_error = error
                 if not isinstance(error, CannotPlay):
-                    logger.exception("rollout %s: a call could not be answered", self.key[0])
+                    logger.exception("rollout %s: a model call failed", self.key[0])
             self.end()
-            self.troubled.set()
-            raise RequestRefused(f"the policy cannot be asked: {error}", status=503) from error
+            self.failed_event.set()
+            raise RequestRefused(f"the policy is unavailable: {error}", status=503) from error
 
     def end(self) -> None:
-        """Answer nothing any more; calls under way are broken off."""
+        """Reject further calls and cancel those in progress."""
         self._ended = True
-        while self._under_way:
-            self._under_way.pop().reschedule(0.0)
+        while self._open_calls:
+            self._open_calls.pop().reschedule(0.0)
 
     def outcome(self, dimensions: Mapping[str, float], failure: str = "", traceback: str = "") -> AgentOutcome:
         actors = tuple(
@@ -160,24 +160,28 @@ class Attempt:
             transcript=self._transcript.text(traceback or failure),
         )
 
-    async def _answer(self, request: ModelRequest, hand_on: PartSink | None) -> ModelReply:
+    async def _answer(self, request: ModelRequest, on_part: PartSink | None) -> ModelReply:
         name, policy = self._who(request)
         if self._asked >= self.task.max_calls:
             raise RequestRefused(
-                f"this attempt has made its {self.task.max_calls} model calls", status=429, code="too_many_calls"
+                f"this attempt has reached its limit of {self.task.max_calls} model calls",
+                status=429,
+                code="too_many_calls",
             )
         self._asked += 1
         seed = seed_of(f"{self.task.sampling_seed}/{name}/{self._asked}")
         actor = self._actors.setdefault(name, _Actor(policy, policy == TRAINED_POLICY and self.task.may_train(name)))
         if actor.policy != policy:
-            raise RequestRefused(f"{name!r} calls {policy!r} and {actor.policy!r}: give each caller a name of its own")
+            raise RequestRefused(
+                f"actor {name!r} calls {policy!r} and {actor.policy!r}: use one actor name for each policy"
+            )
         server = await self._servers.get(self.resources, policy, f"{self.task.task_id}/{name}")
         with actor.timelines.place([list(request.tools), request.use_tools], request.messages) as place:
             known, new_ids = await self._prompt(server, request, place)
             prompt = [*known, *new_ids]
             reply_tokens = self._room(request, len(prompt))
             started = time.time()
-            sampled, message = await server.reply(request, prompt, len(new_ids), reply_tokens, seed, hand_on)
+            sampled, message = await server.reply(request, prompt, len(new_ids), reply_tokens, seed, on_part)
             ended = time.time()
             stop_text = _cut_at(message, request.stop)
             timeline, known, new_ids = actor.timelines.extend(place, known, new_ids, sampled.token_ids, message)
@@ -223,30 +227,30 @@ class Attempt:
             return request.actor or request.model, request.model
         if policy != TRAINED_POLICY or bool(slash) != bool(actor):
             raise RequestRefused(
-                f"the model {request.model!r} does not exist here; there are {', '.join(self.models)}, and "
-                f"{TRAINED_POLICY}/NAME for a caller that is told apart by a name of its own",
+                f"unknown model {request.model!r}; there are {', '.join(self.models)}, and {TRAINED_POLICY}/NAME for "
+                f"an actor NAME",
                 status=404,
                 code="model_not_found",
                 param="model",
             )
         name = request.actor or actor or AGENT
         if name in self.resources.frozen:
-            raise RequestRefused(f"{name!r} is a frozen policy, and no name for a caller of {TRAINED_POLICY!r}")
+            raise RequestRefused(f"{name!r} is a frozen policy, so it cannot name an actor of {TRAINED_POLICY!r}")
         return name, policy
 
     async def _prompt(
         self, server: ChatServer, request: ModelRequest, place: Place
     ) -> tuple[tuple[int, ...], list[int]]:
-        """(ids that are known, ids to add)."""
+        """(context ids, new ids)."""
         if place.known:
             try:
                 return place.known, await server.next_prompt(request, place.messages, place.known[-1])
-            except UnfitTemplate as error:
-                logger.info("rollout %s: a conversation is rendered anew: %s", self.key[0], error)
+            except UnusableTemplate as error:
+                logger.info("rollout %s: rendering a conversation again: %s", self.key[0], error)
         return (), await server.first_prompt(request)
 
     def _room(self, request: ModelRequest, prompt_tokens: int) -> int:
-        """Tokens that the reply may have. Raises RequestRefused where there is no room for it."""
+        """The reply's token limit. Raises RequestRefused if the context is full."""
         limits = self.task.limits
         wanted = min(request.reply_tokens or 1, limits.reply_tokens)
         if prompt_tokens + wanted > limits.context_tokens:
@@ -268,7 +272,7 @@ class Attempt:
 
 
 def _cut_at(message: Message, stop: tuple[str, ...]) -> str | None:
-    """Leave out the text that ended the reply, which is returned, and what the parser saw after it."""
+    """Remove the stop text and all after it from the message; returns the stop text."""
     content = message.get("content") or ""
     places = [(place, text) for text in stop if (place := content.find(text)) >= 0]
     if not places:
@@ -279,7 +283,7 @@ def _cut_at(message: Message, stop: tuple[str, ...]) -> str | None:
 
 
 def _facts(request: ModelRequest, message: Message, sampled: Completion) -> dict[str, float]:
-    """What there is to measure of a reply (``store.agents.CALL_FACTS``), without what is neutral."""
+    """Facts of a reply (``store.agents.CALL_FACTS``) that are not neutral."""
     calls = message.get("tool_calls") or ()
     offered = {tool["function"]["name"] for tool in request.tools}
     wrong = any(

@@ -1,4 +1,4 @@
-"""OpenAI's chat completions."""
+"""OpenAI's chat completions API."""
 
 import time
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ _ROLES = {"system", "developer", "user", "assistant", "tool"}
 class ChatCompletions(Api):
     """``POST /v1/chat/completions``."""
 
-    heeded = frozenset({"messages", "parallel_tool_calls"})
+    supported = frozenset({"messages", "parallel_tool_calls"})
     most = ("max_completion_tokens", "max_tokens")
     last_line = "data: [DONE]\n\n"
     calls = 0
-    """That a stream has told of."""
+    """Tool calls in the stream so far."""
 
     def messages(self) -> list[Message]:
         return [_read_message(message, number) for number, message in enumerate(self.listed("messages"))]
@@ -64,7 +64,9 @@ def _read_message(message: Any, number: int) -> Message:
     where = f"message {number}"
     if not isinstance(message, dict) or message.get("role") not in _ROLES:
         raise RequestRefused(f"{where} must be an object with a role of {', '.join(sorted(_ROLES))}", param="messages")
-    role = "system" if message["role"] == "developer" else message["role"]  # the same, to OpenAI; templates know one
+    role = (
+        "system" if message["role"] == "developer" else message["role"]
+    )  # the same to OpenAI; templates know one of them
     read: Message = {"role": role, "content": text_of(message.get("content"), where)}
     for name in ("name", "tool_call_id"):
         if message.get(name):

@@ -1,8 +1,7 @@
-"""One vLLM as the gateway uses it: renders messages to token ids, samples, and parses what it sampled.
+"""A vLLM server for the gateway: renders messages to token ids, samples, and parses replies.
 
-Messages are rendered here where that gives what the server makes of them (``runners.policy.codecs.AgreedCodec``).
-Everything below ``/v1/``, but for the tokenizer's routes that runners use anyway, and through ``PolicyServer``, so that
-versions, patience and restarts are those of every other call of a policy.
+Messages are rendered locally if the result equals the server's (``runners.policy.codecs.AgreedCodec``). All requests
+use ``/v1/`` or the tokenizer routes, through ``PolicyClient``, which handles versions, retries and restarts.
 """
 
 import asyncio
@@ -26,15 +25,15 @@ from runners.agents.gateway.requests import (
 )
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.chat_template import ChatTemplate
+from runners.policy.client import Completion, PolicyClient
 from runners.policy.codecs import (
     DETOKENIZE_ROUTE,
     AgreedCodec,
     LocalCodec,
     ServedCodec,
-    UnfitTemplate,
+    UnusableTemplate,
     template_variables,
 )
-from runners.policy.server import Completion, PolicyServer
 from store.schema import Sampling
 
 logger = logging.getLogger(__name__)
@@ -43,9 +42,9 @@ PARSE_ROUTE = "/v1/chat/completions/derender"
 
 
 class ChatServer:
-    """A policy's server, with what was learnt of its chat template. Made by ``of``."""
+    """A policy's server with its chat template. Made by ``of``."""
 
-    def __init__(self, server: PolicyServer, codec: ServedCodec, template: ChatTemplate, thinking: bool):
+    def __init__(self, server: PolicyClient, codec: ServedCodec, template: ChatTemplate, thinking: bool):
         self.server = server
         self._codec = codec
         self._template = template
@@ -53,8 +52,8 @@ class ChatServer:
         self._parses_parts = True
 
     @classmethod
-    async def of(cls, server: PolicyServer, run_name: str, policy: str, sampling: Sampling) -> "ChatServer":
-        """Learn what ends a reply, before the first one is sampled. Raises PolicyUnavailable."""
+    async def of(cls, server: PolicyClient, run_name: str, policy: str, sampling: Sampling) -> "ChatServer":
+        """Find what ends a reply. Raises PolicyUnavailable."""
         folder, codec = Path(await server.model_folder()), ServedCodec(server, sampling.thinking)
         if folder.is_dir():
             try:
@@ -64,7 +63,7 @@ class ChatServer:
         try:
             with _refusals(server):
                 template = await ChatTemplate.of(codec)
-        except (UnfitTemplate, RequestRefused) as error:
+        except (UnusableTemplate, RequestRefused) as error:
             raise PolicyUnavailable(f"no agent can be played with {server.endpoint}: {error}") from error
         server.stop_token_ids = (template.end_of_turn,)
         return cls(server, codec, template, sampling.thinking)
@@ -78,7 +77,7 @@ class ChatServer:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
 
         held: messages of the request up to the reply. last_id: the reply's last token; the end of turn is not repeated.
-        Raises UnfitTemplate where they cannot be told apart from what came before, or are not taken alone.
+        Raises UnusableTemplate where they cannot be told apart from what came before, or are not taken alone.
         """
         new = request.messages[held:]
         calls = request.messages[held - 1].get("tool_calls") or () if new and new[0]["role"] == "tool" else ()
@@ -86,7 +85,7 @@ class ChatServer:
             with _refusals(self.server):
                 return await self._template.after_reply(last_id, new, calls)
         except RequestRefused as error:
-            raise UnfitTemplate(str(error)) from error
+            raise UnusableTemplate(str(error)) from error
 
     async def reply(
         self,
@@ -95,20 +94,22 @@ class ChatServer:
         new: int,
         reply_tokens: int,
         seed: int,
-        hand_on: PartSink | None = None,
+        on_part: PartSink | None = None,
     ) -> tuple[Completion, Message]:
-        """Sample a reply, and read it as an assistant's message. Raises PolicyUnavailable.
+        """Sample a reply, and parse it as an assistant message. Raises PolicyUnavailable.
 
-        new: how many of the prompt's ids are new in this call. hand_on: see ``Attempt.call``.
+        new: number of the prompt's ids that are new in this call. on_part: see ``Attempt.call``.
         """
-        in_parts = hand_on is not None and self._parses_parts and not request.stop  # found in a whole reply only
+        in_parts = (
+            on_part is not None and self._parses_parts and not request.stop
+        )  # stop texts are found in whole replies only
         tokens: asyncio.Queue[Sequence[int]] = asyncio.Queue()
         on_tokens = tokens.put_nowait if in_parts else None
         sampling = asyncio.create_task(self.server.complete(prompt, reply_tokens, seed, request.stop, on_tokens))
         try:
             message = None
-            if hand_on is not None and in_parts:
-                message = await self._parse_parts(request, prompt[-new:], sampling, tokens, hand_on)
+            if on_part is not None and in_parts:
+                message = await self._parse_parts(request, prompt[-new:], sampling, tokens, on_part)
             sampled = await sampling
             return sampled, message or await self._parse(request, sampled)
         finally:
@@ -120,12 +121,12 @@ class ChatServer:
         new_ids: Sequence[int],
         sampling: asyncio.Task[Completion],
         tokens: asyncio.Queue[Sequence[int]],
-        hand_on: PartSink,
+        on_part: PartSink,
     ) -> Message | None:
-        """A reply's message, handed on while it is sampled; None where the server cannot parse a part of a reply.
+        """A reply's message, passed on while it is sampled; None if the server cannot parse parts of a reply.
 
-        The server keeps nothing: it gets what it said last, and reads it all again. So a part is what was sampled
-        while the last one was parsed. new_ids: of the prompt, from which parsers learn how the reply begins.
+        The server is stateless: it receives its last state with each part, which holds the tokens that were sampled
+        during the last request. new_ids: of the prompt, from which parsers see how the reply begins.
         """
         sampling.add_done_callback(lambda _: tokens.put_nowait(()))
         waiting: list[int] = []
@@ -136,7 +137,7 @@ class ChatServer:
             while not tokens.empty():
                 waiting += tokens.get_nowait()
             reason = sampling.result().finish_reason if sampling.done() else None
-            # The last token may be the one that ends the reply, which parsers take for text.
+            # The last token may end the reply; parsers would take it for text.
             ids = waiting if reason == "length" else waiting[:-1]
             waiting = waiting[len(ids) :]
             if not ids and reason is None:
@@ -153,11 +154,11 @@ class ChatServer:
             state = answer["stream_state"]
             for block, text in _added(blocks, answer["chunk"]["choices"][0]["delta"], request.parallel):
                 block.text += text
-                await hand_on(block, text)
+                await on_part(block, text)
         return message_of(blocks)
 
     def _chat_request(self, request: ModelRequest) -> dict[str, Any]:
-        """What parsers look at: tools and the template's variables, not the conversation."""
+        """The input of parsers: tools and template variables, not the conversation."""
         return {
             "model": self.server.model,
             "messages": [{"role": "user", "content": "?"}],
@@ -166,7 +167,7 @@ class ChatServer:
         }
 
     async def _parse(self, request: ModelRequest, sampled: Completion) -> Message:
-        """A whole reply as an assistant's message: content, reasoning and tool calls. Raises PolicyUnavailable."""
+        """A whole reply as an assistant message: content, reasoning and tool calls. Raises PolicyUnavailable."""
         ids = sampled.token_ids
         if ids[-1] in self.server.stop_token_ids:
             ids = ids[:-1]  # parsers take it for text
@@ -183,7 +184,9 @@ class ChatServer:
             found = answer["choices"][0]["message"]
             message: Message = {"role": "assistant", "content": found.get("content")}
         except (LookupError, TypeError, AttributeError) as error:
-            raise PolicyUnavailable(f"{self.server.endpoint} parses replies otherwise than vLLM 0.28 does") from error
+            raise PolicyUnavailable(
+                f"{self.server.endpoint} does not parse replies as vLLM 0.28 does; serve the policy with it"
+            ) from error
         if found.get("reasoning"):
             message["reasoning"] = found["reasoning"]
         if calls := found.get("tool_calls"):
@@ -192,7 +195,7 @@ class ChatServer:
 
 
 def _renderable(message: Message) -> Message:
-    """With tool calls whose arguments are JSON: a policy's own, or what a parser made of them, may be none."""
+    """The message with valid JSON in the arguments of tool calls, which a policy or a parser may have broken."""
     calls = [
         (call["id"], call["function"]["name"], call["function"]["arguments"])
         for call in message.get("tool_calls") or ()
@@ -204,7 +207,7 @@ def _renderable(message: Message) -> Message:
 
 
 def _added(blocks: list[Block], delta: dict[str, Any], parallel: bool) -> Iterator[tuple[Block, str]]:
-    """What a part adds to a reply's blocks, of which there may be more then. parallel: see ``ModelRequest``."""
+    """(block, added text) of a part; appends new blocks to ``blocks``. parallel: see ``ModelRequest``."""
     kinds: tuple[tuple[Literal["thought", "text"], str], ...] = (("thought", "reasoning"), ("text", "content"))
     for kind, name in kinds:
         if text := delta.get(name):
@@ -221,8 +224,8 @@ def _added(blocks: list[Block], delta: dict[str, Any], parallel: bool) -> Iterat
 
 
 @contextmanager
-def _refusals(server: PolicyServer) -> Iterator[None]:
-    """What the server refuses: RequestRefused for what the agent asked, PolicyUnavailable for all else."""
+def _refusals(server: PolicyClient) -> Iterator[None]:
+    """Convert RouteRefused: RequestRefused for invalid requests of the agent, PolicyUnavailable otherwise."""
     try:
         yield
     except RouteRefused as error:
@@ -233,7 +236,7 @@ def _refusals(server: PolicyServer) -> Iterator[None]:
             ) from error
         if "--tool-call-parser" in error.detail:
             raise PolicyUnavailable(
-                f"{server.endpoint} cannot read tool calls: set serving.tool_parser, or start that vLLM with "
+                f"{server.endpoint} cannot parse tool calls: set serving.tool_parser, or start that vLLM with "
                 f"--enable-auto-tool-choice and --tool-call-parser"
             ) from error
         too_long = "context_length_exceeded" if "maximum context length" in error.detail else None

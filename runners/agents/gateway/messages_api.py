@@ -1,6 +1,6 @@
-"""Anthropic's Messages.
+"""Anthropic's Messages API.
 
-A tool call's input is JSON there, and no text: see ``as_object`` for what was sampled as something else.
+A tool call's input is a JSON object: ``as_object`` converts invalid JSON.
 """
 
 import json
@@ -22,23 +22,23 @@ from runners.agents.gateway.requests import (
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _CHOICES = {"auto": "auto", "none": "none", "any": "required", "tool": "required"}
 _BILLING = "x-anthropic-billing-header"
-"""Begins a block of Claude Code's system prompt that is another with every call."""
+"""Prefix of a block in Claude Code's system prompt that changes with every call."""
 
 
 class Messages(Api):
     """``POST /v1/messages``."""
 
-    # Thoughts are shown where ``thinking`` asks for them; whether the policy thinks is the run's.
-    heeded = frozenset({"messages", "system", "thinking", "cache_control"})
+    # ``thinking`` controls whether thoughts are shown; the run controls whether the policy thinks.
+    supported = frozenset({"messages", "system", "thinking", "cache_control"})
     stop = "stop_sequences"
     index = -1
-    """Of the block that a stream is at."""
+    """Index of the stream's current block."""
 
     def messages(self) -> list[Message]:
         given, system = self.listed("messages"), self.body.get("system")
         messages = [read for number, message in enumerate(given) for read in _read_message(message, number)]
         if messages[-1]["role"] == "assistant":
-            raise RequestRefused("the last message is the assistant's: no prefill is supported here", param="messages")
+            raise RequestRefused("the last message is the assistant's: prefill is not supported", param="messages")
         blocks = [{"text": system}] if isinstance(system, str) else system or ()
         told = [block for block in blocks if not str(block.get("text")).startswith(_BILLING)]
         return [{"role": "system", "content": text_of(told, "system")}, *messages] if told else messages
@@ -47,7 +47,7 @@ class Messages(Api):
         tools = [
             {**tool, "type": "function", "parameters": tool.get("input_schema")}
             if isinstance(tool, dict) and tool.get("type") in (None, "custom")
-            else tool  # one of Anthropic's own, which is refused by its type
+            else tool  # Anthropic's own tools are rejected by type
             for tool in self.body.get("tools") or ()
         ]
         choice = self.body.get("tool_choice") or {}
@@ -59,7 +59,7 @@ class Messages(Api):
         return {**self._head(), "content": content, **_stopped(reply), "usage": _usage(reply)}
 
     def begun(self) -> Iterator[dict[str, Any]]:
-        usage = {"input_tokens": 0, "output_tokens": 0}  # what they come to is told at the end
+        usage = {"input_tokens": 0, "output_tokens": 0}  # known at the end only
         message = {**self._head(), "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         yield {"type": "message_start", "message": message}
 
@@ -77,7 +77,7 @@ class Messages(Api):
     def closed(self, block: Block) -> Iterator[dict[str, Any]]:
         if not self._shows(block):
             return
-        if block.kind == "call":  # only a whole one is known to be JSON, and clients fail at what is not
+        if block.kind == "call":  # sent whole: clients fail at invalid JSON
             yield self._delta("input_json_delta", {"partial_json": json.dumps(as_object(block.text))})
         yield {"type": "content_block_stop", "index": self.index}
 
@@ -97,7 +97,7 @@ class Messages(Api):
 
 
 def _read_message(message: Any, number: int) -> Iterator[Message]:
-    """A user's message may hold the results of tools, which are messages of their own here."""
+    """The messages of one message: tool results become separate messages."""
     where = f"message {number}"
     role = message.get("role") if isinstance(message, dict) else None
     if role not in ("user", "assistant", "system"):
@@ -121,7 +121,7 @@ def _read_message(message: Any, number: int) -> Iterator[Message]:
                 texts.append(block)
     except (KeyError, TypeError) as error:
         raise RequestRefused(f"{where} has a block that cannot be read: {error!r}", param="messages") from error
-    # A reply's text is one, however many blocks a client makes of it.
+    # Join the blocks into which a client splits a reply.
     read["content"] = (
         "".join(text_of([text], where) for text in texts) if role == "assistant" else text_of(texts, where)
     )
@@ -130,7 +130,7 @@ def _read_message(message: Any, number: int) -> Iterator[Message]:
 
 
 def _arguments(given: Any) -> str:
-    """A call's arguments as they were sampled, or as they may have been."""
+    """A call's arguments as text, as sampled if they were invalid JSON."""
     if isinstance(given, dict) and given.keys() == {INVALID_JSON}:
         return str(given[INVALID_JSON])
     return json.dumps(given or {}, ensure_ascii=False)

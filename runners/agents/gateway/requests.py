@@ -1,7 +1,7 @@
-"""One form for what agents ask and what they get, whichever interface they speak, and what of a request is heeded.
+"""Requests and replies, independent of the API, and which request parameters are supported.
 
-Whatever would change the distribution that a reply is sampled from is left out and counted: sampling is the trainer's
-business, and log-probs under a grammar's mask, a forced tool call or a penalty are not the policy's own.
+Parameters that change the sampling distribution are ignored and counted: the run sets sampling, and log-probs under a
+grammar mask, a forced tool call or a penalty are not the policy's.
 """
 
 import json
@@ -13,8 +13,7 @@ from typing import Any, Literal
 logger = logging.getLogger(__name__)
 
 Message = dict[str, Any]
-"""A chat message as the gateway keeps it: role, content (a text), and where there are any name, tool_calls,
-tool_call_id and reasoning."""
+"""A chat message in the gateway: role, content (text), optionally name, tool_calls, tool_call_id and reasoning."""
 
 INVALID_JSON = "INVALID_JSON"
 
@@ -36,9 +35,9 @@ _logged: set[str] = set()
 
 
 class RequestRefused(Exception):
-    """The agent cannot be answered as it asks; what it gets is an error as OpenAI's and Anthropic's servers give it.
+    """The request is rejected with an error in OpenAI's and Anthropic's format.
 
-    code: OpenAI's name for the error, where it has one.
+    code: OpenAI's error code, if there is one.
     """
 
     def __init__(self, message: str, status: int = 400, code: str | None = None, param: str | None = None):
@@ -48,7 +47,7 @@ class RequestRefused(Exception):
         self.param = param
 
     def body(self) -> dict[str, Any]:
-        """In OpenAI's form and, by the outer ``type``, in Anthropic's."""
+        """The error in OpenAI's format and, by the outer ``type``, in Anthropic's."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
         return {"type": "error", "error": error}
@@ -58,12 +57,12 @@ class RequestRefused(Exception):
 class ModelRequest:
     """One call of a model.
 
-    model: as the agent names it. actor: who calls, where a header says so.
-    tools: in the form of chat completions, without ``strict``. use_tools: False where the agent wants no tool call.
+    model: the requested name. actor: from the header, or None.
+    tools: in the format of chat completions, without ``strict``. use_tools: False for ``tool_choice: none``.
     parallel: whether the reply may hold several tool calls.
-    reply_tokens: the most that the agent wants to have sampled; None where it does not say.
+    reply_tokens: the requested limit, or None.
     stop: texts that end a reply.
-    dropped: names of the parameters that are not heeded.
+    dropped: names of the parameters that are not supported.
     """
 
     model: str
@@ -79,7 +78,7 @@ class ModelRequest:
 
 @dataclass
 class Block:
-    """A part of a reply: a thought, a text, or a tool call, whose ``text`` are its arguments."""
+    """A part of a reply: a thought, a text, or a tool call with its arguments in ``text``."""
 
     kind: Literal["thought", "text", "call"]
     text: str = ""
@@ -88,15 +87,15 @@ class Block:
 
 
 PartSink = Callable[[Block, str], Awaitable[None]]
-"""Takes a text that was added to a block, which is the last one or a new one."""
+"""Receives a block, the last or a new one, and the text added to it."""
 
 
 @dataclass(frozen=True)
 class ModelReply:
-    """What a model answered.
+    """A model's reply.
 
-    message: of role assistant, as the server's parsers read it. finish_reason: "stop", "length" or "tool_calls".
-    stop_text: which of the request's ``stop`` ended it.
+    message: of role assistant, as parsed by the server. finish_reason: "stop", "length" or "tool_calls".
+    stop_text: the element of the request's ``stop`` that ended it.
     """
 
     message: Message
@@ -106,7 +105,7 @@ class ModelReply:
     stop_text: str | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """Its parts, in the order in which they were sampled. At least one."""
+        """Its parts in order of sampling; at least one."""
         message, calls = self.message, self.message.get("tool_calls") or ()
         if message.get("reasoning"):
             yield Block("thought", message["reasoning"])
@@ -117,7 +116,7 @@ class ModelReply:
 
 
 def message_of(blocks: Sequence[Block]) -> Message:
-    """The assistant's message that has these parts."""
+    """The assistant message with these parts."""
     texts = {kind: "".join(block.text for block in blocks if block.kind == kind) for kind in ("text", "thought")}
     message: Message = {"role": "assistant", "content": texts["text"]}
     if texts["thought"]:
@@ -128,18 +127,18 @@ def message_of(blocks: Sequence[Block]) -> Message:
 
 
 class Api:
-    """An interface that agents speak: reads its requests, and writes its answers, whole or as the events of a stream.
+    """An API of model providers: reads requests, writes answers, whole or as events of a stream.
 
-    body: a request's JSON. reply_id: a name for the answer. earlier: conversations of the attempt that a request can
-    name, which an answer adds to.
+    body: a request's JSON. reply_id: id of the answer. earlier: conversations of the attempt by response id, to which
+    answers are added.
     """
 
-    heeded: frozenset[str]
-    """Parameters that are, besides those that all interfaces have."""
+    supported: frozenset[str]
+    """Supported parameters, in addition to those of all APIs."""
     most, stop = ("max_tokens",), "stop"
-    """Names of the parameters that bound and end a reply."""
+    """Names of the parameters for token limit and stop texts."""
     last_line = ""
-    """Of a stream."""
+    """Last line of a stream."""
 
     def __init__(self, body: Mapping[str, Any], reply_id: str, earlier: dict[str, list[Message]]):
         self.body = body
@@ -147,10 +146,10 @@ class Api:
         self.earlier = earlier
 
     def read(self, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
-        """The request. Raises RequestRefused. actor: as a header names it. sampling: what is used whatever is asked."""
+        """The request. Raises RequestRefused. actor: from the header. sampling: the run's parameters."""
         body, stop = self.body, self.body.get(self.stop) or ()
         tools, tools_dropped = _read_tools(self.tools())
-        heeded = self.heeded | {"model", "tools", "tool_choice", "stream", self.stop, *self.most}
+        supported = self.supported | {"model", "tools", "tool_choice", "stream", self.stop, *self.most}
         return ModelRequest(
             model=str(body.get("model")),
             messages=tuple(self.messages()),
@@ -158,19 +157,19 @@ class Api:
             **tools,
             reply_tokens=_whole_number(body, self.most),
             stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop)),
-            dropped=(*_dropped_names(body, heeded, sampling), *tools_dropped),
+            dropped=(*_dropped_names(body, supported, sampling), *tools_dropped),
         )
 
     def messages(self) -> list[Message]:
-        """Of the request. Raises RequestRefused."""
+        """Messages of the request. Raises RequestRefused."""
         raise NotImplementedError
 
     def tools(self) -> Mapping[str, Any]:
-        """What the request says of tools, by OpenAI's names."""
+        """The request's parameters for tools, under OpenAI's names."""
         return self.body
 
     def listed(self, name: str) -> list[Any]:
-        """A parameter that must be a list of something. Raises RequestRefused."""
+        """A parameter that must be a list that is not empty. Raises RequestRefused."""
         value = self.body.get(name)
         if not isinstance(value, list) or not value:
             raise RequestRefused(f"{name} must be a list with at least one item", param=name)
@@ -198,11 +197,11 @@ class Api:
 
 
 def text_of(content: Any, where: str) -> str:
-    """The text of a message's content: a text, nothing, or parts that are texts. Raises RequestRefused for others."""
+    """The text of a message's content: a string, None, or text parts. Raises RequestRefused otherwise."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
-        raise RequestRefused(f"the content of {where} is neither a text nor a list of parts", param="messages")
+        raise RequestRefused(f"the content of {where} must be a string or a list of parts", param="messages")
     texts = []
     for part in content:
         text = part if isinstance(part, str) else None
@@ -210,20 +209,20 @@ def text_of(content: Any, where: str) -> str:
             text = part.get("text") if isinstance(part.get("text"), str) else part.get("refusal")
         if not isinstance(text, str):
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise RequestRefused(f"{where} has a part of type {kind!r}; policies here read text only", param="messages")
+            raise RequestRefused(f"{where} has a part of type {kind!r}; only text is supported", param="messages")
         texts.append(text)
     return "\n".join(texts)
 
 
-def _dropped_names(body: Mapping[str, Any], heeded: Set[str], sampling: Mapping[str, Any]) -> tuple[str, ...]:
-    """Parameters of a request that ask for something and are not heeded.
+def _dropped_names(body: Mapping[str, Any], supported: Set[str], sampling: Mapping[str, Any]) -> tuple[str, ...]:
+    """Parameters of a request that are ignored and differ from their default.
 
-    heeded: those that are. sampling: what is used whatever is asked for; asking for the same is no matter.
+    supported: names that are not ignored. sampling: the run's parameters; equal values are not counted.
     """
     return tuple(
         name
         for name, value in body.items()
-        if name not in heeded
+        if name not in supported
         and name not in _NOT_COUNTED
         and value not in (None, [], {})
         and (name not in _DEFAULTS or value != _DEFAULTS[name])
@@ -232,16 +231,16 @@ def _dropped_names(body: Mapping[str, Any], heeded: Set[str], sampling: Mapping[
 
 
 def warn_once(kind: str, message: str, *arguments: Any) -> None:
-    """Log a warning the first time in this process that there is one of its kind."""
+    """Log a warning once per kind and process."""
     if kind not in _logged and len(_logged) < _MOST_LOGGED:
         _logged.add(kind)
         logger.warning(message, *arguments)
 
 
 def _read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """What a request says of tools: fields of ``ModelRequest``, and the names of what is not heeded of it.
+    """Fields of ``ModelRequest`` for tools, and the names of ignored parameters.
 
-    Takes the form of chat completions and the flat one of the Responses API. Raises RequestRefused.
+    Reads the formats of chat completions and of the Responses API. Raises RequestRefused.
     """
     tools, dropped = [], []
     for tool in body.get("tools") or ():
@@ -250,7 +249,7 @@ def _read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         told = {name: function.get(name) for name in ("name", "description", "parameters")}
         if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(told["name"], str):
             kind = tool.get("type") if isinstance(tool, dict) else tool
-            raise RequestRefused(f"only tools of type function can be called here, not {kind!r}", param="tools")
+            raise RequestRefused(f"only tools of type function are supported, not {kind!r}", param="tools")
         kept = {name: value for name, value in told.items() if value is not None}
         tools.append({"type": "function", "function": kept})
         if function.get("strict"):
@@ -263,24 +262,24 @@ def _read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _whole_number(body: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    """The first of the named parameters that is set. Raises RequestRefused unless it is a whole number above 0."""
+    """The first of the named parameters that is set. Raises RequestRefused unless it is a positive integer."""
     for name in names:
         value = body.get(name)
         if value is not None:
             if not isinstance(value, int) or value < 1:
-                raise RequestRefused(f"{name} must be a whole number of at least 1, got {value!r}", param=name)
+                raise RequestRefused(f"{name} must be an integer of at least 1, got {value!r}", param=name)
             return value
     return None
 
 
 def function_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """A tool call as messages have it. arguments: a text."""
+    """A tool call of a message. arguments: as text."""
     function = {"name": str(name), "arguments": str(arguments)}
     return {"id": str(call_id), "type": "function", "function": function}
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """A tool call's arguments; None where they are no JSON object, or none that survives being sent as JSON."""
+    """A tool call's arguments; None if they are not a JSON object that can be encoded again."""
     try:
         value = json.loads(text)
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()
@@ -290,6 +289,6 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def as_object(arguments: str) -> dict[str, Any]:
-    """A tool call's arguments where they must be JSON: else as Anthropic tells agents to send back what is none."""
+    """A tool call's arguments as an object; invalid JSON in the form that Anthropic documents."""
     found = json_object(arguments)
     return {INVALID_JSON: arguments} if found is None else found

@@ -1,6 +1,6 @@
-"""OpenAI's Responses API: its items to and from chat messages, and its events.
+"""OpenAI's Responses API: items to and from chat messages, and stream events.
 
-What an earlier response of the attempt said can be named by its id (``previous_response_id``).
+``previous_response_id`` may refer to earlier responses of the attempt.
 """
 
 import time
@@ -13,16 +13,16 @@ from runners.agents.gateway.requests import Api, Block, Message, ModelReply, Req
 class Responses(Api):
     """``POST /v1/responses``."""
 
-    heeded = frozenset({"input", "instructions", "parallel_tool_calls", "previous_response_id", "include"})
+    supported = frozenset({"input", "instructions", "parallel_tool_calls", "previous_response_id", "include"})
     most = ("max_output_tokens",)
     events = items = 0
-    """That a stream has told of."""
+    """Events and items in the stream so far."""
 
     def messages(self) -> list[Message]:
         previous, told = self.body.get("previous_response_id"), self.body.get("instructions")
         if previous is not None and previous not in self.earlier:
             raise RequestRefused(
-                f"there is no earlier response {previous!r} of this attempt",
+                f"unknown earlier response {previous!r} of this attempt",
                 status=404,
                 code="previous_response_not_found",
                 param="previous_response_id",
@@ -30,12 +30,12 @@ class Responses(Api):
         given = self.body.get("input")
         said = [{"role": "user", "content": given}] if isinstance(given, str) else _read_items(self.listed("input"))
         self._conversation = [*self.earlier.get(str(previous), ()), *said]
-        # Instructions are not carried over from an earlier response, as OpenAI has it.
+        # As at OpenAI, instructions of an earlier response are not carried over.
         system = [{"role": "system", "content": text_of(told, "instructions")}] if told else []
         return [*system, *self._conversation]
 
     def answer(self, reply: ModelReply) -> dict[str, Any]:
-        """Its id stands for the conversation up to it from now on."""
+        """The answer; stores the conversation under its id."""
         cut = reply.finish_reason == "length"
         self.earlier[f"resp_{self.reply_id}"] = [*self._conversation, {"content": "", **reply.message}]
         return {
@@ -88,7 +88,7 @@ class Responses(Api):
         return {"type": f"response.{kind}", **told, "sequence_number": self.events - 1}
 
     def _part(self, kind: str, **told: Any) -> dict[str, Any]:
-        """An event of the item that is open."""
+        """An event of the open item."""
         call = kind.startswith("function_call")
         place = {} if call else {"content_index": 0}
         name = f"{'fc' if call else 'msg'}_{self.reply_id}_{self.items}"
@@ -144,15 +144,15 @@ def _read_items(given: Sequence[Any]) -> list[Message]:
             elif kind == "function_call_output":
                 text = text_of(item["output"], where)
                 messages.append({"role": "tool", "content": text, "tool_call_id": str(item["call_id"])})
-            elif kind != "reasoning":  # what was thought is in the tokens already, where a conversation goes on
-                raise RequestRefused(f"{where} is of type {kind!r}, which policies here do not know", param="input")
+            elif kind != "reasoning":  # thoughts are in the context tokens already
+                raise RequestRefused(f"{where} has the unsupported type {kind!r}", param="input")
         except KeyError as error:
-            raise RequestRefused(f"{where} of type {kind!r} has no {error}", param="input") from error
+            raise RequestRefused(f"{where} of type {kind!r} lacks {error}", param="input") from error
     return messages
 
 
 def _add_message(messages: list[Message], role: str, content: str, call: dict[str, Any] | None = None) -> None:
-    """Add a message; what an assistant said and called in one reply comes as several items, and is one message."""
+    """Add a message; joins the items of one assistant reply."""
     role = "system" if role == "developer" else role
     goes_on = role == "assistant" and messages and messages[-1]["role"] == "assistant"
     if not goes_on or (content and (messages[-1]["content"] or messages[-1].get("tool_calls"))):

@@ -1,10 +1,9 @@
-"""Which conversation a call goes on with: an actor's calls of one attempt, kept as growing sequences of token ids.
+"""Maps calls to conversations: an actor's calls of one attempt as append-only sequences of token ids.
 
-Agents send a whole conversation with every call. One that repeats an earlier call's messages, its reply and the tools
-gets that call's tokens as they were, and only what is new is encoded: the calls make one sequence. Whatever else an
-agent does is no continuation and begins a new one: a rewritten or trimmed history, a sub-agent with a system prompt of
-its own, other tools. A branch off an earlier point, or a call that is made again, gets the tokens up to the last reply
-as they were, as a prompt of its own, so that nothing is trained on twice.
+Agents send a whole conversation with every call. A call that repeats an earlier call's messages, reply and tools
+continues its sequence, and only new messages are encoded. Otherwise a new sequence begins: a rewritten or trimmed
+history, a sub-agent with its own system prompt, other tools. A branch or a repeated call reuses the tokens up to the
+last common reply as a prompt, so that no token is trained on twice.
 """
 
 import hashlib
@@ -20,9 +19,9 @@ from runners.agents.gateway.requests import Message, json_object
 
 @dataclass(eq=False)
 class Timeline:
-    """One sequence of token ids: prompts and replies as they were sent and sampled.
+    """One sequence of token ids: prompts and replies as sent and sampled.
 
-    segment: its number within the actor's. claimed: a call that may extend it is under way.
+    segment: its number within the actor. claimed: a call that may extend it is in progress.
     """
 
     segment: int
@@ -32,7 +31,7 @@ class Timeline:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """Where a conversation stood within a timeline, after a reply.
+    """A position in a timeline after a reply.
 
     length: token ids up to there. call_ids: of the reply's tool calls.
     """
@@ -49,11 +48,11 @@ class _Point:
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where a call stands.
+    """The position of a call.
 
-    known: token ids that go before what is encoded anew, up to a reply; empty where the conversation is new.
-    messages: how many of the call's messages ``known`` holds.
-    digest: of the whole conversation. timeline: that ends with ``known``, claimed for this call, if there is one.
+    known: context ids up to a reply; empty for a new conversation.
+    messages: number of the call's messages in ``known``.
+    digest: of the whole conversation. timeline: the one that ends with ``known``, claimed for this call, or None.
     """
 
     known: tuple[int, ...]
@@ -72,9 +71,9 @@ class Timelines:
 
     @contextmanager
     def place(self, start: Any, messages: Sequence[Message]) -> Iterator[Place]:
-        """What a call goes on with, claimed until the call has been answered (``extend``) or has come to nothing.
+        """The place of a call, claimed until the call is answered (``extend``) or fails.
 
-        start: what must be equal for a conversation to be the same besides its messages (JSON): its tools.
+        start: what identifies a conversation in addition to its messages (JSON): its tools.
         """
         place = self._find(start, messages)
         if place.timeline is not None:
@@ -90,7 +89,7 @@ class Timelines:
         for held in range(len(messages), 0, -1):
             if points := self._replies.get(digests[held - 1]):
                 echoed = _call_ids(messages[held - 1])
-                newest_first = reversed(points)  # of equal ones ``max`` takes the first
+                newest_first = reversed(points)  # ``max`` takes the first of equal ones
                 best = max(newest_first, key=lambda point: (point.call_ids == echoed, point.is_open))
                 known = tuple(best.timeline.ids[: best.length])
                 return Place(known, held, digests[-1], best.timeline if best.is_open else None)
@@ -99,12 +98,12 @@ class Timelines:
     def extend(
         self, place: Place, known: Sequence[int], new_ids: Sequence[int], response_ids: Sequence[int], reply: Message
     ) -> tuple[Timeline, Sequence[int], Sequence[int]]:
-        """The call was answered. Returns the sequence that it is part of, what that held, and the prompt after it.
+        """Record an answered call. Returns its sequence, the context ids, and the new prompt ids.
 
-        known: the place's, or none where it could not be used. new_ids: encoded anew. reply: as the agent gets it.
+        known: of the place, or empty if it could not be used. new_ids: newly encoded. reply: as the agent receives it.
         """
         timeline = place.timeline if known else None
-        if timeline is None:  # a branch, or what could not be appended: its past is given anew, as its prompt
+        if timeline is None:  # a branch: its context becomes part of the prompt
             timeline = Timeline(self.count)
             self.count += 1
             known, new_ids = (), [*known, *new_ids]
@@ -115,10 +114,9 @@ class Timelines:
 
 
 def same_message(message: Message) -> list[Any]:
-    """What must be equal in a message for it to count as repeated (JSON).
+    """The identity of a message (JSON).
 
-    Of a reply not its ids, its reasoning or the white space around it, nor how its arguments are written: clients
-    change these, or drop them.
+    Ignores ids, reasoning, surrounding white space and the formatting of arguments of replies, which clients change.
     """
     role, content = message["role"], message.get("content") or ""
     if role != "assistant":
@@ -143,7 +141,7 @@ def _call_ids(message: Message) -> tuple[str, ...]:
 
 
 def _digests(start: Any, messages: Sequence[Message]) -> Iterator[bytes]:
-    """One for each beginning of the conversation, the shortest first."""
+    """One for each prefix of the conversation, the shortest first."""
     digest = hashlib.blake2b(json.dumps(start, sort_keys=True).encode(), digest_size=16).digest()
     for message in messages:
         digest = _chained(digest, message)

@@ -1,1 +1,1 @@
-"""Models behind an API, which are not trained: players, and the judge."""
+"""Models behind an API, which are not trained: opponents and the judge."""

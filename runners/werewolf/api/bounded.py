@@ -1,6 +1,6 @@
-"""Answers of which no more is read than one can need, for the HTTP client below AgentScope's models.
+"""Size limits of answers for the HTTP client below AgentScope's models.
 
-A hub may have chosen the endpoint. Compression is not asked for and not undone, so that nothing small becomes large.
+A hub may choose the endpoint, so compression is off, against decompression bombs.
 """
 
 import importlib
@@ -10,11 +10,11 @@ from typing import Any
 from openai import DefaultAsyncHttpxClient
 
 from runners.addresses import Addresses
-from runners.policy.server import MOST_BYTES
+from runners.policy.client import MAX_ANSWER_BYTES
 from store.printable import printable
 
 _httpx: Any = importlib.import_module(DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
-"""What openai is built on: httpx, and httpx2 in its later versions, whose classes are not the same."""
+"""openai's HTTP package: httpx, or httpx2 in later versions, with other classes."""
 
 PLAIN = {"Accept-Encoding": "identity"}
 """Headers of a request for an answer that is not compressed."""
@@ -27,12 +27,12 @@ class UnreadableAnswer(ValueError):
 async def bound(response: Any) -> None:
     """httpx's event hook ``response``. Reading the answer raises UnreadableAnswer where it is too long."""
     if response.headers.get("Content-Encoding", "identity") != "identity":
-        raise UnreadableAnswer("it is compressed, which was not asked for")
+        raise UnreadableAnswer("it is compressed, although the request disallows that")
     response.stream = _BoundedStream(response.stream)
 
 
 class CheckedTransport(_httpx.AsyncHTTPTransport):
-    """httpx's transport to hosts whose addresses are checked: the one that is checked is the one connected to."""
+    """httpx's transport that connects to the checked address."""
 
     def __init__(self, addresses: Addresses):
         super().__init__()
@@ -41,7 +41,7 @@ class CheckedTransport(_httpx.AsyncHTTPTransport):
     async def handle_async_request(self, request: Any) -> Any:
         """Raises AddressRefused; ConnectError for a name that is not known."""
         host = request.url.host
-        failed = _httpx.ConnectError(f"the name {printable(host)} is not known", request=request)
+        failed = _httpx.ConnectError(f"cannot resolve the name {printable(host)}", request=request)
         # The request keeps its header Host, and a certificate is that of the name.
         request.extensions = {**request.extensions, "sni_hostname": host}
         for address in await self._addresses.resolve(str(request.url)):
@@ -61,8 +61,8 @@ class _BoundedStream(_httpx.AsyncByteStream):
         read = 0
         async for part in self._stream:
             read += len(part)
-            if read > MOST_BYTES:
-                raise UnreadableAnswer(f"it is longer than {MOST_BYTES // 2**20} MiB")
+            if read > MAX_ANSWER_BYTES:
+                raise UnreadableAnswer(f"it is longer than {MAX_ANSWER_BYTES // 2**20} MiB")
             yield part
 
     async def aclose(self) -> None:

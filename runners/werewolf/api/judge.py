@@ -1,7 +1,6 @@
-"""The judge: a model behind an API that scores what trained seats say in public, beside the game.
+"""The judge: a model behind an API that scores public speeches of trained seats, asynchronously.
 
-Nothing waits for it but the game's end, and that not for long. A turn without a usable judgement is left out of the
-result and counted; it is never held against anybody.
+Only the end of the game waits for it, with a timeout. Turns without a valid score are skipped and counted.
 """
 
 import asyncio
@@ -51,14 +50,14 @@ Messages = list[dict[str, str]]
 
 @dataclass(frozen=True)
 class Judge:
-    """One model's judgements. patience_seconds: how long a finished game waits for its last ones."""
+    """A model that scores speeches. timeout_seconds: how long a finished game waits for the last scores."""
 
     model: "ApiModel"
-    patience_seconds: float = 30.0
+    timeout_seconds: float = 30.0
 
 
 class JudgedGame:
-    """What the judge is asked about one game. ``asked`` counts the turns."""
+    """The judge's requests for one game. ``asked`` counts them."""
 
     def __init__(self, judge: Judge):
         self.asked = 0
@@ -66,7 +65,7 @@ class JudgedGame:
         self._answers: dict[tuple[int, int], asyncio.Task[str]] = {}
 
     def ask(self, turn: int, request: Request, speech: str, role: Role, events: Iterable[Event]) -> None:
-        """Have a speech judged, without waiting.
+        """Request the score of a speech, without waiting.
 
         turn: number of the seat's model call. request: what the speech answers. events: what had happened before it.
         """
@@ -77,7 +76,7 @@ class JudgedGame:
     async def judgements(self) -> tuple[Judgement, ...]:
         """The judgements, by seat and turn, once all have come or the judge's patience is at its end."""
         if self._answers:
-            await asyncio.wait(self._answers.values(), timeout=self._judge.patience_seconds)
+            await asyncio.wait(self._answers.values(), timeout=self._judge.timeout_seconds)
         found: list[Judgement] = []
         lacking: Counter[str] = Counter()
         for (seat, turn), answer in sorted(self._answers.items()):
@@ -92,7 +91,7 @@ class JudgedGame:
         return tuple(found)
 
     def close(self) -> None:
-        """Give up what has not been answered."""
+        """Cancel pending requests."""
         for answer in self._answers.values():
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # retrieved, so that asyncio does not log it once more
@@ -108,11 +107,11 @@ def _score_in(answer: "asyncio.Task[str]") -> float | str:
             logger.error("the judge failed", exc_info=error)
         return str(error)
     score = read_score(answer.result())
-    return "the answer was no score" if score is None else score
+    return "invalid score" if score is None else score
 
 
 def judging_messages(request: Request, speech: str, role: Role, events: Iterable[Event]) -> Messages:
-    """What the judge is told: the public record before the speech, who speaks when, and what is heard."""
+    """The judge's prompt: the public record before the speech, the speaker, and the speech."""
     record = render_events(event for event in events if event.audience is None)
     told = (
         f"公开记录：\n{record}\n\n"

@@ -163,7 +163,7 @@ class ApiModel:
             except APIStatusError as error:
                 failure = _refusal(error.status_code, str(error), error.response.headers)
             except _MALFORMED as error:
-                failure = _Failure(f"its answer cannot be read ({type(error).__name__}: {error})")
+                failure = _Failure(f"its answer is invalid ({type(error).__name__}: {error})")
             except APIConnectionError as error:
                 cause = _innermost(error)
                 is_connected = isinstance(cause, UnreadableAnswer)
@@ -176,7 +176,7 @@ class ApiModel:
 
     def _reply_in(self, response: ChatResponse) -> "ApiReply | _Failure":
         if not response.content:
-            return _Failure("its answer holds no reply")
+            return _Failure("its answer has no reply")
         texts = [block["text"] for block in response.content if block["type"] == "text"]
         _, text = split_thought("\n".join(texts))
         # AgentScope hands no finish reason on: a reply that has all the tokens it may have was cut.

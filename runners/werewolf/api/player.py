@@ -29,7 +29,7 @@ _Line = tuple[str, str]
 
 
 class ApiPlayer(Player):
-    """Plays by asking ``model`` once per decision, and once more if the reply cannot be used.
+    """Calls ``model`` once per decision, and once more after an invalid reply.
 
     ``model.endpoint.history_chars`` bounds the history: where it would be longer, everything but the latest news
     becomes a recap, and what follows is told in full again. Decisions leave no turns, since there are no token ids.
@@ -41,11 +41,11 @@ class ApiPlayer(Player):
         self._system = Msg("system", system_prompt, "system")
         self._known: list[Event] = []
         self._recapped = 0
-        """How many of the known events are told by the recap."""
+        """Number of known events in the recap."""
         self._recap_speech_chars = RECAP_SPEECH_CHARS
 
     async def decide(self, observation: Observation) -> Decided:
-        """Ask, parse, and ask again at most once. Raises EndpointUnavailable when the model cannot be reached."""
+        """Ask, parse, and re-ask at most once. Raises EndpointUnavailable if the model is unreachable."""
         request = observation.question
         news, self.heard = self.heard, []
         self._known += news

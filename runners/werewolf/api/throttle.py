@@ -1,4 +1,4 @@
-"""How many calls to an endpoint may be under way at once, and how fast they may begin."""
+"""Limits concurrent calls to an endpoint and their rate."""
 
 import asyncio
 import contextlib
@@ -42,5 +42,5 @@ class Throttle:
             self._ended.set()
 
     def pause(self, seconds: float) -> None:
-        """Let no call begin for so long."""
+        """Start no call for this long."""
         self._paused_until = max(self._paused_until, self._clock() + seconds)

@@ -1,7 +1,7 @@
-"""Players that need no model: decisions as functions of what a seat was told, and a given generator.
+"""Players without a model: decisions from observations and a random generator.
 
-A brain sees only Observations. These carry only what is new, so a scripted brain remembers; asked again with
-the same observation it learns nothing twice. Scripted players understand each other through the words of
+A brain receives only Observations, which hold new events, so scripted brains have a memory; repeated observations do
+not change it. Scripted players understand each other through the words of
 public speeches alone (``runners.werewolf.language``).
 
 - ``random_brain``: any legal answer.
@@ -26,10 +26,10 @@ __all__ = ["BRAINS", "Brain", "ExpertBrain", "NewBrain", "PatientBrain", "Random
 
 
 class Brain(Protocol):
-    """Whoever answers for a seat from its observations alone."""
+    """Chooses a seat's actions from its observations alone."""
 
     def act(self, observation: Observation) -> Action:
-        """Choose a legal action for ``observation.request``; ValueError when nothing is asked."""
+        """A legal action for ``observation.request``. Raises ValueError without a request."""
 
 
 NewBrain = Callable[[Random], Brain]

@@ -1,4 +1,4 @@
-"""What a good seat makes of the table: whose claim to be the seer it believes, and whom it suspects how much."""
+"""Beliefs of a good seat: which claim to be the seer it trusts, and its suspicion of each seat."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -9,7 +9,7 @@ from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Role, Side
 
 CERTAIN = 100.0
-"""A seat's own finds outweigh everything heard."""
+"""A seat's own checks outweigh everything else."""
 
 # What speaks for a claim to be the seer. To be hit in the first night speaks for nobody: wolves may hit one of their
 # own and have it pose, saved or in its last words. Later they seldom do, but the witch may have poisoned it.
@@ -43,7 +43,7 @@ TRUSTED = -1.5
 
 @dataclass(frozen=True, slots=True)
 class Beliefs:
-    """What a good seat believes at one turn."""
+    """Beliefs of a good seat at one turn."""
 
     seer: int | None  # the seat whose claim it believes; None without a credible claim, and for the seer itself
     clear: bool  # whether no other claim comes close
@@ -62,12 +62,12 @@ class Beliefs:
 
 
 def form_beliefs(turn: Turn, role: Role | None = None) -> Beliefs:
-    """What the player whose turn it is believes now, or would believe with another role that it pretends to have."""
+    """Beliefs of the current player, with its own role or one that it pretends to have."""
     return turn.believe(turn, turn.observation.role if role is None else role)
 
 
 def believe_by_rule(turn: Turn, role: Role) -> Beliefs:
-    """What a good seat with ``role`` makes of what it was told, by weights of single signs."""
+    """Beliefs of a good seat with ``role``, from weighted signs."""
     memory = turn.memory
     found = memory.found
     unrivalled, rivals_of_gods, outlived = _judge_gods(memory)

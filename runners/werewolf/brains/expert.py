@@ -1,8 +1,7 @@
-"""The player that keeps exact odds over the deal and plays the best reply to them that its rules know.
+"""The player that computes exact odds over the deal and acts on them by rules.
 
-As a good seat it believes what the odds of all that it knows say. As a wolf it pretends to believe what they say to
-whoever knows only the public record, wants exiled whom that record speaks against, and by night hits where they expect
-the most dangerous good seat.
+A good seat uses the odds given all that it knows. A wolf pretends to use the odds given the public record, votes with
+them, and attacks the seat that is most likely a dangerous god.
 """
 
 import random
@@ -29,7 +28,7 @@ ENOUGH_TO_POSE = 3
 
 
 class ExpertBrain(ScriptedBrain):
-    """A scripted player whose beliefs are exact odds."""
+    """A scripted player with exact odds as beliefs."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)

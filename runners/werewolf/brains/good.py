@@ -1,4 +1,4 @@
-"""How the good side plays: the seer reports, the others follow the seer that they believe, potions and shots wait."""
+"""The good side's play: the seer reports, others follow the seer that they trust, potions and shots wait."""
 
 from runners.werewolf.brains.beliefs import BEYOND_CHANCE, CONFIDENT, TRUSTED, Beliefs, form_beliefs
 from runners.werewolf.brains.speech import candidates, plan_checks, reveals, speak, speak_as_candidate
@@ -7,19 +7,19 @@ from runners.werewolf.game import Action, Decision, Option, Role, Side
 from runners.werewolf.game.roles import CARDS
 
 WITHDRAWAL_RATE = 0.9
-"""How likely a candidate steps down for somebody who claimed to be the seer."""
+"""Probability that a candidate steps down for somebody who claimed to be the seer."""
 ABSTENTION_RATE = 0.03
-"""How likely a seat casts no vote while it has nothing to go by."""
+"""Probability that a seat casts no vote while it has nothing to go by."""
 POISONS_AT = 1.0
 """From which suspicion on the witch poisons where claims do not stand against each other."""
 LATE_POISONS_AT = 0.0
 FIRST_NIGHT_SAVE_RATE, UNGUARDED_SAVE_RATE = 0.9, 0.4
-"""How likely the witch saves the first night's victim, who may be a wolf that hopes for it; the second where no guard
-is dealt, so that the seer has nobody else to protect it later."""
+"""Probability that the witch saves the first night's victim, who may be a wolf that hopes for it; the second where no
+guard is dealt, so that the seer has nobody else to protect it later."""
 
 
 def answer(turn: Turn) -> Action:
-    """What a good seat answers."""
+    """A good seat's answers."""
     role, request = turn.observation.role, turn.request
     match request.decision:
         case Decision.SEER_CHECK:

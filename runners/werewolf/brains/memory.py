@@ -1,4 +1,4 @@
-"""What one scripted player remembers of a game: small sets, learned from events and from words of speeches."""
+"""A scripted player's memory of a game, from events and speeches."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ HIDDEN_GODS = tuple(role for role in Role if role.is_god and role is not Role.SE
 
 @dataclass(slots=True)
 class TableMemory:
-    """What a seat has learned. To learn the same events again changes nothing."""
+    """A seat's knowledge. Learning is idempotent."""
 
     deck: Counter[Role] = field(default_factory=Counter)
     team: set[int] = field(default_factory=set)  # the wolves, for a wolf
@@ -59,7 +59,7 @@ class TableMemory:
     told: dict[object, tuple[int, str]] = field(default_factory=dict)
 
     def learn(self, events: Iterable[Event], seat: int, deck: Sequence[Role]) -> None:
-        """Take in what ``seat`` was told, oldest first; its own public words it knows already."""
+        """Learn from ``seat``'s new events, oldest first, except its own speeches."""
         self.deck = self.deck or Counter(deck)
         for event in events:
             if event.kind not in SPEECHES:

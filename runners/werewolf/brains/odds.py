@@ -1,4 +1,4 @@
-"""Exact odds over the deal: what every seat may be, given what one seat knows.
+"""Exact odds of every seat's role, given one seat's knowledge.
 
 Every set of wolves that fits the deck is weighed by how likely what happened is under it, and under each of its
 deals: who claimed and reported what, who voted for whom, who died by night, who exploded or shot. Gods and villagers
@@ -28,7 +28,7 @@ IMPOSSIBLE, NEGLIGIBLE = 1e-9, 1e-7
 # The seer has called itself so once it has spoken; some wolf does so in about half of the games; nobody else does.
 SEER_SILENT, OTHER_CLAIMS_SEER = 0.02, 0.003
 POSING_WOLVES = (0.45, 0.15, 0.004)
-"""How likely no wolf claims to be the seer, one certain wolf alone does, two certain ones or more do."""
+"""Probability that no wolf claims to be the seer, one certain wolf alone does, two certain ones or more do."""
 # Of a wolf that calls itself the seer: what it reports of a good seat and of a mate.
 FRAMES_GOOD, CLEARS_GOOD, FRAMES_MATE, CLEARS_MATE = 0.55, 0.4, 0.03, 0.5
 CLAIMS_OWN_GOD, WOLF_CLAIMS_GOD, OTHER_CLAIMS_GOD = 0.4, 0.06, 0.004
@@ -43,7 +43,7 @@ WOLF_DIES_BY_NIGHT, SEER_SURVIVES = 0.2, 0.6
 
 
 def role_odds(events: Iterable[Event], seat: int, deck: Sequence[Role]) -> Odds:
-    """What each seat may be, given all that ``seat`` knows of a game.
+    """Role odds of each seat, given all that ``seat`` knows of a game.
 
     events: all that it may know, from the beginning, oldest first (``Event.visible_to``). deck: the roles dealt.
     ValueError where its own role is not among the events.
@@ -51,7 +51,7 @@ def role_odds(events: Iterable[Event], seat: int, deck: Sequence[Role]) -> Odds:
     events = tuple(events)
     own = [event for event in events if event.kind is EventKind.ROLE_DEALT and event.seat == seat]
     if not own:
-        raise ValueError(f"the events do not tell seat {seat} its role: give all that it may know, from the beginning")
+        raise ValueError(f"the events lack the role of seat {seat}: pass all its events from the beginning")
     memory = TableMemory()
     memory.learn(events, seat, deck)
     return odds_of(memory, seat, Role(own[0].data["role"]))

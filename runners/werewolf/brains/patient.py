@@ -1,4 +1,4 @@
-"""The player that would rather have another night's check than guess: 分票打平, 多验一夜.
+"""The player that prefers another night's check to a guess: 分票打平, 多验一夜.
 
 With four living seats and no wolf found, to agree on whom to exile is to guess, and one wrong guess loses a game with
 one wolf. Two votes against two tie, and a tie in the PK as well exiles nobody: the seer, where it lives on, checks once
@@ -21,7 +21,7 @@ SEATS = 4
 
 
 class PatientBrain(ScriptedBrain):
-    """A scripted player that, with one wolf in the deck, has votes tied while the good side could but guess.
+    """A scripted player that, with one wolf in the deck, ties the vote while the good side could only guess.
 
     As a wolf it plays as a scripted player does.
     """
@@ -60,7 +60,7 @@ def _by_suspicion(beliefs: Beliefs) -> tuple[int, int, int]:
 
 
 def _of_a_split(turn: Turn) -> int | None:
-    """Whom a seat that is not the seer votes for where the only seer has asked for a tie; None where it has not."""
+    """The vote of a seat other than the seer after the only seer has requested a tie; None without a request."""
     memory = turn.memory
     if len(memory.claims) != 1:
         return None

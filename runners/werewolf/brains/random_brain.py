@@ -6,7 +6,8 @@ from runners.werewolf.game import Action, Decision, Observation, Option, choices
 from runners.werewolf.language import saying
 
 RIDING_RATE = 0.05
-"""How likely it takes an option that rides on a speech or vote: an explosion ends a day, so few games would last."""
+"""Probability that it takes an option that rides on a speech or vote: an explosion ends a day, so few games would
+last."""
 
 _RIDING = frozenset({Option.EXPLODE, Option.WITHDRAW})
 

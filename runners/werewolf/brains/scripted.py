@@ -9,7 +9,7 @@ from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Action, Decision, Observation, Side
 
 ABSTENTION_RATE = 0.7
-"""How likely the timid player abstains where it may."""
+"""Probability that the timid player abstains where it may."""
 BALLOTS = frozenset({Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE, Decision.EXILE_VOTE, Decision.PK_VOTE})
 """Decisions in which votes are counted."""
 

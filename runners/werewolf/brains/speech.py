@@ -1,4 +1,4 @@
-"""What a scripted player says by day, put together in the same way whatever its side."""
+"""Composes a scripted player's speeches, in the same way for both sides."""
 
 import re
 from collections.abc import Collection, Iterator, Sequence
@@ -11,32 +11,32 @@ from runners.werewolf.language import saying
 from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
 TALKATIVE, SAYS_GOOD, SAYS_VILLAGER = 0.4, 0.35, 0.2
-"""How likely a speech ends with a general remark; how likely one that reveals nothing says that its speaker is good,
-and that it is a villager, which 神职 in hiding and wolves say as villagers do."""
+"""Probability that a speech ends with a general remark; that one that reveals nothing claims to be good; that it
+claims to be a villager, as hidden 神职 and wolves do, too."""
 FOLLOWS_AGAIN_RATE = 0.5
-"""How likely a speech names once more whom its speaker follows, and last words at all."""
+"""Probability that a speech repeats which seer its speaker follows; that last words name one."""
 TRUST_RATE = 0.2
-"""How likely a speech also names somebody that the speaker holds for good."""
+"""Probability that a speech also names a trusted seat."""
 CLAIMS_AGAIN_RATE = 0.3
-"""How likely a speech repeats the role that an earlier one told."""
+"""Probability that a speech repeats an earlier claim of a role."""
 VAGUE_RATE = 0.5
-"""How likely a speech gives no better reason against whoever has spoken than how that sounded."""
+"""Probability that a speech accuses an earlier speaker only by how the speech sounded."""
 REVEAL_RATE = 0.7
-"""How likely the witch tells of her potions while she lives (银水)."""
+"""Probability that the witch reports her potions while she lives (银水)."""
 ACCUSERS_BORNE = 2
-"""How many accusers in one day make one of the 神职 show its role."""
+"""Accusers in one day after which a god reveals its role."""
 
 CAMPAIGNS = frozenset({Decision.CAMPAIGN_SPEECH, Decision.SHERIFF_PK_SPEECH})
 REVEALING = frozenset({Decision.PK_SPEECH, Decision.LAST_WORDS})
-"""Speeches in which nothing is left to lose by showing one's role."""
+"""Speeches in which revealing a role has no cost."""
 LAST_LINES = {**dict.fromkeys(CAMPAIGNS, saying.CAMPAIGN_LINES), Decision.PK_SPEECH: saying.DEFENCES}
-"""What a speech of this kind ends with, if not with small talk."""
+"""Closing sentences by kind of speech."""
 _OF_TODAY = re.compile("今天|投|先|出")
-"""What is of no use once the vote is over."""
+"""Statements that are useless after the vote."""
 
 
 def reveals(turn: Turn, role: Role) -> bool:
-    """Whether a seat with ``role`` says now what it is."""
+    """Whether a seat with ``role`` reveals it now."""
     memory, decision = turn.memory, turn.request.decision
     if role is Role.SEER or turn.memory.shown is role:
         return True
@@ -51,14 +51,14 @@ def reveals(turn: Turn, role: Role) -> bool:
 
 
 def candidates(turn: Turn) -> Collection[int]:
-    """Whom a speech may call for votes against: in a PK the others on the stage."""
+    """Seats that a speech may accuse: in a PK the others on the stage."""
     if turn.request.decision is Decision.PK_SPEECH:
         return [seat for seat in turn.others if seat in turn.memory.stage] or turn.others
     return turn.request.targets if turn.request.decision is Decision.CLOSING_SPEECH else turn.others
 
 
 def plan_checks(turn: Turn, beliefs: Beliefs, suspect: int | None) -> None:
-    """Whom a seer, true or not, will check next: the two that it suspects most but for whom it wants exiled today."""
+    """Plan the next checks of a true or false seer: the two most suspected seats except ``suspect``."""
     memory = turn.memory
     ranked = sorted(turn.others, key=beliefs.suspicion.__getitem__, reverse=True)
     known = {suspect} | memory.found.keys() | memory.claims.keys()
@@ -84,8 +84,8 @@ def speak(
 ) -> Action:
     """The speech of one turn; the sheriff's last one calls for a vote against the suspect.
 
-    role: what it says it is; None for no more than a good seat. Its checks and plan come from its memory.
-    suspect: whom it wants exiled. seer: whom it follows. potions: on whom it says it used them, as the witch.
+    role: its claim; None for good only. Checks and plan come from its memory.
+    suspect: the seat that it accuses. seer: the one that it follows. potions: claimed targets, as the witch.
     """
     decision, memory = turn.request.decision, turn.memory
     memory.shown = role or memory.shown
@@ -111,7 +111,7 @@ def speak(
 
 
 def speak_as_candidate(turn: Turn, withdraws: bool) -> Action:
-    """The campaign speech of a seat that shows no role."""
+    """The campaign speech of a seat without a claim."""
     words = [turn.say(saying.CLAIMS_GOOD), turn.say(saying.WITHDRAWALS if withdraws else saying.CAMPAIGN_LINES)]
     return turn.speech(words, Option.WITHDRAW if withdraws else None)
 
@@ -144,7 +144,7 @@ def _introduce(
 
 
 def _stance(turn: Turn, seer: int | None) -> Iterator[str]:
-    """Whom it follows, or that nobody is there to be followed."""
+    """Which seer it follows, if any."""
     memory = turn.memory
     rivals = [seat for seat in memory.claims if seat != seer]
     if seer is not None:
@@ -163,7 +163,7 @@ def _stance(turn: Turn, seer: int | None) -> Iterator[str]:
 def _accuse(
     turn: Turn, beliefs: Beliefs, suspect: int, seer: int | None, rival: int | None, *, checks_told: bool
 ) -> Iterator[str]:
-    """That it wants ``suspect`` exiled, with a reason that fits what was heard and done."""
+    """An accusation of ``suspect``, with a reason from the record."""
     memory, decision = turn.memory, turn.request.decision
     templates, seat, own = _reason(turn, suspect, seer)
     if decision is Decision.LAST_WORDS and turn.me not in memory.night_deaths:

@@ -1,4 +1,4 @@
-"""``python -m runners.werewolf.brains.table``: who beats whom among the players without a model, in every preset.
+"""``python -m runners.werewolf.brains.table``: win rates between players without a model, in every preset.
 
 Every player as the wolves against every player as the good side, on the same seeded deals, in this process.
 """

@@ -1,4 +1,4 @@
-"""One turn of a scripted player: what it sees, what it remembers, and its own chance."""
+"""One turn of a scripted player: observation, memory and random generator."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from runners.werewolf.language import saying
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Everything that an answer may depend on.
+    """The inputs of an answer.
 
     me: the seat that answers. others: living seats but for it, ascending.
     believe: gives what it believes (``beliefs.Beliefs``) with the role that it has or pretends to have.

@@ -1,4 +1,4 @@
-"""How the wolves play: one may pose as the seer, all agree on a victim by night, and they hunt the seer first."""
+"""The wolves' play: one may claim to be the seer, all agree on a victim by night, preferably the seer."""
 
 from collections.abc import Collection, Iterable
 
@@ -11,32 +11,34 @@ from runners.werewolf.game.roles import CARDS
 from runners.werewolf.language import saying
 
 POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.65, 0.9, 0.12
-"""How likely the wolves send one of them to pose as the seer (悍跳): two or three wolves, more, and a wolf alone."""
+"""Probability that the wolves send one of them to pose as the seer (悍跳): two or three wolves, more, and a wolf
+alone."""
 PACK = 4
 COUNTERCLAIM_RATE = 0.9
-"""How likely a wolf that a seer named poses as the seer, while no other wolf does."""
+"""Probability that a wolf that a seer named poses as the seer, while no other wolf does."""
 FRAME_RATE = 0.5
-"""How likely a made-up check finds a wolf."""
+"""Probability that a made-up check finds a wolf."""
 BUS_RATE = 0.3
-"""How likely a wolf turns on a mate that a seer named, on one day."""
+"""Probability that a wolf turns on a mate that a seer named, on one day."""
 BACK_RATE = 0.4
-"""How likely a wolf follows a mate that poses; others do nearly as a good seat would (倒钩)."""
+"""Probability that a wolf follows a mate that poses; others do nearly as a good seat would (倒钩)."""
 HUNT_RATE = 0.5
-"""How likely the wolves hit, in one night, whom the guard and the witch would save: the seer and other known 神职."""
+"""Probability that the wolves hit, in one night, whom the guard and the witch would save: the seer and other known
+神职."""
 SELF_KNIFE_RATE = 0.12
-"""How likely the wolves hit one of their own in the first night, for the witch to save (自刀)."""
+"""Probability that the wolves hit one of their own in the first night, for the witch to save (自刀)."""
 HIDE_RATE = 0.95
-"""How likely a wolf is prudent enough not to stand against a seer that no wolf disputes."""
+"""Probability that a wolf is prudent enough not to stand against a seer that no wolf disputes."""
 FRAMED, SEER_AT_ODDS, SPARED = 7.0, 4.0, 4.0
 """How much it wants exiled whom a wolf's claim called a wolf, and the seer; how much less whom one cleared."""
 EXPLOSION_RATE = 0.35
-"""How likely a wolf that a seer named explodes, on one day."""
+"""Probability that a wolf that a seer named explodes, on one day."""
 SWALLOW_RATE = 0.3
-"""How likely a wolf explodes to keep the badge from a seer, in an election that was put off."""
+"""Probability that a wolf explodes to keep the badge from a seer, in an election that was put off."""
 
 
 def answer(turn: Turn) -> Action:
-    """What a wolf answers, the wolf king included."""
+    """A wolf's answers, the wolf king's included."""
     request = turn.request
     if _explodes(turn):
         return Action(Option.EXPLODE)
@@ -213,7 +215,7 @@ def _explodes(turn: Turn) -> bool:
         return True
     # A vote for sheriff after the first day is one that was put off: another explosion swallows the badge.
     votes = turn.request.decision is Decision.SHERIFF_VOTE
-    # Asked on its own, it is not told who runs.
+    # A separate request does not contain the candidates.
     put_off = turn.request.day > 1 and (votes or turn.request.phase in (Phase.SHERIFF_VOTE, Phase.UNOPPOSED))
     seer_runs = any(seat in (turn.request.targets if votes else turn.others) for seat in _seers(turn))
     return put_off and seer_runs and turn.resolves_today("swallow", SWALLOW_RATE)

@@ -2,7 +2,7 @@
 
 A game is ``state = new_game(preset, seed)``; then, until ``winner(state)`` is a result, answer every
 request of ``pending(state)`` and go on with ``apply(state, actions)``. Players see only
-``observe(state, seat)``: what is new to them, and what they are asked; ``known_events(state, seat)`` is all they know.
+``observe(state, seat)``: new events and the request; ``known_events(state, seat)`` is all they know.
 """
 
 from runners.werewolf.game.decisions import check, choices, legal

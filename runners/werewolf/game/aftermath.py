@@ -66,7 +66,7 @@ def explode(state: GameState, actions: Mapping[int, Action]) -> Phase:
 
 
 def settle(state: GameState) -> Phase:
-    """The next thing that the dead are owed, with who is asked, or how the game goes on. The dead speak by seat."""
+    """The next step of the aftermath with the seats to ask, or the phase after it. The dead speak in order of seats."""
     result = None if state.shooters else outcome(state.preset.win_rule, state.roles, state.living)
     if result is not None:
         return _end(state, result)

@@ -1,4 +1,4 @@
-"""What may be answered: the table of decisions, and the questions made from it."""
+"""The legal answers of each decision, and requests made from them."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ def _withdrawal(state: GameState, seat: int) -> tuple[Option, ...]:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRule:
-    """What one kind of question allows. Where a seat speaks, choosing nobody is always allowed."""
+    """The legal answers of one decision. With a speech, choosing nobody is always legal."""
 
     targets: Callable[[GameState, int], Collection[int]] = lambda state, seat: ()
     options: Callable[[GameState, int], tuple[Option, ...]] = lambda state, seat: ()

@@ -44,7 +44,7 @@ def hear_wolf(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
 
 
 def start_night_actions(state: GameState) -> Phase | None:
-    """Guard, wolves and seer need nothing from each other, so all are asked at once; the witch after them."""
+    """Guard, wolves and seer act independently, so they are asked at once; the witch after them."""
     state.waiting = tuple(
         seat
         for seat in sorted(state.living)

@@ -1,4 +1,4 @@
-"""Presets: what is dealt and which rules are in force, as frozen data.
+"""Presets: decks and rules as frozen data.
 
 The referee (``rules``) and the players' rules text (``runners.werewolf.prompts_zh``) both read these
 fields, so they cannot disagree.
@@ -15,7 +15,7 @@ from runners.werewolf.game.roles import CARDS
 
 
 class WinRule(StrEnum):
-    """When the wolves have won; the good side always wins once no wolf lives."""
+    """When the wolves win; the good side wins when no wolf lives."""
 
     WIPE_A_KIND = "wipe_a_kind"  # 屠边: all 神职 dead, or all villagers dead
     PARITY = "parity"  # at least as many wolves as others live
@@ -23,13 +23,13 @@ class WinRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One set of rules. ValueError for values that make no game."""
+    """One set of rules. Raises ValueError for invalid values."""
 
     name: str  # how tasks and configuration refer to it
     deck: tuple[Role, ...]  # the roles dealt, one for each seat; the order means nothing
     win_rule: WinRule = WinRule.WIPE_A_KIND
     round_limit: int = 10  # days, each after its night; a game without a winner after the last is a draw
-    speech_chars: int = 200  # the longest speech that is heard
+    speech_chars: int = 200  # length at which speeches are truncated
     sheriff: bool = False  # whether a sheriff is elected on day 1
     # How often each wolf speaks to the others, at most, in a night with two or more living wolves; a round in which all
     # propose the same victim ends the talk and settles the victim.
@@ -96,14 +96,11 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
 )
 
 OPTIONS: tuple[str, ...] = tuple(field.name for field in fields(Preset) if field.name not in ("name", "deck"))
-"""The fields of a preset that a task may set otherwise."""
+"""The fields of a preset that a task may override."""
 
 
 def get_preset(name: str, options: Mapping[str, object] = MappingProxyType({})) -> Preset:
-    """The preset called ``name``, with ``options`` in place of its own values.
-
-    ValueError names the valid presets, options or values.
-    """
+    """The preset ``name`` with overrides. Raises ValueError, naming the valid presets, options or values."""
     preset = PRESETS.get(name)
     if preset is None:
         raise ValueError(f"unknown preset {name!r}; valid presets: {', '.join(PRESETS)}")

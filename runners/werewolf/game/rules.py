@@ -1,4 +1,4 @@
-"""The referee: a pure state machine. ``PHASES`` says how each phase is entered, asks, and takes its answers.
+"""The referee: a pure state machine. ``PHASES`` defines entry, requests and resolution of each phase.
 
 ``apply`` takes a state and returns a new one. Chance (the deal, ties among wolves, speaking orders) comes
 from generators keyed by (seed, purpose, day), so that one draw never shifts another.
@@ -52,17 +52,17 @@ class PhaseRule:
     # Takes (state without the seats that answered in ``waiting``, their answers); returns the phase to go on to, or
     # None for the next of ``waiting`` to be asked.
     resolve: Callable[[GameState, Mapping[int, Action]], Phase | None] | None = None
-    # What is asked: of all, or of a seat.
+    # The decision, of all or of a seat.
     decision: Decision | Callable[[GameState, int], Decision | None] | None = None
-    together: bool = False  # whether all waiting seats are asked at once; otherwise one after the other
-    by_night: bool = False  # whether others see of it that it is night, and no more
-    hidden: bool = False  # whether others see nothing of it: that anybody is asked would tell of a role
+    together: bool = False  # whether all waiting seats are asked at once, or one by one
+    by_night: bool = False  # whether others see only that it is night
+    hidden: bool = False  # whether others see nothing of it, since the request itself reveals a role
 
 
 def _of_those(
     asked: Callable[[GameState], Collection[int]], decision: Decision
 ) -> Callable[[GameState, int], Decision]:
-    """What ``asked`` are asked; a wolf that is asked beside them is asked whether it explodes."""
+    """The decision of seats in ``asked``; other seats that are asked are wolves that may explode."""
     return lambda state, seat: decision if seat in asked(state) else Decision.EXPLOSION
 
 
@@ -71,7 +71,7 @@ def _not_tied(state: GameState) -> Collection[int]:
 
 
 def _go_on(state: GameState) -> None:
-    """The phase before has said who is asked."""
+    """The previous phase has set ``waiting``."""
 
 
 def _ask_all_living(state: GameState) -> None:
@@ -79,7 +79,7 @@ def _ask_all_living(state: GameState) -> None:
 
 
 def _ask_the_tied(purpose: str) -> Callable[[GameState], None]:
-    """The tied speak once more, in an order that is drawn for ``purpose``."""
+    """The tied speak once more, in a drawn order. purpose: key of the draw."""
 
     def enter(state: GameState) -> None:
         state.waiting = drawn_order(state, state.tied, purpose)
@@ -88,7 +88,7 @@ def _ask_the_tied(purpose: str) -> Callable[[GameState], None]:
 
 
 def _hear(kind: EventKind, following: Phase) -> Callable[[GameState, Mapping[int, Action]], Phase | None]:
-    """Speeches that all hear; ``following`` comes after the last."""
+    """Public speeches; ``following`` is the phase after the last."""
 
     def resolve(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
         log_speeches(state, kind, actions)
@@ -196,17 +196,17 @@ def new_game(preset: Preset, seed: int, roles: tuple[Role, ...] | None = None) -
 
 
 def pending(state: GameState) -> tuple[Request, ...]:
-    """Every question that can be put right now, in seat or speaking order; empty iff the game is over."""
+    """All pending requests, in seat or speaking order; empty iff the game is over."""
     return tuple(_question(state, seat) for seat in _asked(state))
 
 
 def question_to(state: GameState, seat: int) -> Request | None:
-    """The question of ``pending`` that is put to ``seat``; None when it is not asked."""
+    """The pending request of ``seat``, or None."""
     return _question(state, seat) if seat in _asked(state) else None
 
 
 def apply(state: GameState, actions: Mapping[int, Action]) -> GameState:
-    """The game after every pending request was answered; ``state`` itself stays as it is.
+    """The state after all pending requests are answered; ``state`` does not change.
 
     actions: seat -> answer, for exactly the seats of ``pending(state)``. Raises IllegalAction when a seat is
     missing, was not asked, or answers against the rules, and when the game is over.
@@ -226,7 +226,7 @@ def apply(state: GameState, actions: Mapping[int, Action]) -> GameState:
     for seat in asked:
         told[seat - 1] = len(state.events)
     state = replace(state, told=tuple(told), waiting=state.waiting[len(requests) :])
-    # In the order of the questions, so that the order of the mapping cannot matter.
+    # In order of requests, independent of the mapping's order.
     answers = {seat: actions[seat] for seat in asked}
     if any(action.choice is Option.EXPLODE for action in answers.values()):
         following = aftermath.explode(state, answers)
@@ -239,7 +239,7 @@ def apply(state: GameState, actions: Mapping[int, Action]) -> GameState:
 
 
 def winner(state: GameState) -> Result | None:
-    """How the game ended; None while it goes on."""
+    """The result; None while the game is running."""
     return state.result
 
 
@@ -256,7 +256,7 @@ def _question(state: GameState, seat: int) -> Request:
 
 
 def _enter(state: GameState, phase: Phase | None) -> None:
-    """Go on from phase to phase until somebody is to be asked or the game is over."""
+    """Enter phases until there are requests or the game is over."""
     while phase is not None:
         state.phase = phase
         phase = PHASES[phase].enter(state)

@@ -1,7 +1,7 @@
-"""The state of a game, and the small steps that every phase is made of.
+"""The state of a game, and helpers of all phases.
 
-The functions here and in the modules of the phases change the state that they are given. ``rules.apply``
-hands them a copy, so a state that a caller holds never changes.
+Functions here and in the modules of the phases modify the state in place. ``rules.apply`` passes them a copy, so a
+caller's state never changes.
 """
 
 import random
@@ -19,7 +19,7 @@ Chosen = TypeVar("Chosen", int, int | None)
 
 @dataclass(frozen=True, slots=True)
 class Night:
-    """What was decided this night."""
+    """Decisions of one night."""
 
     victim: int | None = None  # whom the wolves hit; None before they decided, and for 空刀
     agreed: bool = False  # whether the wolves settled the victim while they talked, and need not vote
@@ -46,7 +46,7 @@ class Election:
 
 @dataclass(frozen=True, slots=True)
 class PublicView:
-    """What every seat can see of the table, whatever its role."""
+    """The part of the state that is public."""
 
     day: int
     phase: Phase
@@ -63,11 +63,11 @@ class GameState:
     seed: int
     roles: tuple[Role, ...]  # seat N's is ``roles[N - 1]`` (``role_of``)
     living: frozenset[int]  # publicly: last night's dead are among them until they are announced
-    told: tuple[int, ...]  # for each seat, how many of ``events`` lay before it when it last answered
+    told: tuple[int, ...]  # for each seat, number of ``events`` at its last answer
     election: Election | None  # None once it is over, and in a preset without sheriff
     day: int = 0  # number of the current night or day, from 1
     phase: Phase = Phase.NIGHTFALL
-    waiting: tuple[int, ...] = ()  # seats still to be asked in this phase, in that order
+    waiting: tuple[int, ...] = ()  # seats still to ask in this phase, in order
     tied: tuple[int, ...] = ()  # seats on the PK stage
     night: Night = Night()  # what was decided last night (by day) or so far (by night)
     last_guarded: int | None = None  # whom the guard protected the night before this one
@@ -81,7 +81,7 @@ class GameState:
     shooters: tuple[int, ...] = ()  # dead seats that may still shoot
     resume: Phase = Phase.NIGHTFALL  # what follows the aftermath of deaths
     events: tuple[Event, ...] = field(default=(), repr=False)  # everything that happened, oldest first
-    # What everybody sees; while somebody is asked in secret, what everybody saw before. None before the start.
+    # The public view; unchanged while a secret request is pending. None before the start.
     public: PublicView | None = None
     result: Result | None = None  # None while the game goes on
 

@@ -1,4 +1,4 @@
-"""The vocabulary of the game: what crosses the wall between the rules and the table.
+"""Types shared by the rules and the table.
 
 Everything here is immutable and built from the standard library only. Seats are numbered from 1,
 days from 1 (night N comes before day N). Events and requests are data, which
@@ -22,7 +22,7 @@ class Result(StrEnum):
 
 
 class Phase(StrEnum):
-    """Where the game stands: which row of ``rules.PHASES`` is in force. Phases marked * ask nobody."""
+    """The phase of the game: a row of ``rules.PHASES``. Phases marked * have no requests."""
 
     NIGHTFALL = "nightfall"  # * 天黑
     WOLF_TALK = "wolf_talk"  # 狼人商议
@@ -51,7 +51,7 @@ class Phase(StrEnum):
 
 
 class Decision(StrEnum):
-    """The kind of question that a request asks of a seat."""
+    """The kind of a request."""
 
     WOLF_TALK = "wolf_talk"  # speech, and a proposed victim
     GUARD = "guard"
@@ -75,16 +75,16 @@ class Decision(StrEnum):
     EXILE_VOTE = "exile_vote"
     PK_SPEECH = "pk_speech"
     PK_VOTE = "pk_vote"
-    EXPLOSION = "explosion"  # asked on its own where no other question offers a wolf to explode
+    EXPLOSION = "explosion"  # for wolves whose request does not offer an explosion
 
 
 class Option(StrEnum):
-    """What may be chosen besides a seat or nobody."""
+    """A choice other than a seat or nobody."""
 
     SAVE = "save"  # 救: the antidote for tonight's victim
     RUN = "run"  # 上警
     WITHDRAW = "withdraw"  # 退水, rides with the campaign speech, too
-    EXPLODE = "explode"  # 自爆, rides with whatever a wolf is asked by day that leads to a sheriff or an exile
+    EXPLODE = "explode"  # 自爆, part of wolves' requests by day in an election or before an exile
     SHERIFF_LEFT = "sheriff_left"  # 警左: from the seat after the sheriff's, numbers rising
     SHERIFF_RIGHT = "sheriff_right"  # 警右: from the seat before the sheriff's, numbers falling
     DEAD_LEFT = "dead_left"  # 死左: from the seat after last night's dead, numbers rising
@@ -92,7 +92,7 @@ class Option(StrEnum):
 
 
 class Unsaved(StrEnum):
-    """Why a witch that is asked may not save."""
+    """Why the witch may not save."""
 
     USED = "used"  # her antidote
     NOBODY_HIT = "nobody_hit"
@@ -132,7 +132,7 @@ class Request:
     options: tuple[Option, ...]  # what else may be chosen
     may_pass: bool  # whether choosing nobody is legal; always true where the seat speaks
     speech_chars: int  # the longest speech that is heard, in characters; 0 where nothing is said
-    default: Action  # for a seat whose answer cannot be used; always legal: nobody, else drawn by the seed
+    default: Action  # for a seat without a valid answer; always legal: nobody, else drawn by the seed
     # The seat that the question is about (WITCH: tonight's victim, if she may save it; EXPLOSION: who is about to be
     # elected without a vote).
     subject: int | None = None
@@ -152,7 +152,7 @@ class Request:
 
 
 class EventKind(StrEnum):
-    """What happened. The comment says what ``seat``, ``target``, ``text`` and ``data`` hold, and who learns of it.
+    """Kinds of events. Comments describe ``seat``, ``target``, ``text`` and ``data``, and the audience.
 
     In the ``data`` of a public event ``role`` is that of the seat that shows its card, ``seat`` or else ``target``,
     ``side`` is the target's, and ``dead`` is who dies of it, where its kind alone does not say so.
@@ -211,7 +211,7 @@ SPEECHES = frozenset(
         EventKind.LAST_WORDS,
     }
 )
-"""What is said in public."""
+"""Public speeches."""
 
 
 class BadgeLost(StrEnum):
@@ -226,7 +226,7 @@ class BadgeLost(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened, and who may know it.
+    """An event and its audience.
 
     audience: the seats that learn of it; None means everybody (the public record).
     data: further facts by name, as strings; see EventKind.
@@ -264,7 +264,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one seat may know now: a function of (state, seat), never the state itself."""
+    """A seat's view: a function of (state, seat)."""
 
     seat: int
     role: Role
@@ -273,17 +273,16 @@ class Observation:
     phase: Phase  # of the request; without one, as everybody sees it: NIGHTFALL all night long
     living: tuple[int, ...]  # publicly, ascending; last night's dead are among them until they are announced
     sheriff: int | None  # the seat that holds the badge
-    # What this seat may know and has not yet been told at one of its own turns, oldest first (all that it may know:
-    # ``view.known_events``).
+    # Events since this seat's last turn, oldest first (all: ``view.known_events``).
     events: tuple[Event, ...]
     request: Request | None  # the question now put to the seat
     deck: tuple[Role, ...]  # the roles that were dealt to all seats, which everybody knows; the order means nothing
 
     @property
     def question(self) -> Request:
-        """The request. ValueError where nothing is asked."""
+        """The request. Raises ValueError without one."""
         if self.request is None:
-            raise ValueError(f"seat {self.seat} is not asked anything")
+            raise ValueError(f"seat {self.seat} has no pending request")
         return self.request
 
 

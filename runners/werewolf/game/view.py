@@ -1,8 +1,7 @@
-"""What one seat may know: pure functions of (state, seat).
+"""A seat's view of the game: pure functions of (state, seat).
 
-A seat that is asked sees the table as it stands. Whoever is not asked sees what is public: while somebody is asked in
-secret by day (to shoot, say), that is the table as it stood before, so that not even a caller who looks all the time
-learns that there is somebody to ask.
+A seat with a request sees the current state. Other seats see the public view, which does not change while a secret
+request is pending by day (e.g. a shot), so that polling does not reveal it.
 """
 
 from runners.werewolf.game.rules import question_to
@@ -11,7 +10,7 @@ from runners.werewolf.game.types import Event, Observation
 
 
 def observe(state: GameState, seat: int) -> Observation:
-    """What ``seat`` may know now; its events are those since it last answered. ValueError for no such seat."""
+    """The view of ``seat``, with events since its last answer. Raises ValueError for an unknown seat."""
     _check_seat(state, seat)
     role, request = state.role_of(seat), question_to(state, seat)
     now = PublicView(state.day, state.phase, state.living, state.sheriff, len(state.events))
@@ -32,7 +31,7 @@ def observe(state: GameState, seat: int) -> Observation:
 
 
 def known_events(state: GameState, seat: int) -> tuple[Event, ...]:
-    """All that ``seat`` may know of what happened, from the start of the game on. ValueError for no such seat."""
+    """All events that ``seat`` knows, from the start. Raises ValueError for an unknown seat."""
     _check_seat(state, seat)
     assert state.public is not None
     until = state.public.events if question_to(state, seat) is None else len(state.events)

@@ -1,9 +1,8 @@
-"""Does a public speech give the wolves away? By patterns, since it is asked of every speech of every game.
+"""Detects public speeches that reveal the wolves, by patterns, since it runs on every speech.
 
 A leak is a statement in the wolf's own name: that it is a wolf, that a mate is its mate, or whom the wolves kill.
-What is denied, supposed, asked, quoted, or said by somebody else is none. In doubt it is no leak: a wolf that plays
-well must never pay for it, one that confesses in a roundabout way may. So what is found is a lower bound, and a policy
-that is punished for it can learn to leak around it.
+Denials, suppositions, questions, quotations and statements of others are none. In doubt there is no leak, so that good
+play is never penalized: the rate is a lower bound, and a penalized policy may learn to evade it.
 """
 
 import re

@@ -51,7 +51,7 @@ _DECORATION = " *_`#~。.!！,，;；:：\"'“”‘’「」『』【】[]()�
 
 
 class ReplyError(ValueError):
-    """A reply that cannot be used.
+    """An invalid reply.
 
     code: ``empty``, ``no_choice``, ``ambiguous``, ``negated``, ``illegal_target``, ``cut`` (no choice before
         the cut) or ``only_thought`` (nothing that may be heard).
@@ -75,7 +75,7 @@ def split_thought(text: str) -> tuple[str, str]:
 def parse_reply(text: str, request: Request, *, cut: bool = False) -> Action:
     """The action that ``text`` (with or without a thought) states, always legal; else raises ReplyError.
 
-    cut: whether the text ends at the token limit (finish reason "length").
+    cut: whether the text was truncated at the token limit (finish reason "length").
     """
     _, reply = split_thought(text)
     reply = "\n".join(one_line(line) for line in reply[-_LONGEST_READ:].splitlines())

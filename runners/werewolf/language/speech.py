@@ -1,9 +1,9 @@
-"""What a speech states: for scripted players, for the facts of turns and for tables of behaviour.
+"""Parses statements of a speech, for scripted players, turn facts and tables of behaviour.
 
 Sentences of scripted players are looked up in a table that is made from the templates they are made from
-(``saying.TEMPLATES``). Of what models and people say, plain ways to say the same are understood, statement by
-statement, in the speaker's own name. What is supposed, asked, denied, quoted or said by somebody else states nothing;
-in doubt nothing is read, so what is understood is a lower bound of what was said.
+(``saying.TEMPLATES``). Plain equivalents by models and people are parsed, too, statement by
+statement. Suppositions, questions, denials, quotations and statements of others are ignored; in doubt nothing is
+parsed, so the result is a lower bound.
 """
 
 import re
@@ -20,18 +20,18 @@ from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What one speech states."""
+    """The statements of one speech."""
 
-    claimed: Role | None = None  # the role that the speaker says it has, the first that it names
-    reports: tuple[tuple[int, Side], ...] = ()  # (seat, side found) of each check, meant as its own if it is the seer
+    claimed: Role | None = None  # the first role that the speaker claims
+    reports: tuple[tuple[int, Side], ...] = ()  # (seat, side) of each reported check
     accused: frozenset[int] = frozenset()  # seats that it wants exiled or calls wolves
     followed: int | None = None  # the seat that it calls the seer
     trusted: frozenset[int] = frozenset()  # seats that it calls good
-    saved: frozenset[int] = frozenset()  # seats on which it says it used a potion
+    saved: frozenset[int] = frozenset()  # seats on which it claims to have used a potion
     poisoned: frozenset[int] = frozenset()
     next_checks: tuple[int, ...] = ()  # whom it will check next (警徽流), the first first
-    asked: tuple[tuple[int, int], ...] = ()  # (seat, whom) for each seat that it asks to vote for somebody (分票)
-    # What a wolf says to the others by night: whom it proposes to hit, who is to pose as the seer.
+    asked: tuple[tuple[int, int], ...] = ()  # (seat, target) of each requested vote (分票)
+    # Wolves' talk by night: the proposed victim, and who claims to be the seer.
     prey: int | None = None
     poser: int | None = None
 
@@ -39,20 +39,20 @@ class Heard:
 NOTHING_HEARD = Heard()
 
 
-@lru_cache(maxsize=4096)  # A speech is understood once for all who hear it.
+@lru_cache(maxsize=4096)  # A speech is parsed once for all listeners.
 def understand(text: str) -> Heard:
-    """What a public speech states."""
+    """The statements of a public speech."""
     return _together(_understand_sentence(sentence) for sentence in _sentences(text))
 
 
 def understand_wolf(text: str, speaker: int) -> tuple[int | None, int | None]:
-    """What a wolf says to the others by night: (whom it proposes to hit, who is to pose as the seer)."""
+    """Wolves' talk by night: (proposed victim, who claims to be the seer)."""
     heard = understand(text)
     return heard.prey, speaker if heard.poser == _SPEAKER else heard.poser
 
 
 def _together(parts: Iterable[Heard]) -> Heard:
-    """Several statements as one: of what can be stated once the first counts, of a check that is corrected the last."""
+    """Merge statements: the first of single-valued ones counts, the last of corrected checks."""
     whole = NOTHING_HEARD
     for part in parts:
         if part is not NOTHING_HEARD:

@@ -11,10 +11,10 @@ from runners.werewolf.prompts_zh.system import FRAME, guidance
 
 
 def main() -> None:
-    """Write the files; those that are there already are left as they are."""
+    """Write the files; existing files are kept."""
     parser = argparse.ArgumentParser(prog="python -m runners.werewolf.prompts_zh", description=__doc__)
     parser.add_argument("--preset", default="5p_tiny", help="rule preset (default: %(default)s)")
-    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="where to write them")
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="output folder")
     options = parser.parse_args()
     try:
         preset = get_preset(options.preset)

@@ -26,5 +26,5 @@ def said_lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def answer_line(seat: int, reply: str) -> tuple[str, str]:
-    """A seat's own reply that could not be used, as it is shown to that seat when it is asked again."""
+    """A seat's invalid reply, as shown to the seat in a re-ask."""
     return f"{seat_name(seat)}回答", quote_speech(reply, _ANSWER_CHARS)

@@ -1,4 +1,4 @@
-"""What everything is called: roles, sides, results, choices; and the words of a decision line.
+"""Chinese names of roles, sides, results and choices, and the words of a decision line.
 
 Questions list these words and ``replies`` reads them, so what is offered is what is understood.
 """
@@ -89,4 +89,4 @@ REPLY_ERRORS: Mapping[str, str] = {
     "cut": "回复太长，没说出选择就被截断了，请简短回答",
     "only_thought": "只有思考，没有要说的话，请在“发言：”后写要说的话",
 }
-"""By the code of a ``replies.ReplyError``: what a player is told when it is asked again."""
+"""Code of a ``replies.ReplyError`` -> reason shown in a re-ask."""

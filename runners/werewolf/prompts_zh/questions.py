@@ -1,4 +1,4 @@
-"""What a seat is asked: the question, everything that is legal, and the exact form of the answer."""
+"""Questions to seats, with the legal answers and their exact form."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -54,7 +54,7 @@ _BEFORE: Mapping[Phase, str] = {
     Phase.SHERIFF_PK_VOTE: "警长PK投票即将开始，",
     Phase.PK_VOTE: "PK投票即将开始，",
 }
-"""Before what a wolf is asked whether it explodes."""
+"""Phase -> introduction of a wolf's question about an explosion."""
 
 _UNSAVED: Mapping[Unsaved, str] = {
     Unsaved.USED: "解药已用，",
@@ -79,7 +79,7 @@ def render_question(request: Request) -> str:
 
 
 def render_observation(observation: Observation) -> str:
-    """What a seat is shown at its turn: what is new to it, then the question, if it is asked one."""
+    """A seat's turn as text: new events, then the question if there is one."""
     parts = [render_events(observation.events)]
     if observation.request is not None:
         parts.append(render_question(observation.request))
@@ -92,7 +92,7 @@ def render_reply_error(error: "ReplyError", request: Request) -> str:
 
 
 def render_probe(target: int, roles: Iterable[Role]) -> str:
-    """What a policy is asked beside the game about one seat; the answer is the bare name of one of ``roles``."""
+    """A probe about one seat; the answer is the name of one of ``roles``."""
     names = "、".join(ROLE_NAMES[role] for role in roles)
     return f"{REFEREE}场外提问，不计入游戏：你认为{seat_name(target)}的身份是什么？只回答一个身份：{names}。"
 

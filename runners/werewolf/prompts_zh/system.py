@@ -1,4 +1,4 @@
-"""What a seat is told once, before its first turn: the rules of its preset, its role, and how to answer."""
+"""The system prompt of a seat: rules, role, guidance and reply format."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -46,9 +46,9 @@ def check_templates(templates: Mapping[str, str]) -> None:
 
 
 def system_prompt(preset: Preset, seat: int, role: Role, templates: Mapping[str, str] = NO_OVERRIDES) -> str:
-    """What a seat is told once, before its first turn.
+    """The system prompt of a seat.
 
-    templates: replacements by name (``REPLACEABLE``); ValueError as ``check_templates`` has it.
+    templates: replacements by name (``REPLACEABLE``). Raises ValueError as ``check_templates``.
     """
     check_templates(templates)
     seated = {"seat": seat_name(seat), "role": ROLE_NAMES[role], "side": SIDE_NAMES[role.side]}

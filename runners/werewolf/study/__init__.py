@@ -1,1 +1,1 @@
-"""What is noted of a game for those who judge it afterwards; no part of the game."""
+"""Records of a game for evaluations, independent of the game itself."""

@@ -1,7 +1,7 @@
-"""Asks the seats of a game, beside it, what they believe of each other, at moments that its task names.
+"""Probes seats' beliefs about other seats' roles at moments that the task sets.
 
-What is asked and answered never enters a seat's conversation, and nothing that it says or hears depends on it.
-Probing players' beliefs about roles beside the game follows Sarkar et al., Training Language Models for Social
+Probes never enter a seat's conversation, and the game does not depend on them.
+Probes of players' beliefs about roles follow Sarkar et al., Training Language Models for Social
 Deduction with Multi-Agent Reinforcement Learning, arXiv 2502.06060.
 """
 
@@ -18,14 +18,14 @@ _TO_LISTEN_TO = SPEECHES | {EventKind.VOTE}
 
 
 def moment_of(requests: Sequence[Request]) -> ProbeMoment | None:
-    """Before what a probe would be asked now."""
+    """The moment of a probe before these requests, or None."""
     if any(request.is_public for request in requests):
         return "speech"
     return "vote" if any(request.decision is Decision.EXILE_VOTE for request in requests) else None
 
 
 class BeliefProbes:
-    """What the seats of one game believe, asked whenever ``look`` finds that it is time. answers: so far."""
+    """Belief probes of one game; ``look`` asks them when due. answers: so far."""
 
     def __init__(self, wanted: Study, players: Mapping[int, Player]):
         self._wanted = wanted
@@ -33,7 +33,7 @@ class BeliefProbes:
         self.answers: list[BeliefRecord] = []
 
     async def look(self, state: GameState, requests: Sequence[Request]) -> None:
-        """Ask every living seat about the others, before ``requests`` are put. Raises what players raise."""
+        """Probe every living seat before ``requests`` are asked. Raises errors of players."""
         moment = moment_of(requests)
         if moment in self._wanted.probes:
             self.answers += await asyncio.gather(*(self._ask(state, moment, seat) for seat in sorted(state.living)))

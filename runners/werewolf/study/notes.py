@@ -1,4 +1,4 @@
-"""What happened in a finished game, as evaluations count it: a pure function of the referee's record."""
+"""The record of a finished game for evaluations: a pure function of its events."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from store.werewolf_study import BeliefRecord, ChoiceRecord, SpeechRecord, Study
 def study_of(
     game_id: str, state: GameState, beliefs: Sequence[BeliefRecord], turns: Mapping[tuple[int, int], int]
 ) -> StudySpan:
-    """All that is noted of a game. beliefs: what was asked while it was played.
+    """The record of a game. beliefs: answers to probes.
 
     turns: (events before, seat) -> number of the seat's turn that said something then.
     """

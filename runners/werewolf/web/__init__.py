@@ -1,1 +1,1 @@
-"""The browser's side of the game: watch, replay, play and look into the tokens (``python -m runners.werewolf web``)."""
+"""The browser interface: watch, replay, play and inspect tokens (``python -m runners.werewolf web``)."""

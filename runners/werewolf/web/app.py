@@ -1,4 +1,4 @@
-"""The server: routes to games, seats and runs. What a viewer may know is decided in ``views`` and ``seats``."""
+"""The web server: routes to games, seats and runs. ``views`` and ``seats`` decide what a viewer may see."""
 
 import asyncio
 import json
@@ -35,15 +35,15 @@ STATIC = Path(__file__).parent / "static"
 _LARGEST_REQUEST = 64 * 1024
 _HEARTBEAT_SECONDS = 15.0
 _GOLDEN_ID, _GOLDEN = "golden:1", Path(__file__).parent / "golden.json"
-"""A game for a machine that has none: of the best players without a model."""
+"""A sample game of the best players without a model."""
 _REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
 _SHOWN_RUNS, _SHOWN_GAMES, _GAMES_OF_A_RUN = 12, 24, 8
 _PAGES = ("/", "/game", "/compare", "/run/{name}", "/runs", "/play", "/table/{table}", "/seat/{secret}")
-"""Addresses that are answered with the one page, whose ``pages`` (``static/main.js``) shows what belongs there."""
+"""Routes of the single page, whose ``pages`` (``static/main.js``) selects the view."""
 
 
 def make_app(pages: "Pages", token: str | None = None, hosts: tuple[str, ...] = ()) -> web.Application:
-    """The application. token, hosts: as ``guard`` takes them."""
+    """The application. token, hosts: see ``guard``."""
     app = web.Application(middlewares=[_answers, guard(token, hosts)], client_max_size=_LARGEST_REQUEST)
     app.on_response_prepare.append(add_headers)
     app.add_routes([web.get(page, _page) for page in _PAGES])
@@ -72,10 +72,10 @@ def make_app(pages: "Pages", token: str | None = None, hosts: tuple[str, ...] = 
 
 
 class Pages:
-    """What pages ask for: one method for each address, which returns JSON data or a response of its own.
+    """Handlers: one method per route, which returns JSON data or a response.
 
     Games have ids: ``file:``, ``run:``, ``table:`` (played here), ``hub:`` and ``golden:``.
-    hub: None without ``--store``. tokenizer: folder to show tokens with; None finds the run's own.
+    hub: None without ``--store``. tokenizer: folder of the tokenizer; None: the run's.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Pages:
         self._numbers = RunNumbers(self._runs)
 
     async def close(self) -> None:
-        """End the tables that are still played, and close the connection to the hub."""
+        """Stop open tables, and close the connection to the hub."""
         await self._tables.close()
         if self._hub is not None:
             await self._hub.close()
@@ -105,7 +105,7 @@ class Pages:
         return await asyncio.to_thread(self._lobby)
 
     def _lobby(self) -> dict[str, Any]:
-        """What the first page shows besides the hub's games. featured: the first of files, else the newest game."""
+        """The data of the home page except the hub's games. featured: the first of files, else the newest game."""
         names = self._runs.names()
         samples = [card for name in names[:_SHOWN_RUNS] for card in self._runs.samples(name, _GAMES_OF_A_RUN)]
         files, kept = self._cards(self._files.items()), self._cards(islice(self._tables.kept().items(), _SHOWN_GAMES))
@@ -119,7 +119,7 @@ class Pages:
         }
 
     def _cards(self, paths: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
-        """Of files; one that holds no game has its name alone, so that its page can say what is wrong with it."""
+        """Cards of files; an invalid file has only its name, so that its page shows the error."""
         cards = []
         for game_id, path in paths:
             try:
@@ -137,20 +137,20 @@ class Pages:
         return self._shown(await self._found(request.query.get("id", "")), request)
 
     async def game_live(self, request: web.Request) -> web.StreamResponse:
-        """What is new of a hub's game, as it comes; ``from`` and ``turns`` say what the page has."""
+        """Stream a hub's game; ``from`` and ``turns``: numbers of events and turns that the page has."""
         return await _stream(request, self._news(request))
 
     async def tokens(self, request: web.Request) -> dict[str, Any]:
         game = await self._found(request.query.get("id", ""))
         seat, segment = _count(request, "seat"), _count(request, "segment")
         if viewer_of(request.query.get("view", GOD), game) not in (GOD, seat):
-            raise UnknownViewer("a seat's tokens hold its secrets: only god and that seat may look into them")
+            raise UnknownViewer("a seat's tokens are secret: only the god view and the seat's own view show them")
         spans = await self._hub.turn_spans(game.id) if game.id.startswith("hub:") else ()
         of_seat = [span for span in spans if (span.seat, span.segment) == (seat, segment)]
         return await asyncio.to_thread(self._tokens.of, game, of_seat, seat, segment)
 
     async def _found(self, game_id: str) -> ShownGame:
-        """A game as it stands. Raises NotThere and UnreadableGame."""
+        """A game in its current state. Raises NotThere and UnreadableGame."""
         kind = game_id.partition(":")[0]
         if kind == "hub" and self._hub is not None:
             return self._named(await self._hub.game(game_id))
@@ -164,7 +164,7 @@ class Pages:
         return read_game(read_file(path), id=game_id, title=path.name)
 
     def _named(self, game: ShownGame) -> ShownGame:
-        """A game of an evaluation with the name of what was evaluated: its policy's version may be 0 for any step."""
+        """A game of an evaluation with the evaluation's label, since its policy version may be 0 for any step."""
         evaluated = self._runs.evaluation_of(game)
         about = {} if evaluated is None else {"evaluation": evaluated[0]}
         return game.model_copy(update={"about": game.about | about})
@@ -175,7 +175,7 @@ class Pages:
     async def _news(self, request: web.Request) -> AsyncGenerator[Mapping[str, Any]]:
         game_id, events, turns = request.query.get("id", ""), _count(request, "from"), _count(request, "turns")
         if not game_id.startswith("hub:") or self._hub is None:
-            raise NotThere(f"no game {game_id!r} that goes on")
+            raise NotThere(f"no running game {game_id!r}")
         before: dict[str, Any] = {}
         async with aclosing(self._hub.follow(game_id)) as follows:
             async for game in follows:
@@ -194,7 +194,7 @@ class Pages:
         return await asyncio.to_thread(self._numbers.of, name, position)
 
     async def report(self, request: web.Request) -> web.Response:
-        """A report as ``algo`` wrote it, which can do nothing here: it has no script, and an origin of its own."""
+        """A report of ``algo``, in a sandbox without scripts."""
         name = request.match_info["report"]
         reports = self._runs.reports(request.match_info["run"])
         if name not in reports:
@@ -221,7 +221,7 @@ class Pages:
         return await _stream(request, self._seat(request).follow())
 
     async def seat_game(self, request: web.Request) -> dict[str, Any]:
-        """The whole game, once it is over: nothing of it is secret then, and a seat's link needs no token."""
+        """The whole game, once it is over and no longer secret."""
         table = self._seat(request).table
         if table.phase != "over":
             raise NotThere("the game is not over")
@@ -236,7 +236,7 @@ class Pages:
 
 
 def _one_by_one(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """News for a seat, an event at a time: what comes at once, and what apart, would tell what went on unseen."""
+    """News for a seat, one event at a time, since batches would reveal hidden activity."""
     first, events, turns_after = data["first"], data["events"], data["firstTurn"] + len(data["turns"])
     for number, event in enumerate(events, start=first):
         yield data | {
@@ -256,7 +256,7 @@ async def _icon(request: web.Request) -> web.FileResponse:
 
 
 async def _roles(request: web.Request) -> web.Response:
-    """What the pages know of each role and preset, as a module of theirs."""
+    """Roles and presets as a JavaScript module."""
     roles = {
         role: {
             "zh": card.name,
@@ -285,16 +285,16 @@ def _count(request: web.Request, name: str) -> int:
 
 
 async def _json_body(request: web.Request) -> Any:
-    """What the page sent. Raises UnusableTable for what is no JSON, nested without end, or in an unknown charset."""
+    """The request's JSON. Raises UnusableTable for invalid JSON, deep nesting or an unknown charset."""
     try:
         return await request.json()
     except (ValueError, LookupError, RecursionError) as error:
-        raise UnusableTable(f"no JSON: {error}") from error
+        raise UnusableTable(f"the request body must be JSON: {error}") from error
 
 
 @web.middleware
 async def _answers(request: web.Request, handler: Any) -> web.StreamResponse:
-    """Data as JSON; what is wrong with a request as text. What is wrong here is logged by aiohttp: status 500."""
+    """Encode data as JSON, and errors of requests with their status; aiohttp logs other errors as status 500."""
     try:
         data, status = await handler(request), 200
         if isinstance(data, web.StreamResponse):
@@ -302,7 +302,7 @@ async def _answers(request: web.Request, handler: Any) -> web.StreamResponse:
     except (web.HTTPNotFound, web.HTTPUnauthorized) as error:
         if "text/html" not in request.headers.get("Accept", ""):
             raise
-        return web.FileResponse(STATIC / "index.html", status=error.status)  # says it in its reader's language
+        return web.FileResponse(STATIC / "index.html", status=error.status)  # shows the error in the reader's language
     except NotThere as error:
         data, status = {"problem": str(error)[:500]}, 404
     except (UnknownViewer, UnreadableGame, UnusableTable) as error:
@@ -319,16 +319,16 @@ def _encode(data: Any) -> bytes:
 
 
 async def _stream(request: web.Request, news: AsyncGenerator[Mapping[str, Any]]) -> web.StreamResponse:
-    """Server-sent events from what comes; a comment now and then, so that a reader that left is noticed."""
+    """Server-sent events, with regular comments to detect closed connections."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
 
     async def beats() -> None:
         while True:
             await asyncio.sleep(_HEARTBEAT_SECONDS)
-            await response.write(b": still here\n\n")
+            await response.write(b": heartbeat\n\n")
 
     async with aclosing(news):
-        first = await anext(news)  # before the response begins, so that what is wrong is answered with its status
+        first = await anext(news)  # before the response begins, so that errors have their status
         await response.prepare(request)
         try:
             async with asyncio.TaskGroup() as group:
@@ -339,5 +339,5 @@ async def _stream(request: web.Request, news: AsyncGenerator[Mapping[str, Any]])
                 await response.write(b"event: end\ndata: {}\n\n")
                 heart.cancel()
         except* (aiohttp.ClientError, ConnectionError, TimeoutError, NotThere, UnreadableGame):
-            pass  # the page was closed, or asks again at once, and is then answered with what is wrong
+            pass  # the page was closed, or reconnects and receives the error
     return response

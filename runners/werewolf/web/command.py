@@ -1,4 +1,4 @@
-"""``python -m runners.werewolf web``: the pages, on this machine alone unless told otherwise."""
+"""``python -m runners.werewolf web``: the web server, on loopback by default."""
 
 import argparse
 import asyncio
@@ -10,73 +10,79 @@ from pathlib import Path
 from typing import Any
 
 _DEFAULT_PORT = 8765
-_POLICY_PATIENCE_SECONDS = 20.0
-"""How long people wait for a policy's server that is away."""
+_POLICY_TIMEOUT_SECONDS = 20.0
+"""How long to retry an unreachable policy server, while people wait."""
 
 
 def add_web_command(commands: Any) -> None:
     """Add ``web`` to the subcommands of ``python -m runners.werewolf``."""
     parser = commands.add_parser(
         "web",
-        help="watch, replay and play games in a browser, and look into their tokens",
-        description="Watch the games of a hub, replay kept ones, look into their tokens, and play, in a browser.",
+        help="watch, replay and play games in a browser, and inspect their tokens",
+        description="Watch a hub's games, replay recorded ones, inspect tokens, and play, in a browser.",
     )
-    parser.add_argument("games", nargs="*", type=Path, metavar="GAME", help="games that `play --output FILE` wrote")
-    parser.add_argument("--store", metavar="URL", help="a hub, to watch its games and to play against its policy")
+    parser.add_argument("games", nargs="*", type=Path, metavar="GAME", help="files from `play --output FILE`")
+    parser.add_argument("--store", metavar="URL", help="hub with games to watch and a policy to play against")
     parser.add_argument(
         "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder of the runs (default: %(default)s)"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=_DEFAULT_PORT, help="(default: %(default)s; 0 takes a free one)")
+    parser.add_argument("--port", type=int, default=_DEFAULT_PORT, help="port; 0: a free one (default: %(default)s)")
     parser.add_argument(
         "--public-host",
         action="append",
         default=[],
         metavar="NAME",
-        help="a name under which browsers may ask for the pages, beside localhost; may be repeated",
+        help="host name that browsers may use, in addition to localhost; may be repeated",
     )
     parser.add_argument(
         "--access-token-file",
         type=Path,
         metavar="FILE",
-        help="token that browsers must bring, for any --host but this machine's; one is made up without it",
+        help="file of the access token, required for a --host other than loopback (default: a random token)",
     )
+    parser.add_argument("--tokenizer", type=Path, metavar="DIR", help="tokenizer of shown tokens (default: the run's)")
     parser.add_argument(
-        "--tokenizer", type=Path, metavar="DIR", help="tokenizer to show tokens with (default: the run's own)"
+        "--keep", type=Path, metavar="DIR", help="folder for finished games (default: web_games in --runs)"
     )
-    parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="where finished tables are kept (default: web_games in --runs)"
-    )
-    group = parser.add_argument_group("whom people can play against", "beside players that need no model")
-    group.add_argument("--policy", metavar="RUN", help="the policy of this run in the hub (default: of its newest)")
+    group = parser.add_argument_group("opponents", "in addition to players without a model")
+    group.add_argument("--policy", metavar="RUN", help="policy of this run in the hub (default: the newest run)")
     group.add_argument(
         "--model-url",
         metavar="URL",
-        help="a vLLM that serves a policy, such as a run's checkpoint, instead of where the hub says",
+        help="vLLM that serves a policy, e.g. a run's checkpoint, in place of the hub's endpoints",
     )
-    group.add_argument("--model", metavar="NAME", help="its name there (default: the first that is served)")
+    group.add_argument("--model", metavar="NAME", help="the model's name there (default: the first)")
     group.add_argument(
         "--chat-model",
         action="append",
         default=[],
         metavar="NAME=MODEL@URL",
-        help="a model behind an OpenAI-compatible address, by a name of your own; its key is in $NAME_API_KEY if set",
+        help="a model behind an OpenAI-compatible API, under a name of your choice; its key is $NAME_API_KEY if set",
     )
     group.add_argument(
         "--allow-address",
         action="append",
         default=[],
         metavar="URL",
-        help="call models there, too, if the hub says so; may be repeated. By default those on the hub's machine and "
-        "in private networks are called, and none elsewhere",
+        help="allow the hub's model servers at this origin; may be repeated. Always allowed: the hub's machine and "
+        "private networks",
     )
-    group.add_argument("--context-tokens", type=int, default=8192, metavar="N", help="at most (default: %(default)s)")
-    group.add_argument("--reply-tokens", type=int, default=512, metavar="N", help="at most (default: %(default)s)")
+    group.add_argument(
+        "--context-tokens",
+        type=int,
+        default=8192,
+        metavar="N",
+        help="maximal tokens of one call (default: %(default)s)",
+    )
+    group.add_argument(
+        "--reply-tokens", type=int, default=512, metavar="N", help="maximal tokens of one reply (default: %(default)s)"
+    )
     parser.set_defaults(run=run_web)
 
 
 def run_web(options: argparse.Namespace) -> int:
-    """Serve until stopped; the process's exit status."""
+    """Serve until stopped; returns the exit status."""
     try:
         asyncio.run(_serve(options))
     except KeyboardInterrupt:
@@ -88,7 +94,7 @@ def run_web(options: argparse.Namespace) -> int:
 
 
 async def _serve(options: argparse.Namespace) -> None:
-    # Loading these takes seconds: --help should not have to wait for it.
+    # Heavy imports, which --help does not need.
     from aiohttp import web
 
     from runners.werewolf.agent import WerewolfGames
@@ -103,7 +109,7 @@ async def _serve(options: argparse.Namespace) -> None:
 
     for path in options.games:
         if not path.is_file():
-            raise ValueError(f"{path} is no file; `python -m runners.werewolf play --output {path}` writes one")
+            raise ValueError(f"{path} is not a file; `python -m runners.werewolf play --output {path}` writes one")
     client = None if options.store is None else connect(options.store, retry_seconds=5.0)
     runs = RunFolders(options.runs)
     opponents = Opponents(
@@ -111,7 +117,7 @@ async def _serve(options: argparse.Namespace) -> None:
         options.allow_address,
     )  # fmt: skip
     keys = keys_of(options.chat_model)
-    games = WerewolfGames(opponents.addresses, options.tokenizer, _POLICY_PATIENCE_SECONDS, keys)
+    games = WerewolfGames(opponents.addresses, options.tokenizer, _POLICY_TIMEOUT_SECONDS, keys)
     limits = TokenLimits(context_tokens=options.context_tokens, reply_tokens=options.reply_tokens)
     keep = options.keep or options.runs / "web_games"
     tables = Tables(games, opponents, keep, options.tokenizer, client, limits)
@@ -119,7 +125,7 @@ async def _serve(options: argparse.Namespace) -> None:
     pages = Pages(tables, options.games, runs, hub, options.tokenizer)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(pages.close)
-        await opponents.newest()  # an opponent that cannot be played is reported now
+        await opponents.newest()  # report an invalid opponent at the start
         token = None if is_loopback(options.host) else _access_token(options.access_token_file)
         app = make_app(pages, token, (*options.public_host, options.host))
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)

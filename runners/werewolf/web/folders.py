@@ -1,6 +1,6 @@
-"""What a run leaves in its folder: games and evaluations. Read, never written.
+"""Reads games and evaluations from run folders.
 
-Names in an address are looked up among what is there, so that none can lead out of the folder.
+Names in URLs are validated and looked up, so that none can leave the folder.
 """
 
 import json
@@ -15,7 +15,7 @@ import yaml
 from runners.werewolf.web.views import ShownGame, UnreadableGame, card_of, number_in, read_game
 
 _NAME = re.compile(r"[\w@+-][\w.@+-]*")
-_RECIPE = "recipe.json"  # in the folder of a recipe, beside its runs
+_RECIPE = "recipe.json"  # in a recipe's folder, next to its runs
 _LARGEST_FILE = 256 * 1024 * 1024
 
 
@@ -24,17 +24,17 @@ class NotThere(LookupError):
 
 
 def read_file(path: Path) -> Any:
-    """What a JSON file holds. Raises UnreadableGame."""
+    """The content of a JSON file. Raises UnreadableGame."""
     try:
         if path.stat().st_size > _LARGEST_FILE:
-            raise UnreadableGame(f"{path.name} is too large to be read")
+            raise UnreadableGame(f"{path.name} is too large")
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableGame(f"{path.name} is no JSON: {error}") from error
+        raise UnreadableGame(f"{path.name} is not valid JSON: {error}") from error
 
 
 class RunFolders:
-    """The folder that runs lie in, one folder each, or a recipe's folder of runs, which are called RUN@RECIPE.
+    """The folder of run folders, and of recipes' folders with runs, which are named RUN@RECIPE.
 
     Ids of games: ``run:NAME/step-0001/GAME``, ``run:NAME/eval/…``.
     """
@@ -71,15 +71,15 @@ class RunFolders:
         return [name, *(other for other in others if other != name and self.run(other).parent == recipe)]
 
     def reports(self, name: str) -> dict[str, Path]:
-        """The reports on a run, by their names in addresses: its own, and its recipe's."""
+        """The reports of a run and of its recipe, by their names in URLs."""
         run = self.run(name)
         found = {path.name: path for path in sorted(run.glob("*.html"))}
         recipes = [path for path in run.parent.glob("*.html") if (run.parent / _RECIPE).is_file()]
         return found | {f"recipe-{path.name}": path for path in recipes}
 
     def run_of(self, run_id: str) -> Path | None:
-        """The folder of the run that names its games and resources so; None where it is not here."""
-        own = run_id.removesuffix("-evaluation")  # evaluations publish their resources under a name of their own
+        """The folder of the run with this id in games and resources, or None."""
+        own = run_id.removesuffix("-evaluation")  # evaluations publish resources under this name
         for name in (run_id, own, own.rpartition("-")[0]):
             try:
                 return self.run(name)
@@ -88,7 +88,7 @@ class RunFolders:
         return None
 
     def evaluation_of(self, game: ShownGame) -> tuple[str, Path] | None:
-        """What ``algo.evaluate`` evaluated with this game, by its label, and a folder with a copy of its tokenizer.
+        """The label of the evaluation by ``algo.evaluate`` that this game belongs to, and the folder of its tokenizer.
 
         None for a game of training.
         """
@@ -100,7 +100,7 @@ class RunFolders:
         return None
 
     def checkpoint_of(self, root: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
-        """(state, configuration) of the checkpoint in which a model's folder lies; None where it lies in none here."""
+        """(state, configuration) of the checkpoint that contains a model folder, or None."""
         path = Path(root).absolute()
         checkpoint, run = path.parent, path.parent.parent.parent
         known = (self.run(name).absolute() for name in self.names())
@@ -109,9 +109,9 @@ class RunFolders:
         return read_file(checkpoint / "state.json"), yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
 
     def samples(self, name: str, most: int) -> list[dict[str, Any]]:
-        """Cards (``views.card_of``) of the games that a run kept: of its newest evaluations, then of its newest steps.
+        """Cards (``views.card_of``) of a run's recorded games: of the newest evaluations, then of the newest steps.
 
-        Beside: when (seconds since 1970), and the evaluation or step that it was played in.
+        Added fields: when (seconds since the epoch), and the evaluation or step.
         """
         run, cards = self.run(name), []
         for evaluation in reversed(self.evaluations(name)):
@@ -123,24 +123,24 @@ class RunFolders:
         for step in sorted((run / "transcripts").glob("step-*"), reverse=True):
             for path in sorted(step.glob("*.json")) if len(cards) < most else ():
                 game_id = f"run:{name}/{step.name}/{path.stem}"
-                with suppress(UnreadableGame):  # being written right now
+                with suppress(UnreadableGame):  # incomplete
                     cards.append(self.card(path, game_id) | {"step": number_in(step.name.removeprefix("step-"))})
         return cards[:most]
 
     def card(self, path: Path, game_id: str) -> dict[str, Any]:
-        """The card of the game in a file, which is read once. Raises UnreadableGame."""
+        """The card of the game in a file, cached. Raises UnreadableGame."""
         card = self.read_once(path, lambda: card_of(read_game(read_file(path))))
         return card | {"id": game_id, "when": path.stat().st_mtime}
 
     def read_once(self, path: Path, read: Callable[[], Any]) -> Any:
-        """What ``read`` finds in a file; read anew when the file has changed, since pages ask again and again."""
+        """The result of ``read`` for a file, cached until the file changes."""
         stamp = (path.stat().st_size, path.stat().st_mtime_ns)
         if path not in self._read or self._read[path][0] != stamp:
             self._read[path] = stamp, read()
         return self._read[path][1]
 
     def game(self, game_id: str) -> ShownGame:
-        """A kept game. Raises NotThere and UnreadableGame."""
+        """A recorded game. Raises NotThere and UnreadableGame."""
         name, _, rest = game_id.removeprefix("run:").partition("/")
         run, parts = self.run(name), rest.split("/")
         if not all(_NAME.fullmatch(part) for part in parts):
@@ -161,20 +161,20 @@ class RunFolders:
 
 
 def _read_evaluations(path: Path) -> list[dict[str, Any]]:
-    """The evaluations in a run's ``evaluations.jsonl``, whose form ``algo.evaluation.record`` says.
+    """The evaluations in a run's ``evaluations.jsonl`` (format: ``algo.evaluation.record``).
 
-    Each is its header with name (in addresses), figures (empty until it has ended), and samples: rows of the games that
-    were kept whole, by their ids.
+    Each is its header with name (in URLs), figures (empty until it has ended), and samples: rows of games recorded in
+    full, by id.
     """
     found: dict[str, dict[str, Any]] = {}
     with path.open(encoding="utf-8") as lines:
-        for line in lines:  # many: most rows need not be read
+        for line in lines:  # skip most rows without parsing
             if '"row": ' in line and '"sample": {' not in line:
                 continue
             try:
                 entry = json.loads(line)
             except ValueError:
-                continue  # being written right now
+                continue  # incomplete
             if header := entry.get("evaluation"):
                 key = "|".join((header["label"], header["digest"], header["model"]))
                 name = re.sub(r"[^A-Za-z0-9-]", "-", f"{len(found)}-{header['label']}")
@@ -188,7 +188,7 @@ def _read_evaluations(path: Path) -> list[dict[str, Any]]:
 
 def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> ShownGame:
     data = {
-        "preset": evaluation["terms"].get("preset", ""),
+        "preset": evaluation["conditions"].get("preset", ""),
         "seed": row["cluster"],
         "result": row["result"],
         "players": {seat["seat"]: seat["player"] for seat in row["seats"]},

@@ -1,7 +1,7 @@
-"""What stands between a browser and the pages: who may come in, from which page, and what a page may load.
+"""Access control of the web server: access token, origin checks, security headers.
 
-Loopback needs no token: whoever is on the machine may look. Any other address does. A seat's link carries a secret of
-its own (``runners.werewolf.web.tables``), which opens that seat and nothing else, so it needs no token.
+Loopback needs no token; any other address does. A seat's link contains a secret for that seat alone
+(``runners.werewolf.web.tables``), so it needs no token.
 """
 
 import hmac
@@ -28,7 +28,7 @@ HEADERS = {
 }
 _TOKEN_NEEDED = (
     "需要口令：请用启动时打印出来的、带 ?token=… 的地址。\n"
-    "A token is needed: open the address with ?token=… that was printed at the start."
+    "Access token required: open the address with ?token=… that was printed at the start."
 )
 _OPEN = ("/static/", "/seat/", "/api/seat/", "/favicon.ico")
 
@@ -36,7 +36,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[web.StreamResponse]]:
-    """aiohttp middleware. token: what every request but a seat's must bring; None on loopback. hosts: further names."""
+    """aiohttp middleware. token: required by all requests except a seat's; None on loopback. hosts: further names."""
     known = {host.lower() for host in hosts}
 
     @web.middleware
@@ -46,12 +46,12 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
         if token is not None and not request.path.startswith(_OPEN):
             given = request.query.get("token")
             if given is not None and request.method == "GET" and _same(given, token):
-                # Once, and out of the address bar: the address would travel in screenshots and histories.
+                # Redirect to remove the token from the address bar, screenshots and histories.
                 response = web.HTTPFound(request.rel_url.without_query_params("token"))
                 response.set_cookie(COOKIE, token, httponly=True, samesite="Strict", path="/")
                 response.headers.update(HEADERS)
                 raise response
-            if not _brings(request, token):
+            if not _has_token(request, token):
                 raise _refusal(web.HTTPUnauthorized, _TOKEN_NEEDED)
         return await handler(request)
 
@@ -59,24 +59,24 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
 
 
 async def add_headers(request: web.Request, response: web.StreamResponse) -> None:
-    """aiohttp's signal ``on_response_prepare``."""
+    """Handler of aiohttp's signal ``on_response_prepare``."""
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
     response.headers["Cache-Control"] = "no-cache" if request.path.startswith("/static/") else "no-store"
 
 
-def _brings(request: web.Request, token: str) -> bool:
+def _has_token(request: web.Request, token: str) -> bool:
     bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
     return any(_same(given, token) for given in (request.cookies.get(COOKIE, ""), bearer))
 
 
 def _same(given: str, token: str) -> bool:
-    # Bytes that are no UTF-8 arrive as lone surrogates.
+    # Invalid UTF-8 arrives as lone surrogates.
     return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
 
 
 def _address(text: str) -> SplitResult:
-    """The parts of an address from a header; of one that cannot be read (``http://[::1``) none."""
+    """The parts of a URL from a header; empty for an invalid one (``http://[::1``)."""
     try:
         return urlsplit(text)
     except ValueError:
@@ -84,23 +84,23 @@ def _address(text: str) -> SplitResult:
 
 
 def _check_host(request: web.Request, known: set[str]) -> None:
-    """A name that somebody else's DNS made point here (rebinding) is none of ours."""
+    """Reject unknown host names, against DNS rebinding."""
     name = (_address(f"//{request.host}").hostname or "").lower()
     if not is_loopback(name) and name not in known:
-        shown = printable(name)  # bytes that are no UTF-8 are lone surrogates, which no answer can hold
-        raise _refusal(web.HTTPForbidden, f"this server is not {shown!r}; name it with --public-host {shown}")
+        shown = printable(name)  # lone surrogates cannot be encoded
+        raise _refusal(web.HTTPForbidden, f"unknown host {shown!r}; allow it with --public-host {shown}")
 
 
 def _check_origin(request: web.Request) -> None:
-    """What changes something must come from a page of ours: others can neither set the header nor read the answer."""
+    """Reject cross-site requests: other pages can neither set the header nor read the answer."""
     changes = request.method not in ("GET", "HEAD")
     origin = request.headers.get("Origin")
     site = request.headers.get("Sec-Fetch-Site", "same-origin")
     elsewhere = site not in ("same-origin", "none") and (changes or request.path.startswith("/api/"))
     if elsewhere or (origin is not None and _address(origin).netloc.lower() != request.host.lower()):
-        raise _refusal(web.HTTPForbidden, "the request comes from another page")
+        raise _refusal(web.HTTPForbidden, "cross-site request rejected")
     if changes and (request.content_type != "application/json" or "X-Werewolf" not in request.headers):
-        raise _refusal(web.HTTPForbidden, "a change must be sent by the page itself: JSON, with X-Werewolf")
+        raise _refusal(web.HTTPForbidden, "a POST needs the header X-Werewolf and a JSON body")
 
 
 def _refusal(kind: type[web.HTTPException], reason: str) -> web.HTTPException:

@@ -1,7 +1,7 @@
-"""Games of a hub, asked over the stock protocol, and cheaply: by cursor, a page at a time, each finished game once.
+"""A hub's games, over the stock protocol, one page at a time.
 
-Rollouts come in the order in which they were enqueued, so the newest page is the last one: no sorting, and a hub with
-50,000 games is asked no more than one with 50. What a finished game's last span says never changes and is kept here.
+Rollouts are in the order of enqueueing, so the last page is the newest: without sorting, 50,000 games cost no more
+than 50. Results of finished games never change and are cached.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from runners.werewolf.game import Role, Side, get_preset, new_game
-from runners.werewolf.seating import who_plays
+from runners.werewolf.seating import players_by_seat
 from runners.werewolf.transcript import asked_in, event_data
 from runners.werewolf.web.folders import NotThere
 from runners.werewolf.web.views import ShownGame, UnreadableGame, number_in, read_game
@@ -44,11 +44,11 @@ _FILTERS_OF_THE_END = {
     "leak": lambda row, text: bool(row.get("leaks")),
     "unusable": lambda row, text: bool(row.get("unusable")),
 }
-"""Only a finished game can pass these; its result is read for them."""
+"""Filters on results, which only finished games can pass."""
 
 
 class HubGames:
-    """The games of one hub. All pages that follow a game share its requests."""
+    """The games of one hub. All pages that follow a game share requests."""
 
     def __init__(self, client: StoreClient, url: str):
         self.url = url
@@ -64,11 +64,11 @@ class HubGames:
     async def page(self, query: Mapping[str, str]) -> dict[str, Any]:
         """A page of games, newest first.
 
-        query: filters by name, and ``before``: the cursor that the page before gave; without it from the newest.
-        Answers {rows, playing, next}; ``next`` is None at the end. With filters at most 400 games are looked at
-        for one page; ``next`` goes on from there.
+        query: filters by name, and the cursor ``before`` of the previous page; without it the newest games.
+        Returns {rows, playing, next}; ``next`` is None at the end. With filters a page scans at most 400 games;
+        ``next`` continues from there.
         """
-        total = (await self._client.query_rollouts(limit=1)).total  # the hub wants one at least
+        total = (await self._client.query_rollouts(limit=1)).total  # the hub requires at least 1
         position = min(number_in(query["before"]) or 0, total) if query.get("before") else total
         last = max(0, position - _SCANNED_AT_MOST)
         rows: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ class HubGames:
         return {"rows": rows, "playing": live, "next": position if position > 0 else None}
 
     async def _rows(self, rollouts: Sequence[Rollout], query: Mapping[str, str]) -> list[tuple[int, dict[str, Any]]]:
-        """(place, row) of each of the rollouts that is a game and passes the query's filters."""
+        """(index, row) of each rollout that is a game and passes the filters."""
         filters = [(fits, query[name]) for name, fits in _FILTERS.items() if query.get(name)]
         of_the_end = [(fits, query[name]) for name, fits in _FILTERS_OF_THE_END.items() if query.get(name)]
         rows = [
@@ -98,7 +98,7 @@ class HubGames:
         return [one for one in whole if all(fits(one[1], text) for fits, text in of_the_end)]
 
     async def _end_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """What a finished game's result says; nothing of one that goes on."""
+        """The result of a finished game; empty for a running one."""
         rollout_id = row["id"].removeprefix("hub:")
         if row["status"] != "succeeded":
             return {}
@@ -110,18 +110,18 @@ class HubGames:
             try:
                 ends = [_end(ResultSpan.decode(span)) for span in spans if is_result(span)]
             except MalformedSpan:
-                ends = []  # of another version: the game is listed without its end
+                ends = []  # of another version: the game is listed without its result
             self._ends[rollout_id] = ends[0] if ends else {}
             while len(self._ends) > _RESULTS_KEPT:
                 del self._ends[next(iter(self._ends))]
         return self._ends[rollout_id]
 
     async def game(self, game_id: str) -> ShownGame:
-        """A game as it stands. Raises NotThere and UnreadableGame."""
+        """A game in its current state. Raises NotThere and UnreadableGame."""
         return (await self._watched(game_id)).game
 
     async def turn_spans(self, game_id: str) -> list[TurnSpan]:
-        """The game's model turns so far, in their order."""
+        """The game's model turns so far, in order."""
         return (await self._watched(game_id)).turns
 
     async def _watched(self, game_id: str) -> "_Watched":
@@ -132,13 +132,13 @@ class HubGames:
         return watched
 
     async def follow(self, game_id: str) -> AsyncIterator[ShownGame]:
-        """The game at once, and whenever there is more, until it ends."""
+        """The game now, and after each change, until it ends."""
         watched = self._followed.setdefault(game_id, _Watched(self._client, game_id))
         watched.readers += 1
         seen = None
         try:
             while True:
-                async with watched.lock:  # whoever comes first asks for all
+                async with watched.lock:  # one reader polls for all
                     if watched.game is seen and watched.next_look <= time.monotonic():
                         await watched.look()
                 if watched.game is not seen:
@@ -154,9 +154,9 @@ class HubGames:
 
 
 class _Watched:
-    """One rollout: its task, and the spans of its latest attempt, of which each look asks only for what is new.
+    """One rollout: its task, and the spans of its latest attempt, fetched incrementally.
 
-    game: as the last look found it, another object whenever anything changed; None before the first.
+    game: of the last poll, a new object after every change; None before the first.
     """
 
     def __init__(self, client: StoreClient, game_id: str):
@@ -176,16 +176,16 @@ class _Watched:
         self._result: ResultSpan | None = None
 
     async def look(self) -> None:
-        """Ask what is new. Raises NotThere and UnreadableGame."""
+        """Fetch news. Raises NotThere and UnreadableGame."""
         status = None if self._rollout is None else self._rollout.status
         if self._looks % _LOOKS_PER_STATUS == 0 or self._result is not None:
             found = await self._client.query_rollouts(rollout_id_in=[self._rollout_id], limit=1)
             if not found:
-                raise NotThere(f"the hub has no game {self._rollout_id!r}; it may have archived it")
+                raise NotThere(f"the hub has no game {self._rollout_id!r}; it may have been deleted")
             self._rollout = found[0]
         self._looks += 1
         spans = await self._client.query_spans(self._rollout_id, "latest", offset=self._seen)
-        if spans and spans[0].attempt_id != self._attempt:  # it is played again, from its beginning
+        if spans and spans[0].attempt_id != self._attempt:  # a new attempt
             if self._seen:
                 self._seen = 0
                 spans = await self._client.query_spans(self._rollout_id, "latest")
@@ -197,7 +197,7 @@ class _Watched:
             has_news = bool(spans) or self._rollout.status != status
             self.game = self._read_game() if has_news else self.game
         except ValueError as error:
-            raise UnreadableGame(f"this version cannot show rollout {self._rollout_id}: {error}") from error
+            raise UnreadableGame(f"rollout {self._rollout_id} is incompatible with this version: {error}") from error
         self._pause = _SOONEST_LOOK_SECONDS if has_news else min(self._pause * 1.3, _LATEST_LOOK_SECONDS)
         self.next_look = time.monotonic() + self._pause
 
@@ -210,7 +210,7 @@ class _Watched:
         row = _row(self._rollout)
         about = {name: row[name] for name in ("run", "version", "game", "mode", "status")} | {"group": task.group_id}
         if result is None:
-            players = who_plays(task, {seat: state.role_of(seat) for seat in state.preset.seats})
+            players = players_by_seat(task, {seat: state.role_of(seat) for seat in state.preset.seats})
         else:
             players = {seat.seat: seat.policy for seat in result.seats}
             about["outcomes"] = {str(seat.seat): seat.outcome for seat in result.seats}
@@ -228,7 +228,7 @@ class _Watched:
 
 
 def _row(rollout: Rollout) -> dict[str, Any] | None:
-    """What the list says of a game before its end, as ``views.card_of``; None for a rollout that is no game."""
+    """The list's row of a game, as ``views.card_of``; None for a rollout that is not a game."""
     try:
         task = GameTask.decode(rollout.input)
     except ValueError:

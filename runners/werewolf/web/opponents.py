@@ -1,7 +1,7 @@
-"""Whom people can play against: a run's policy, a model that a vLLM serves, chat models that the command line names.
+"""Opponents for people: a run's policy, a vLLM's model, chat models from the command line.
 
-What a vLLM serves is recognised where it can be: if it is a checkpoint in the folder of runs, its games are games
-against that run at that step, with the prompts that it was trained with.
+If a vLLM serves a checkpoint in the folder of runs, games are recorded as against that run and step, with its training
+prompts.
 """
 
 import os
@@ -19,16 +19,15 @@ from store.schema import VERSION_SEPARATOR, ChatEndpoint, PolicyResources, Sampl
 
 _CHAT_MODEL = re.compile(r"(?P<name>[A-Za-z][\w-]*)=(?P<model>[^@]+)@(?P<url>https?://\S+)")
 _NOBODYS = "web"
-"""Stands for the run of a model that is no run's."""
+"""Run name of a model without a run."""
 
 _NO_ANSWER = (aiohttp.ClientError, ConnectionError, TimeoutError)
 
 
 class Opponents:
-    """client: the hub; None without one. run: whose policy is played, by its folder's name or its id; None takes the
-    hub's newest. model_url, model: a vLLM that serves a policy, and the policy's name there; None takes its first.
-    chat_models: ``NAME=MODEL@URL`` each. hub: its URL. allowed: addresses that models which the hub names may have,
-    besides those that a runner calls. Raises ValueError for a model or an address that cannot be read.
+    """client: of the hub, or None. run: folder name or id of the run of the policy; None: the hub's newest.
+    model_url, model: a vLLM and the policy's name there; None: the first. chat_models: ``NAME=MODEL@URL`` each.
+    hub: its URL. allowed: further addresses of the hub's models. Raises ValueError for an invalid model or address.
     """
 
     def __init__(
@@ -49,14 +48,14 @@ class Opponents:
         self._model = model
         self._card: tuple[str, str] | None = None
         self._chat_models = dict(map(_chat_model, chat_models))
-        # What the command line names is the user's own choice.
+        # Addresses on the command line are allowed.
         own = [self._url, *(model.endpoint for model in self._chat_models.values())]
         self.addresses = Addresses(hub, [*allowed, *filter(None, own)])
 
     async def newest(self) -> PolicyResources:
-        """What players that need a model are played with; without endpoints where no policy is known.
+        """Resources for players with a model; without endpoints if no policy is known.
 
-        Raises ValueError where the vLLM that the command line names does not answer, or serves something else.
+        Raises ValueError if the vLLM of ``--model-url`` does not answer or does not serve the model.
         """
         resources = await self._published()
         if self._url is not None:
@@ -66,7 +65,7 @@ class Opponents:
         return resources.model_copy(update={"players": {**resources.players, **self._chat_models}})
 
     async def check(self, resources: PolicyResources) -> None:
-        """Raise AddressRefused where the hub names an address that is not to be called."""
+        """Raise AddressRefused for a forbidden address from the hub."""
         await self.addresses.check(resources)
 
     async def _published(self) -> PolicyResources | None:
@@ -82,7 +81,7 @@ class Opponents:
                 if self._run in (run_id, run_id.rpartition("-")[0]):
                     return PolicyResources.decode(update)
         except (ValueError, *_NO_ANSWER):
-            pass  # no hub, or another workload's: players without a model need neither
+            pass  # no hub, or another workload's: only players without a model remain
         return None
 
     async def _served(self, url: str, published: PolicyResources | None) -> PolicyResources:
@@ -96,7 +95,7 @@ class Opponents:
         )
 
     def _checkpoint(self, root: str) -> PolicyResources | None:
-        """What a run's checkpoint is played with; None for a folder that is none of ours."""
+        """Resources of a run's checkpoint; None for another folder."""
         found = self._runs.checkpoint_of(root)
         if found is None:
             return None
@@ -114,13 +113,13 @@ class Opponents:
 
 
 def keys_of(chat_models: Sequence[str]) -> ApiKeys:
-    """These models' keys, each for its own address alone. Raises ValueError where one would go unencrypted."""
+    """The models' keys, each for its own address. Raises ValueError if one would be sent unencrypted."""
     endpoints = dict(map(_chat_model, chat_models)).values()
     return ApiKeys.of(f"{one.api_key_env}={origin_of(one.endpoint)}" for one in endpoints if one.api_key_env)
 
 
 async def _model_card(url: str, wanted: str | None) -> tuple[str, str]:
-    """(the model's name, where it was loaded from) of what a vLLM serves at ``url``. Raises ValueError."""
+    """(name, folder) of the model at the vLLM ``url``. Raises ValueError."""
     try:
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10.0), trust_env=False) as session,

@@ -1,9 +1,9 @@
-"""A run at a glance: the numbers that ``algo`` wrote into the run's folder.
+"""The metrics that ``algo`` wrote into a run's folder.
 
-Who beats whom is in ``payoff.json`` of a league, or in an evaluation of the run or of its recipe. Both say ``{"cells":
-[{"wolf", "good", "games", "wolf_wins", "good_wins", "draws"}, ...]}``, and may say ``preset`` and ``deals`` beside it.
-A saved batch (``log.save_batches``) may be hundreds of megabytes: each is read once, one for each question, the newest
-first, and again only when it has changed.
+Win rates between players are in a league's ``payoff.json``, or in an evaluation of the run or its recipe: ``{"cells":
+[{"wolf", "good", "games", "wolf_wins", "good_wins", "draws"}, ...]}``, optionally with ``preset`` and ``deals``.
+A saved batch (``log.save_batches``) may have hundreds of megabytes: a request reads at most one, the newest first, and
+again only after a change.
 """
 
 import json
@@ -25,16 +25,16 @@ _LARGEST_BATCH = 512 * 1024 * 1024
 
 
 class RunNumbers:
-    """Remembers what saved batches hold."""
+    """Caches the statistics of saved batches."""
 
     def __init__(self, runs: RunFolders) -> None:
         self._runs = runs
         self._read: dict[Path, tuple[int, dict[str, Any]]] = {}  # of saved batches: size and numbers
 
     def of(self, name: str, position: int) -> dict[str, Any]:
-        """What is new of a run's numbers since byte ``position`` of its log, and everything else as it stands.
+        """A run's metrics since byte ``position`` of its log, and its other data.
 
-        steps: [{step, data}] from the log; ``position`` is where the next question goes on. Raises NotThere.
+        steps: [{step, data}] from the log; ``position``: for the next request. Raises NotThere.
         """
         folder, evaluations = self._runs.run(name), self._runs.evaluations(name)
         steps, position = _read_log(folder / "metrics.jsonl", position)
@@ -53,10 +53,10 @@ class RunNumbers:
         }
 
     def card(self, name: str) -> dict[str, Any]:
-        """A run in one line: its last step, and of the first number in ``_HEADLINES`` that it has the curve.
+        """A run's last step, and the curve of its first metric in ``_HEADLINES``.
 
-        curve: [step, value, low, high] each, the ends of the interval None where there is none; an evaluation alone has
-        the win rates of what it evaluated, in order. against: the opponents of win rates. Raises NotThere.
+        curve: [step, value, low, high] each; low and high are None without an interval. A run with evaluations alone
+        has their win rates. against: the opponents. Raises NotThere.
         """
         path = self._runs.run(name) / "metrics.jsonl"
         told = self._runs.read_once(path, lambda: _headline(path)) if path.is_file() else {"metric": None, "curve": []}
@@ -68,11 +68,11 @@ class RunNumbers:
         return {"name": name, **told, "against": against}
 
     def _payoff(self, name: str) -> Any:
-        """Who beats whom, of this run, else of its recipe's run that has played the most of it."""
+        """Win rates between players, of this run, else of the recipe's run with most cells."""
         if table := _json_file(self._runs.run(name) / "payoff.json"):
             return table
         found = [
-            {key: evaluation["terms"].get(key) for key in ("preset", "deals")} | {"cells": cells}
+            {key: evaluation["conditions"].get(key) for key in ("preset", "deals")} | {"cells": cells}
             for run in self._runs.of_recipe(name)
             for evaluation in reversed(self._runs.evaluations(run))
             if (cells := evaluation["figures"].get("cells"))
@@ -80,19 +80,19 @@ class RunNumbers:
         return max(found, key=lambda one: len(one["cells"]), default=None)
 
     def _batches(self, folder: Path) -> list[dict[str, Any]]:
-        """The newest batches in the order of their steps; one that was not read yet is a name alone."""
+        """The newest batches in order of steps; one that was not read yet has only its name."""
         paths = sorted(folder.glob("step-*.jsonl"))[-_SHOWN_BATCHES:]
         for path in reversed(paths):
             size = path.stat().st_size
             if self._read.get(path, (None,))[0] != size:
                 small = size <= _LARGEST_BATCH
-                self._read[path] = size, _numbers(_rows(path)) if small else {"problem": "too large to be read here"}
+                self._read[path] = size, _numbers(_rows(path)) if small else {"problem": "too large to show"}
                 break
         return [{"file": path.name} | self._read.get(path, (None, {}))[1] for path in paths]
 
 
 def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
-    """Whole lines from a position on; a log that is shorter was begun anew."""
+    """Complete lines from a position on; from the beginning if the log is shorter."""
     try:
         size = path.stat().st_size
     except FileNotFoundError:
@@ -106,16 +106,16 @@ def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
     steps = []
     for line in whole.splitlines():
         try:
-            entry = json.loads(line, parse_constant=lambda name: None)  # NaN is no JSON
+            entry = json.loads(line, parse_constant=lambda name: None)  # NaN is not JSON
         except ValueError:
-            continue  # a line that a crash cut in two; the next one is whole
+            continue  # a line that a crash truncated
         if isinstance(entry, dict) and isinstance(entry.get("data"), dict):
             steps.append({"step": entry.get("step"), "data": entry["data"]})
     return steps, position + len(whole)
 
 
 def _headline(path: Path) -> dict[str, Any]:
-    """steps, metric and curve of a run's card, by the end of its log."""
+    """steps, metric and curve of a run's card, from the end of its log."""
     steps, _ = _read_log(path, max(0, path.stat().st_size - _MOST_AT_ONCE))
     metric = next((metric for metric in _HEADLINES if any(metric in one["data"] for one in steps)), None)
     curve = [
@@ -141,19 +141,19 @@ def _json_file(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: None)
     except FileNotFoundError:
         return None
-    except ValueError:  # being written right now; the next look finds it whole
+    except ValueError:  # incomplete
         return None
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     with path.open("rb") as file:
         for line in file:
-            if line.endswith(b"\n"):  # the last one may be half written
+            if line.endswith(b"\n"):  # the last one may be incomplete
                 yield json.loads(line, parse_constant=lambda name: None)  # NaN is None
 
 
 def _numbers(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Counts, and means over what was sampled. ratio: of the trainer's probability of a token to the sampler's."""
+    """Counts, and means over sampled tokens. ratio: of the trainer's to the sampler's probability of a token."""
     sequences = tokens = sampled = turns = silent = 0
     rewards: dict[str, list[float]] = {}
     advantages: list[float] = []

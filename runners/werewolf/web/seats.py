@@ -1,7 +1,6 @@
-"""A seat that a person plays in a browser: what its page shows, and what it answers.
+"""A seat that a person plays in a browser.
 
-The seat is an AgentScope player like any other: what its page knows is what the table told this player, so there is
-nothing here that could show more.
+The seat is an AgentScope player: its page shows only what the table sent to this player.
 """
 
 import asyncio
@@ -37,15 +36,15 @@ _VOTES = (Decision.EXILE_VOTE, Decision.PK_VOTE, Decision.SHERIFF_VOTE, Decision
 
 
 class UnusableTable(ValueError):
-    """What was asked for cannot be done; the message says why."""
+    """An invalid request; the message says why."""
 
 
 class NotYourTurn(RuntimeError):
-    """The seat is not asked this any more; the page shows what is asked now."""
+    """The seat's question has changed."""
 
 
 class AtTable(Protocol):
-    """What a seat shows of its ``tables.Table``."""
+    """The part of ``tables.Table`` that a seat uses."""
 
     preset: Preset
     clock: float
@@ -58,14 +57,14 @@ class AtTable(Protocol):
 
     @property
     def nightfall(self) -> float: ...
-    def somebody_came(self) -> None: ...
+    def person_joined(self) -> None: ...
 
 
 class PacedPlayer(BrainPlayer):
-    """A player without a model that people can follow: it takes a moment over what all know it is asked.
+    """A player without a model at a speed that people can follow.
 
-    Over nothing else, since how long a night or a hidden question takes would tell who is asked.
-    pace: mean seconds of a moment, which is half of it to half as much again.
+    Only public questions are delayed, since delays of hidden ones would reveal who is asked.
+    pace: mean delay in seconds; uniform from half to one and a half of it.
     """
 
     def __init__(self, seat: int, brain: Brain, pace: float):
@@ -73,7 +72,7 @@ class PacedPlayer(BrainPlayer):
         self._pace = pace
 
     async def decide(self, observation: Observation) -> Decided:
-        """Take the moment, and ask the brain."""
+        """Wait, then ask the brain."""
         request = observation.request
         if request.is_public or request.decision in _VOTES:
             await asyncio.sleep(self._pace * random.uniform(0.5, 1.5))
@@ -81,7 +80,7 @@ class PacedPlayer(BrainPlayer):
 
 
 class Seat(Player):
-    """One seat; reading its page tells that the person has come."""
+    """One seat; the person has joined when the page is read."""
 
     def __init__(self, seat: int, table: AtTable):
         super().__init__(seat)
@@ -91,18 +90,18 @@ class Seat(Player):
         self.watchers = 0
         self.last_seen = time.monotonic()
         self._observation: Observation | None = None
-        self._question = 0  # number of the question that is put, from 1; of the last one where none is
+        self._question = 0  # number of the current or last question, from 1
         self._deadline: float | None = None
         self._answer: asyncio.Future[Action] | None = None
         self._changed = asyncio.Event()
 
     def notify(self) -> None:
-        """Something changed that this seat may see."""
+        """Wake the pages of this seat."""
         self._changed.set()
         self._changed = asyncio.Event()
 
     async def observe(self, msg: Msg | list[Msg] | None) -> None:
-        """Hear an announcement, and show it at once."""
+        """Receive an announcement, and show it."""
         before = len(self.heard)
         await super().observe(msg)
         self.known += self.heard[before:]
@@ -111,7 +110,7 @@ class Seat(Player):
             await asyncio.sleep(self.table.nightfall)
 
     async def decide(self, observation: Observation) -> Decided:
-        """Show the question, and wait for the page's answer, or until the clock takes the declared default."""
+        """Show the question, and wait for an answer; after the timeout take the default."""
         self.heard.clear()
         self._observation, self._question = observation, self._question + 1
         self._answer = asyncio.get_running_loop().create_future()
@@ -128,26 +127,26 @@ class Seat(Player):
 
     @property
     def request(self) -> Request | None:
-        """What the seat is asked now."""
+        """The pending request, or None."""
         return None if self._answer is None or self._answer.done() else self._observation.request
 
     def answer(self, given: object) -> None:
-        """Take what the page sent: {question, choice, text}; choice is a number in the list of choices, or None.
+        """Accept an answer {question, choice, text}; choice is an index in the list of choices, or None.
 
-        Raises NotYourTurn for another question than the one that is put, UnusableTable for what is not legal.
+        Raises NotYourTurn if another question is pending, UnusableTable for an illegal answer.
         """
         if not isinstance(given, dict):
-            raise UnusableTable("an answer is an object with question, choice and text")
+            raise UnusableTable("an answer must be an object with question, choice and text")
         request, choice, text = self.request, given.get("choice"), given.get("text", "")
         if request is None or given.get("question") != self._question:
-            raise NotYourTurn("this question has been answered, or its time was up")
+            raise NotYourTurn("this question has been answered or has timed out")
         offered = choices(request)
         if choice is not None and (type(choice) is not int or not 0 <= choice < len(offered)):
             raise UnusableTable(f"choose a number from 0 to {len(offered) - 1}")
         if not isinstance(text, str) or len(text) > LONGEST_ANSWER:
-            raise UnusableTable(f"a speech is a text of at most {LONGEST_ANSWER} characters")
+            raise UnusableTable(f"a speech must be a text of at most {LONGEST_ANSWER} characters")
         if choice is None and not request.may_pass:
-            raise UnusableTable("something must be chosen")
+            raise UnusableTable("a choice is required")
         chosen = None if choice is None else offered[choice]
         heard = "" if not request.speaks or chosen is Option.EXPLODE else clean_speech(text, request.speech_chars)
         action = Action(chosen, heard)
@@ -157,7 +156,7 @@ class Seat(Player):
         self.notify()
 
     def data(self) -> dict[str, Any]:
-        """What the seat's page shows, JSON only: what this seat was told, and what it is asked."""
+        """The seat's page as JSON data: its events and its pending request."""
         table, preset = self.table, self.table.preset
         game = ShownGame(preset=preset.name, events=list(map(event_data, self.known)), result=table.result)
         return {
@@ -194,16 +193,16 @@ class Seat(Player):
         }
 
     async def follow(self) -> AsyncGenerator[dict[str, Any]]:
-        """The page at once, and whenever something of it changed, until the game is over."""
+        """The page now, and after each change, until the game is over."""
         if not self.joined:
             self.joined = True
-            self.table.somebody_came()
+            self.table.person_joined()
         self.watchers += 1
         try:
             while True:
                 changed, data = self._changed, self.data()
                 yield data
-                if data["phase"] in ("over", "failed"):  # as it was sent: it may have ended meanwhile
+                if data["phase"] in ("over", "failed"):  # the state that was sent
                     return
                 await changed.wait()
         finally:

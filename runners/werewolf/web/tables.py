@@ -1,7 +1,7 @@
-"""Tables that people play at in their browsers, each with a secret link of their own.
+"""Tables for people in browsers, each person with a secret link.
 
-A table is a game like any other: the same AgentScope table, the same players for the other seats. It begins once all
-its people have opened their links. The finished game is kept as a file; if asked for, in the hub too.
+A table is a usual game with the same AgentScope table and players. It begins when all people have opened their links.
+The finished game is stored as a file, optionally in the hub, too.
 """
 
 import asyncio
@@ -38,17 +38,17 @@ logger = logging.getLogger(__name__)
 RECORDS = ("no", EVALUATION, DEMONSTRATION)
 _MOST_TABLES = 64
 _ABANDONED_SECONDS = 30 * 60
-"""A table is closed when no page of it has been open for so long."""
+"""A table is closed after this time without an open page."""
 _LONGEST_CLOCK = 3600
 
 Turn = tuple[SpanRecord, float, float]
 
 
-class Wanted(BaseModel):
-    """A table as somebody asks for it; None stands for a field that is left out.
+class TableRequest(BaseModel):
+    """The request for a table; None means the default.
 
-    people: how many. side: whose seats they take. others: who plays the other seats. clock: seconds for each answer, 0
-    without a clock. pace: seconds that players without a model take. record: what the hub keeps it as.
+    people: number of people. side: of their seats. others: player of the other seats. clock: seconds for each answer;
+    0: no limit. pace: delay of players without a model, in seconds. record: how the hub stores the game.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -63,8 +63,8 @@ class Wanted(BaseModel):
     record: Literal[RECORDS] = "no"
 
     @classmethod
-    def read(cls, data: object) -> "Wanted":
-        """Raises UnusableTable, naming what is wrong."""
+    def read(cls, data: object) -> "TableRequest":
+        """Raises UnusableTable, naming the field at fault."""
         if not isinstance(data, dict):
             raise UnusableTable("the request body must be a JSON object")
         try:
@@ -78,7 +78,7 @@ class Wanted(BaseModel):
         return wanted
 
     def seats(self) -> list[int]:
-        """The people's seats, drawn among those of their side."""
+        """The people's seats, drawn from their side."""
         deal = new_game(get_preset(self.preset), self.seed)
         free = [seat for seat in deal.preset.seats if self.side in ("any", deal.role_of(seat).side)]
         return sorted(random.Random(f"{self.seed}/people").sample(free, self.people))
@@ -87,9 +87,9 @@ class Wanted(BaseModel):
 class Tables:
     """All tables of this server.
 
-    games: plays them. opponents: whom the people play. keep: folder for finished games; None keeps none.
-    tokenizer: of the policy that demonstrations are for; None takes the policy's own.
-    client: the hub for games that are to be kept there. limits: the most tokens of a policy's call, and of a reply.
+    games: plays them. opponents: of the people. keep: folder for finished games, or None.
+    tokenizer: for demonstrations; None: the policy's.
+    client: of the hub for recorded games, or None. limits: of a policy's call and reply, in tokens.
     """
 
     def __init__(
@@ -111,11 +111,11 @@ class Tables:
         self._seats: dict[str, Seat] = {}
 
     async def choices(self) -> dict[str, Any]:
-        """What can be asked for. Raises UnusableTable where the vLLM that the command line names is away."""
+        """Options of a request. Raises UnusableTable if the vLLM of ``--model-url`` is unreachable."""
         return self._choices(await self._resources())
 
     def kept(self) -> dict[str, Path]:
-        """The finished games that were kept, by id, newest first."""
+        """The stored games by id, newest first."""
         paths = sorted(self._keep.glob("*.json"), reverse=True) if self._keep else []
         return {f"table:{path.stem}": path for path in paths}
 
@@ -128,7 +128,7 @@ class Tables:
     def _choices(self, resources: PolicyResources) -> dict[str, Any]:
         models = [name for name in (*resources.players, *resources.frozen) if name != PERSON]
         records = RECORDS if self._client is not None else RECORDS[:1]
-        # A demonstration is written down in the tokens of a policy.
+        # A demonstration is recorded in a policy's tokens.
         known = self._tokenizer or resources.endpoints or Path(resources.model or "-").is_dir()
         return {
             "others": [*BRAINS, *((TRAINED_POLICY,) if resources.endpoints else ()), *models],
@@ -137,18 +137,18 @@ class Tables:
         }
 
     async def open(self, data: object) -> dict[str, Any]:
-        """A new table: its address, for the host, and one for each person. Raises UnusableTable."""
-        wanted = Wanted.read(data)
+        """Open a table; returns the host's address and one for each person. Raises UnusableTable."""
+        wanted = TableRequest.read(data)
         self._close_abandoned()
         if sum(table.phase in ("waiting", "playing") for table in self._tables.values()) >= _MOST_TABLES:
-            raise UnusableTable(f"{_MOST_TABLES} tables are open already")
+            raise UnusableTable(f"{_MOST_TABLES} tables are open already; close one first")
         resources = await self._resources()
         choices = self._choices(resources)
         if wanted.record not in choices["records"]:
             raise UnusableTable(
-                "there is no hub to keep the game in: start with --store URL"
+                "recording needs a hub: start with --store URL"
                 if self._client is None
-                else "a demonstration is kept in a policy's tokens: start with its policy, or with --tokenizer DIR"
+                else "a demonstration needs a policy's tokenizer: start with a policy, or with --tokenizer DIR"
             )
         if wanted.others not in choices["others"]:
             raise UnusableTable(f"others must be one of {', '.join(choices['others'])}")
@@ -173,9 +173,9 @@ class Tables:
                 del self._seats[secret]
 
     def table(self, table_id: str) -> "Table":
-        """A table by its host's address. Raises NotThere."""
+        """A table by its secret id. Raises NotThere."""
         if table_id not in self._tables:
-            raise NotThere("no such table; it is closed when nobody has looked at it for half an hour")
+            raise NotThere("no such table; tables are closed after half an hour without an open page")
         table = self._tables[table_id]
         table.last_seen = time.monotonic()
         return table
@@ -183,18 +183,18 @@ class Tables:
     def seat(self, secret: str) -> Seat:
         """A seat by its link. Raises NotThere."""
         if secret not in self._seats:
-            raise NotThere("no such seat; a table is closed when nobody has looked at it for half an hour")
+            raise NotThere("no such seat; tables are closed after half an hour without an open page")
         return self._seats[secret]
 
     async def close(self) -> None:
-        """End the tables that are still played."""
+        """Stop all tables."""
         for table in self._tables.values():
             table.stop()
         await asyncio.gather(*(table.task for table in self._tables.values() if table.task), return_exceptions=True)
         await self._games.close()
 
     async def play(self, table: "Table") -> tuple[ResultSpan, str, str]:
-        """Play a table's game and keep it; (result, id of its replay, what went wrong). Raises CannotPlay."""
+        """Play and store a table's game; returns (result, replay id, problem). Raises CannotPlay."""
         turns: list[Turn] = []
         guests: dict[str, Callable[[int], Player]] = {PERSON: lambda seat: table.seats[seat]}
         if (brain := BRAINS.get(table.wanted.others)) and table.pace:
@@ -213,14 +213,16 @@ class Tables:
             try:
                 replay = f"hub:{await self._store(table, result, turns)}"
             except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
-                logger.exception("table %s is kept as a file only", table.name)
-                problem = f"the hub could not be told of it ({type(error).__name__}); it is kept as a file"
+                logger.exception("table %s is stored as a file only", table.name)
+                problem = f"the hub could not store it ({type(error).__name__}); it is stored as a file"
         return result, replay, problem
 
     async def _store(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> str:
         resources = table.resources
         if resources.endpoints and not await self._client.query_resources(resources_id=resources.resources_id):
-            await self._client.update_resources(resources.resources_id, resources.encode())  # the run used another hub
+            await self._client.update_resources(
+                resources.resources_id, resources.encode()
+            )  # the run may use another hub
         rollout = await self._client.start_rollout(
             input=table.task_of_game.encode(),
             mode="train" if table.wanted.record == DEMONSTRATION else "val",
@@ -239,13 +241,13 @@ class Tables:
 
 
 class Table:
-    """One game with people. id: the host's secret address. name: what it is called afterwards.
+    """One game with people. id: the host's secret. name: of the stored game.
 
-    roles: seat -> role, of all once it is over. again: how to ask for such a table. replay: the finished game's id.
-    phase: "waiting", "playing", "over" or "failed". clock: seconds for each answer; 0 waits for ever.
+    roles: seat -> role, known after the game. again: a request for another such table. replay: id of the stored game.
+    phase: "waiting", "playing", "over" or "failed". clock: seconds for each answer; 0: no limit.
     """
 
-    def __init__(self, wanted: Wanted, resources: PolicyResources, limits: TokenLimits, tables: Tables):
+    def __init__(self, wanted: TableRequest, resources: PolicyResources, limits: TokenLimits, tables: Tables):
         self.id = secrets.token_urlsafe(18)
         self.name = f"{time.strftime('%Y%m%d-%H%M%S')}-{wanted.preset}-{secrets.token_hex(3)}"
         self.wanted = wanted
@@ -258,7 +260,7 @@ class Table:
         self.task: asyncio.Task[None] | None = None
         self.last_seen = time.monotonic()
         self.seats = {seat: Seat(seat, self) for seat in wanted.seats()}
-        # By secret: the order tells nothing of the seats.
+        # Sorted by secret, so that the order does not reveal seats.
         self.links = dict(sorted((secrets.token_urlsafe(18), seat) for seat in self.seats.values()))
         demonstrated = wanted.record == DEMONSTRATION
         self.task_of_game = GameTask(
@@ -278,18 +280,18 @@ class Table:
 
     @property
     def nightfall(self) -> float:
-        """Seconds that each person's seat takes over it: one hears it after the other."""
+        """Delay of nightfall for each person, in seconds; seats receive it one after the other."""
         return self.pace / len(self.seats)
 
     @property
     def seconds_unseen(self) -> float:
-        """How long no page of the table has been open."""
+        """Seconds since a page of the table was open."""
         if any(seat.watchers for seat in self.seats.values()):
             return 0.0
         return time.monotonic() - max(self.last_seen, *(seat.last_seen for seat in self.seats.values()))
 
     def status(self) -> dict[str, Any]:
-        """What the host sees: links, who has come, and what the whole table heard; never more."""
+        """The host's view: links, who has joined, and public events only."""
         heard = next(iter(self.seats.values())).known
         events = [event_data(event) for event in heard if event.audience is None]
         game = ShownGame(preset=self.preset.name, events=events, result=self.result)
@@ -303,12 +305,12 @@ class Table:
         }
 
     def stop(self) -> None:
-        """End it where it is."""
+        """Cancel the game."""
         if self.task is not None:
             self.task.cancel()
 
-    def somebody_came(self) -> None:
-        """Begin once all have come."""
+    def person_joined(self) -> None:
+        """Begin when all people have joined."""
         if self.task is None and all(seat.joined for seat in self.seats.values()):
             self.task = asyncio.create_task(self._play())
 
@@ -321,9 +323,9 @@ class Table:
             self.phase, self.result = "over", result.result
         except CannotPlay as error:
             self.phase, self.problem = "failed", str(error)
-        except Exception as error:  # whatever went wrong, the people at the table are told
+        except Exception as error:  # show any error to the people at the table
             logger.exception("table %s failed", self.name)
-            self.phase, self.problem = "failed", f"{type(error).__name__}; the server's log says more"
+            self.phase, self.problem = "failed", f"{type(error).__name__}; see the server's log"
         self._notify()
 
     def _notify(self) -> None:

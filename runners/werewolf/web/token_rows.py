@@ -1,7 +1,7 @@
-"""A seat's tokens as the model saw and sampled them, joined with what training made of them.
+"""A seat's tokens as the model saw and sampled them, joined with training data.
 
-The hub's spans say what was given and sampled, with log-probs and versions; a run that saved its batches says what each
-token's advantage was and what the trainer recomputed. What neither says is None, and the page says so.
+The hub's spans hold prompts and samples, with log-probs and versions; saved batches of a run hold advantages and the
+trainer's log-probs. Missing values are None.
 """
 
 import json
@@ -17,13 +17,13 @@ from runners.werewolf.web.views import ShownGame, ShownTurn
 from store.werewolf import TurnSpan, seat_name
 
 _Segment = tuple[int, int]
-"""A seat, and which of its growing sequences."""
+"""(seat, segment)"""
 _Place = tuple[Path, int]
-"""A file, and how many bytes come before the line."""
+"""(file, byte offset of the line)"""
 
 
 class TokenRows:
-    """Tokens by seat and segment. tokenizer: folder with a ``tokenizer.json``; None takes the run's newest model."""
+    """Tokens by seat and segment. tokenizer: folder with a ``tokenizer.json``; None: the run's newest model."""
 
     def __init__(self, runs: RunFolders, tokenizer: Path | None):
         self._runs = runs
@@ -33,14 +33,14 @@ class TokenRows:
         self._found: dict[tuple[Path, str], dict[_Segment, _Place]] = {}
 
     def of(self, game: ShownGame, spans: Sequence[TurnSpan], seat: int, segment: int) -> dict[str, Any]:
-        """One segment: its tokens' ids and texts, and everything known of each, aligned.
+        """One segment: token ids, texts and their data, aligned.
 
-        spans: the seat's turns of this segment, in order; none where only a batch holds them. Raises NotThere.
+        spans: the seat's turns of this segment, in order; empty if only a batch holds them. Raises NotThere.
         """
         place = self._places(game).get((seat, segment))
         row = None if place is None else _row_at(*place)
         if not spans and row is None:
-            raise NotThere("no tokens were kept of this seat: they are in a hub's spans, or in a run's saved batches")
+            raise NotThere("no tokens of this seat: they are in a hub's spans, or in saved batches (log.save_batches)")
         told = [turn for turn in game.turns if _segment(turn) == (seat, segment)]
         data = _from_spans(spans) if spans else _from_batch(row, told)
         data |= {"batch": None, "advantages": None, "trainer": None}
@@ -54,15 +54,15 @@ class TokenRows:
         return data
 
     def without_lost(self, game: ShownGame) -> ShownGame:
-        """A game that is in no hub, its turns without the counts of tokens that no batch holds either."""
+        """The game without token counts of turns whose tokens no batch holds."""
         places = self._places(game)
         turns = [turn if _segment(turn) in places else turn | {"tokens": None} for turn in game.turns]
         return game.model_copy(update={"turns": turns})
 
     def _places(self, game: ShownGame) -> Mapping[_Segment, _Place]:
-        """Where the game's trajectories stand in its run's saved batches.
+        """The places of the game's trajectories in saved batches.
 
-        Each file is read through once, and again from there when it grew.
+        Files are read once, and then from the last position.
         """
         run, name = self._runs.run_of(str(game.about.get("run", ""))), str(game.about.get("game", ""))
         if run is None:
@@ -73,7 +73,7 @@ class TokenRows:
                 continue
             with path.open("rb") as file:
                 file.seek(start)
-                while (line := file.readline()).endswith(b"\n"):  # the last one may be half written
+                while (line := file.readline()).endswith(b"\n"):  # the last one may be incomplete
                     row = json.loads(line)
                     segment = _SEATS[row["actor"]], int(row["segment"])
                     self._found.setdefault((run, str(row["task_id"])), {})[segment] = path, start
@@ -85,7 +85,7 @@ class TokenRows:
         evaluated, run = self._runs.evaluation_of(game), self._runs.run_of(str(game.about.get("run", "")))
         folder = self._tokenizer or (evaluated and evaluated[1])
         if folder is None and run is not None:
-            # Where several policies learn, each has a model, with the tokenizer of all.
+            # Each of several learning policies has a model folder, with the same tokenizer.
             folders = ("checkpoints/*/huggingface", "checkpoints/*/policies/*/huggingface")
             found = [path.parent for folder in folders for path in run.glob(f"{folder}/tokenizer.json")]
             folder = max(found, default=None)
@@ -97,13 +97,13 @@ class TokenRows:
 
 
 def texts_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
-    """The text of each token. A character that several tokens make stands with the last; the others are empty."""
+    """The text of each token. A character of several tokens is at the last one; the others are empty."""
     texts: list[str] = []
     waiting: list[int] = []
     for token_id in ids:
         waiting.append(token_id)
         text = tokenizer.decode(waiting, skip_special_tokens=False)
-        whole = "\ufffd" not in text or len(waiting) == 4  # no character of UTF-8 has more bytes
+        whole = "\ufffd" not in text or len(waiting) == 4  # a UTF-8 character has at most 4 bytes
         texts.append(text if whole else "")
         waiting = [] if whole else waiting
     return texts
@@ -127,7 +127,7 @@ def _from_spans(spans: Sequence[TurnSpan]) -> dict[str, Any]:
         given, start = len(ids), len(ids) + len(span.prompt_ids)
         ids += [*span.prompt_ids, *span.response_ids]
         sampled += [0] * len(span.prompt_ids) + [1] * len(span.response_ids)
-        known = any(span.logprobs)  # all zeros are a demonstration's, which no policy sampled
+        known = any(span.logprobs)  # all zeros: a demonstration, which was not sampled
         logprobs += [None] * len(span.prompt_ids) + [round(value, 5) if known else None for value in span.logprobs]
         told = {name: getattr(span, name) for name in _TOLD}
         turns.append(told | {"given": given, "start": start, "end": len(ids), "finish": span.finish_reason})
@@ -135,7 +135,7 @@ def _from_spans(spans: Sequence[TurnSpan]) -> dict[str, Any]:
 
 
 def _from_batch(row: Mapping[str, Any], told: Sequence[ShownTurn]) -> dict[str, Any]:
-    """told: the segment's turns as they are known without their tokens."""
+    """told: the segment's turns without tokens."""
     mask, ids = list(row["loss_mask"]), list(row["token_ids"])
     turns, given = [], 0
     for turn, end, version in zip(told, row["turn_ends"], row["turn_versions"], strict=False):
@@ -154,7 +154,7 @@ def _rounded(values: Sequence[float | None]) -> list[float | None]:
 
 
 _SEATS = {seat_name(seat): seat for preset in PRESETS.values() for seat in preset.seats}
-"""Saved batches name actors, as rooms do that know no game."""
+"""Saved batches have actors' names."""
 
 
 def _row_at(path: Path, offset: int) -> Mapping[str, Any]:

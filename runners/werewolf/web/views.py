@@ -1,8 +1,7 @@
-"""What a page shows of a game, to one viewer: everything that crosses from here to a browser is made by ``shown``.
+"""A viewer's view of a game; ``shown`` makes all game data that browsers receive.
 
-A viewer is ``god`` (every secret), ``public`` (what the whole table heard) or a seat's number (what that seat may
-know). What a viewer may not know is left out here, before anything is sent: numbers of events and turns are counted
-over what is shown alone, so that not even a gap tells of what is not.
+A viewer is ``god`` (every secret), ``public`` (public events) or a seat's number. Hidden events and turns are removed
+on the server, and numbers count visible ones only, so that gaps reveal nothing.
 """
 
 from bisect import bisect_left
@@ -25,18 +24,18 @@ _SIDES = {role.value: role.side.value for role in Role}
 
 
 class UnknownViewer(ValueError):
-    """There is no such view of this game."""
+    """An invalid view of the game."""
 
 
 class UnreadableGame(ValueError):
-    """What was given is no game; the message says why."""
+    """The data is not a game; the message says why."""
 
 
 Seat = Annotated[int, Field(ge=1, le=99, strict=True)]
 
 
 class GameEvent(TypedDict, total=False):
-    """An event as ``transcript.event_data`` writes it; one without an audience was known to all."""
+    """An event of ``transcript.event_data``; public without an audience."""
 
     kind: Required[str]
     day: Required[Annotated[int, Field(strict=True)]]
@@ -48,7 +47,7 @@ class GameEvent(TypedDict, total=False):
 
 
 class ShownTurn(TypedDict, total=False):
-    """A model's turn as ``TurnSpan.as_data`` writes it."""
+    """A model turn of ``TurnSpan.as_data``."""
 
     seat: Required[Seat]
     decision: Required[str]
@@ -69,7 +68,7 @@ class ShownTurn(TypedDict, total=False):
 
 
 class ShownGame(BaseModel):
-    """A game with every secret that is known of it."""
+    """A game with all its secrets."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -77,19 +76,19 @@ class ShownGame(BaseModel):
     title: str = ""
     preset: str = ""
     events: list[GameEvent]
-    result: Result | None = None  # None while it goes on
+    result: Result | None = None  # None while it is running
     seed: int | None = None
-    players: dict[int, str] = {}  # seat -> who plays it
+    players: dict[int, str] = {}  # seat -> player
     turns: list[ShownTurn] = []
-    about: dict[str, Any] = {}  # what else is known of it, by name, for the god view alone
-    viewer: int | None = None  # the one seat whose view was kept; None where all was
-    live: bool = False  # whether more is to come
-    asked: list[Asked] = []  # whom it waits for
-    notice: str = ""  # what cannot be shown, and why, as a code
+    about: dict[str, Any] = {}  # further data, for the god view only
+    viewer: int | None = None  # the seat whose view was stored; None for a full game
+    live: bool = False  # whether it is running
+    asked: list[Asked] = []  # pending requests
+    notice: str = ""  # code of a notice
 
     @property
     def seats(self) -> int:
-        """How many: as the game's start says, else the highest that occurs."""
+        """Number of seats, from the game's start, else the highest seat in events."""
         start = next((event for event in self.events if event["kind"] == EventKind.GAME_START), {})
         said = number_in(start.get("data", {}).get("seats", ""))
         named = (event.get(name) or 0 for event in self.events for name in ("seat", "target"))
@@ -97,25 +96,25 @@ class ShownGame(BaseModel):
 
 
 def number_in(text: str) -> int | None:
-    """A number from an address; None for anything else, such as one of more digits than any id here has."""
+    """A number from a URL; None if it is invalid or has 10 or more digits."""
     return int(text) if text.isdecimal() and len(text) < 10 else None
 
 
 def read_game(data: Any, **fields: Any) -> ShownGame:
-    """A game as ``play --format json`` writes one, of whoever wrote it. fields: known beside. Raises UnreadableGame."""
+    """A game in the format of ``play --format json``. fields: further data. Raises UnreadableGame."""
     if not isinstance(data, dict):
-        raise UnreadableGame("no game: expected what `play --format json` writes, an object with `events`")
+        raise UnreadableGame("not a game: expected an object with `events`, as written by `play --format json`")
     written = ("preset", "events", "result", "seed", "players", "turns", "viewer")
     known = {name: data[name] for name in written if data.get(name) is not None}
     try:
         return ShownGame.model_validate(known | fields)
     except ValidationError as error:
         wrong = error.errors()[0]
-        raise UnreadableGame(f"no game: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
+        raise UnreadableGame(f"not a game: {'.'.join(map(str, wrong['loc']))}: {wrong['msg']}") from error
 
 
 def card_of(game: ShownGame) -> dict[str, Any]:
-    """What a list says of a whole game: days is the last one, players: side -> who played it."""
+    """A finished game's row in lists. days: the last day. players: side -> names."""
     dealt = (event for event in game.events if event["kind"] == EventKind.ROLE_DEALT)
     sides = {event.get("seat"): _SIDES.get(event.get("data", {}).get("role", "")) for event in dealt}
     players: dict[str, dict[str, None]] = {}
@@ -131,21 +130,21 @@ def card_of(game: ShownGame) -> dict[str, Any]:
 
 
 def viewer_of(text: str, game: ShownGame) -> Viewer:
-    """A view by its name in an address. Raises UnknownViewer."""
+    """A view by its name in a URL. Raises UnknownViewer."""
     seat = number_in(text)
     if game.viewer is not None:
         if text not in (GOD, PUBLIC) and seat != game.viewer:
-            raise UnknownViewer(f"only what seat {game.viewer} knew was kept of this game")
+            raise UnknownViewer(f"only the view of seat {game.viewer} was stored of this game")
         return game.viewer
     if text in (GOD, PUBLIC):
         return text
     if seat is not None and 1 <= seat <= game.seats:
         return seat
-    raise UnknownViewer(f"no view {text!r}: say {GOD}, {PUBLIC} or a seat from 1 to {game.seats}")
+    raise UnknownViewer(f"unknown view {text!r}: use {GOD}, {PUBLIC} or a seat from 1 to {game.seats}")
 
 
 def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int = 0) -> dict[str, Any]:
-    """The game as ``viewer`` may know it, JSON only. first_event, first_turn: leave out what the page has already."""
+    """The game in the view of ``viewer``, as JSON data. first_event, first_turn: skip what the page has already."""
     known = [
         (number, event)
         for number, event in enumerate(game.events)
@@ -189,27 +188,27 @@ def _event_data(event: GameEvent, viewer: Viewer) -> dict[str, Any]:
 
 
 def _line_of(event: GameEvent) -> str:
-    """The event's line in Chinese, as players hear it; empty for what the referee never wrote."""
+    """The event's line in Chinese, as players hear it; empty for an unknown event."""
     try:
         fields = (event.get(name) for name in ("seat", "target"))
         told = Event(EventKind(event["kind"]), event["day"], None, *fields, "", event.get("data", {}))
         return render_event(told).removeprefix(REFEREE)
-    except (ValueError, KeyError, TypeError):  # from a file that something else wrote
+    except (ValueError, KeyError, TypeError):  # from a file of other origin
         return ""
 
 
 def _turns_data(turns: Sequence[ShownTurn], known: Sequence[tuple[int, GameEvent]]) -> list[dict[str, Any]]:
-    """Each turn with the place, among the events that are shown, of the one that came of it.
+    """Each turn with the index of its event among the shown events.
 
-    That is the seat's first event between this question and its next one, or where there is none, the first after it.
+    That is the seat's first event between this question and its next one, else the first event after the question.
     """
     numbers = [number for number, _ in known]
-    rounds: dict[int, tuple[int, int]] = {}  # seat -> where in ``known`` its next question's events begin, and end
+    rounds: dict[int, tuple[int, int]] = {}  # seat -> range in ``known`` of its next question's events
     found = []
     for turn in reversed(turns):
         seat, start = turn["seat"], bisect_left(numbers, turn.get("events_before", 0))
         begin, end = rounds.get(seat, (len(known), len(known)))
-        end = end if start == begin else begin  # a repeated question has the events of the one before
+        end = end if start == begin else begin  # a re-ask has the events of the first question
         rounds[seat] = start, end
         own = (place for place in range(start, end) if known[place][1].get("seat") == seat)
         place = next(own, max(min(start, len(known) - 1), 0))

@@ -120,7 +120,7 @@ class SqlCollection(Collection[Item], Generic[Item]):
         return await self.select(self._select("at", ALL, self._order(sort)), {"positions": list(positions)})
 
     async def select(self, statement: Statement, parameters: Mapping[str, Any]) -> list[Item]:
-        """The items whose documents a statement finds."""
+        """The items of the documents that a statement finds."""
         rows = await self._database.rows(statement, **parameters)
         return [self._model.model_validate_json(document) for (document,) in rows]
 
@@ -525,7 +525,7 @@ class SqlCollections(LightningCollections):
                     await self.database.change(deletion, rollout_ids=ids)
 
     async def delete_unused(self, before: float) -> None:
-        """Delete what is older than ``before``: resources without a rollout, unless the latest; workers."""
+        """Delete workers, and resources without a rollout except the latest, that are older than ``before``."""
         async with self.database.transaction(write=True):
             await self.resources.delete_by(_DELETE_RESOURCES, before=before)
             await self.workers.delete_by(_DELETE_WORKERS, before=before)

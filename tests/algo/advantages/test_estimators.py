@@ -136,9 +136,9 @@ def test_every_other_estimator_of_verl_rewards_the_better_game(name):
 
 
 def test_an_estimator_that_is_not_there_or_needs_more_is_refused():
-    with pytest.raises(ConfigError, match=r"'gpro' cannot be used: there is none of this name. Choose one of .*grpo"):
+    with pytest.raises(ConfigError, match=r"'gpro' cannot be used: it does not exist. Choose one of .*grpo"):
         check_estimator("gpro")
-    with pytest.raises(ConfigError, match=r"'remax' cannot be used: it needs the reward of a greedily played copy"):
+    with pytest.raises(ConfigError, match=r"'remax' cannot be used: it needs the reward of a greedy copy"):
         token_advantages([seat("a", 1.0)], AdvantageConfig(estimator="remax"))
     for name in REFUSED:
         with pytest.raises(ConfigError, match="cannot be used"):

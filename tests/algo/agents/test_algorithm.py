@@ -74,8 +74,8 @@ def test_the_trainers_processes_play_python_objects_through_the_gateway(tmp_path
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, "give the Trainer runner=GatewayRunner"),
-        ({"runner": GatewayRunner(), "strategy": "shm"}, "a hub that answers by HTTP"),
+        ({}, "pass the Trainer runner=GatewayRunner"),
+        ({"runner": GatewayRunner(), "strategy": "shm"}, "a hub with an HTTP address"),
     ],
 )
 async def test_what_would_record_no_tokens_is_refused(tmp_path, options, told):

@@ -47,7 +47,7 @@ def test_what_is_wrong_with_a_data_set_is_named(tmp_path):
         ({"train": tmp_path / "no"}, {}, "agents.train: cannot read"),
         ({"train": tmp_path / "broken.jsonl"}, {}, "line 2 of"),
         ({"train": good, "val": other}, {}, "1 of 2 tasks are in agents.train, too (the first: number 1"),
-        ({"train": good, "val": written(tmp_path / "new.jsonl", [9])}, {"tasks": 2}, "asks for 2 held-out tasks"),
+        ({"train": good, "val": written(tmp_path / "new.jsonl", [9])}, {"tasks": 2}, "evaluation.tasks is 2, but"),
     ):
         with pytest.raises(ConfigError) as error:
             read_data(config_of(agents=agents, evaluation=evaluation))
@@ -59,7 +59,7 @@ def test_tasks_from_python_become_a_file_named_after_them(tmp_path):
     assert [json.loads(line) for line in first.read_text().splitlines()] == [{"a": 1}, "text"]
     assert write_tasks([{"a": 1}, "text"], tmp_path, "train") == first
     assert write_tasks([{"a": 2}], tmp_path, "train") != first
-    with pytest.raises(ConfigError, match=r"train: task 1 .* no JSON"):
+    with pytest.raises(ConfigError, match=r"train: task 1 is not JSON-serialisable"):
         write_tasks([1, object()], tmp_path, "train")
 
 
@@ -148,7 +148,7 @@ def test_weights_by_name_and_by_actor_and_what_a_broken_call_costs():
     assert (worker.outcome, worker.turns, worker.total) == (0.8, {1: -0.25}, pytest.approx(0.55))
     assert worker.dimensions["invalid_calls"] == 0.5
     assert reward.failure_rewards() == {"right": 0.0, "short": 0.0}
-    with pytest.raises(ConfigError, match="'right', which the agent did not give for task t; it gave reward"):
+    with pytest.raises(ConfigError, match="'right', which is no reward of task t; its rewards are reward"):
         agent_rewards(rollout_of({"reward": 1.0}, calls), reward)
 
 

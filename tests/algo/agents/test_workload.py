@@ -17,8 +17,8 @@ from algo.rollouts.played import NoFinishedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.sequences.trajectories import NOT_TRAINABLE, build_trajectories
 from configs.agents import AgentConfig
+from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
-from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from store.agents import AGENTS
 from store.schema import PolicyResources
@@ -81,8 +81,8 @@ async def world(client, tiny_tokenizer, tmp_path):
     chance = iter(range(10_000))
     vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "good" if next(chance) % 2 else "bad")
     endpoint = await vllm.start()
-    play = AgentPlay(client, LitPlayer(plan_and_work), policy_patience_seconds=0)
-    running = asyncio.create_task(Worker(client, play, "w", games_at_once=4).run())
+    play = AgentPlay(client, LitPlayer(plan_and_work), policy_timeout_seconds=0)
+    running = asyncio.create_task(Worker(client, play, "w", max_concurrent=4).run())
     yield Agents(config), Policy(RolloutQueue(client, AGENTS, config.rollout), endpoint), vllm
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -91,7 +91,7 @@ async def world(client, tiny_tokenizer, tmp_path):
     await vllm.stop()
 
 
-async def test_actors_are_told_apart_trained_by_name_and_compared_with_themselves(world):
+async def test_actors_are_trained_by_name_and_have_their_own_baseline(world):
     workload, policy, _ = world
     checked: Workload = workload
     played = await policy.queue.play(checked.tasks(1), policy.resources(), policy.refresh_endpoints, lambda now: None)
@@ -156,7 +156,7 @@ async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun
 @pytest.mark.parametrize(
     ("n", "message"), [(100, r"failed 6 of 6: KeyError: 'quetsion'"), (-1, r"6 of 6 ended without an answered call")]
 )
-async def test_a_run_in_which_no_attempt_shows_anything_ends_with_the_reason(world, tmp_path, n, message):
+async def test_a_run_without_a_usable_attempt_ends_with_the_reason(world, tmp_path, n, message):
     """It would train on nothing for ever, and look healthy."""
     workload, policy, _ = world
     (tmp_path / "tasks.jsonl").write_text(f'{{"n": {n}}}\n')

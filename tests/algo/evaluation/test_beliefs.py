@@ -96,7 +96,7 @@ def test_who_listens_to_nobody_but_counts_the_dead_has_not_listened():
     assert report.deaf.brier.value < report.deck.brier.value - 1e-3
 
 
-def test_what_is_known_without_listening_is_what_was_dealt_told_and_who_died(played):
+def test_the_deaf_bound_knows_cards_private_information_and_deaths(played):
     for _, study, _ in played:
         first = [belief for belief in study.beliefs if not any(speech.at < belief.at for speech in study.speeches)]
         assert first and all(belief.deaf == belief.ceiling for belief in first)
@@ -130,4 +130,8 @@ def test_the_area_under_the_curve_counts_pairs():
     assert area_under_curve([(0.9, True), (0.1, False), (0.9, False)]) == 0.75
     assert area_under_curve([(0.9, True)]) is None
     (low, high) = calibration([(0.05, False), (0.0, True), (1.0, True)])
-    assert (low.seats, low.said, low.true) == (2, 0.025, 0.5) and (high.seats, high.said, high.true) == (1, 1.0, 1.0)
+    assert (low.seats, low.predicted, low.observed) == (2, 0.025, 0.5) and (
+        high.seats,
+        high.predicted,
+        high.observed,
+    ) == (1, 1.0, 1.0)

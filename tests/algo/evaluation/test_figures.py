@@ -35,7 +35,7 @@ def test_win_rates_are_of_games_and_a_draw_is_nobodys_win():
     assert metrics["evaluation/win_rate/good/vs/scripted/low"] == wilson_interval(1, 3).low
 
 
-def test_deeds_are_counted_by_player_and_side():
+def test_actions_are_counted_by_player_and_side():
     row = made_row(
         votes=(vote(2, 1, 0.8, pivotal=True), vote(3, 4, 0.2), vote(4, None, None), vote(1, 2)),
         speeches=(
@@ -52,9 +52,9 @@ def test_deeds_are_counted_by_player_and_side():
     assert {name: share.value for name, share in good.shares.items()} == {
         VOTES_FOR_WOLVES: 0.5,
         ODDS_OF_VOTES: 0.5,
-        "the best odds there were": 0.8,
-        "the odds of a vote by chance": 0.25,
-        "votes for a seat of the best odds": 0.5,
+        "best odds of any seat": 0.8,
+        "odds of a random vote": 0.25,
+        "votes for a seat with the best odds": 0.5,
         "pivotal votes for a wolf": 1.0,
         "seer alive at the end": 0.0,
         "villager alive at the end": 1.0,
@@ -66,11 +66,11 @@ def test_deeds_are_counted_by_player_and_side():
         "roles that the villager claims": {"none": 1},
         "claims of the seer": {"true": 1},
         "claims of the villager": {"none": 1},
-        "checks told by the seer": {"true": 1},
+        "checks reported by the seer": {"true": 1},
     }
     wolves = actions_of([row], "policy", "wolf", seed=1)
     assert wolves.counts["kills"] == {"nobody": 1, "seer": 1}
-    assert wolves.counts["checks told by the wolf"] == {"false": 1}
+    assert wolves.counts["checks reported by the wolf"] == {"false": 1}
     assert actions_of([row], "policy", "good", seed=1).games == 0
 
 
@@ -88,7 +88,7 @@ def test_a_speech_is_true_if_all_of_its_claims_are(said, truth):
     assert truth_of(SpeechRecord(at=0, day=1, seat=2, **said), made_row()) == truth
 
 
-def test_v2_tells_figures_twice_and_beside_the_references_on_the_same_deals():
+def test_v2_reports_each_subset_and_the_reference_on_the_same_deals():
     rows = [made_row("policy", "scripted", "wolf", deal, errors=deal % 2) for deal in range(4)]
     # The reference in the policy's place won one of the same deals, and one that the policy did not play.
     rows += [made_row("scripted", "scripted", "wolf" if deal in (3, 9) else "good", deal) for deal in (2, 3, 9)]
@@ -197,7 +197,7 @@ def test_who_always_wins_has_a_finite_strength_and_nobody_none():
     assert fit_strengths([], "random", seed=1) is None
 
 
-def test_a_role_is_told_from_its_side_by_single_seats():
+def test_single_seats_separate_a_role_from_its_side():
     """The policy wins with the seer's seat alone, and loses in a villager's."""
     rows = [
         made_row("scripted", "scripted", result, deal, single=(seat, "policy"))

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from algo.evaluation.figures import AMONG, by_game, differences, figures_of, metrics_of
+from algo.evaluation.figures import SUBSETS, by_game, differences, figures_of, metrics_of
 from algo.evaluation.games import row_of
 from algo.evaluation.record import Evaluation, Header
 from algo.rollouts.triplets import FinishedRollout
@@ -37,7 +37,7 @@ def evaluation_of(name):
         rows.append(row_of(number, GameTask.decode(game["task"]), rollout, RewardConfig(), whole=False))
     planned = dict.fromkeys(frozen["opponents"], len(rows) // len(frozen["opponents"]))
     header = Header(label=name, player="policy", policy_version=0, panel=frozen["panel"], planned=planned, initial="i",
-                    terms={"opponents": frozen["opponents"]}, digest="d", seed=1)  # fmt: skip
+                    conditions={"opponents": frozen["opponents"]}, digest="d", seed=1)  # fmt: skip
     return Evaluation(header=header, rows=tuple(rows))
 
 
@@ -62,7 +62,7 @@ def same(found, expected, where=""):
         assert found == expected, where
 
 
-@pytest.mark.parametrize("among", AMONG)
+@pytest.mark.parametrize("among", SUBSETS)
 @pytest.mark.parametrize("name", NAMES)
 def test_figures_and_the_log_are_those_of_before(evaluations, name, among):
     found = figures_of(evaluations[name], among)
@@ -76,7 +76,7 @@ def test_figures_and_the_log_are_those_of_before(evaluations, name, among):
 
 @pytest.mark.parametrize("kind", ["protocol", "evaluate"])
 def test_two_checkpoints_differ_as_before(evaluations, kind):
-    for among in AMONG:
+    for among in SUBSETS:
         found = differences(evaluations[f"{kind}-trained"], evaluations[f"{kind}-imitated"], among)
         told = [[each.what, each.deals, each.value.model_dump(), each.share] for each in found]
         same(told, FROZEN["differences"][kind][among])

@@ -17,7 +17,7 @@ def make_config(tmp_path, players=(), **evaluation):
 def test_v2_is_fixed_and_the_runs_own_opponents_stand_behind_it(tmp_path):
     config = make_config(tmp_path, players=["strong"], opponents=["random", "strong"])
     found = matches_of(config, PANELS["v3"], "a", "model")
-    assert found.terms["opponents"] == ["random", "timid", "scripted", "expert", "initial", "strong"]
+    assert found.conditions["opponents"] == ["random", "timid", "scripted", "expert", "initial", "strong"]
     # Policy and reference, either side, against all; the reference meets itself once; single seats for both.
     counts = {name: len(tasks) for name, tasks in found.by_name.items()}
     assert counts == {
@@ -64,6 +64,6 @@ def test_a_run_plays_every_deal_on_both_sides_and_cross_every_pair(tmp_path):
 
 def test_power_is_that_of_the_text_books():
     told = power_text(PANELS["v3"], 400, DECKS["5p_tiny"])
-    assert "1570 deals" in told and "400 deals" in told and "asked on 50 deals" in told
+    assert "1570 deals" in told and "400 deals" in told and "probed on 50 deals" in told
     # A fifth of the single seats is the wolf's: 1.96 * 0.5 / 80 ** 0.5 = 11 points, and 5 for the 320 others.
     assert "good side (about 320 deals) to ± 5" in told and "wolf side (about 80 deals) to ± 11" in told

@@ -95,12 +95,12 @@ def test_a_later_evaluation_of_a_label_takes_the_place_of_the_earlier(tmp_path):
     ]  # fmt: skip
 
 
-def test_what_is_no_record_is_named(tmp_path):
+def test_an_invalid_line_is_named(tmp_path):
     record = Record(tmp_path, GameRow)
     record.begin(made_evaluation([]).header)
     with (tmp_path / EVALUATIONS_FILE).open("a") as file:
         file.write(json.dumps({"of": "x", "row": {"number": "many"}}) + "\n")
-    with pytest.raises(ValueError, match=r"evaluations.jsonl, line 2, is no record"):
+    with pytest.raises(ValueError, match=r"evaluations.jsonl, line 2, is invalid"):
         record.read()
 
 
@@ -109,5 +109,5 @@ def test_a_model_goes_by_its_folder_or_its_checkpoint(tmp_path):
     assert default_label(tmp_path / "checkpoints" / "step-000003" / "huggingface") == "step-000003"
     assert default_label(tmp_path / ".cache" / "狼,人") == "狼-人"
     assert default_label(tmp_path / "...") == "model"
-    with pytest.raises(ConfigError, match="'a/b' cannot label"):
+    with pytest.raises(ConfigError, match="'a/b' is no valid label"):
         check_label("a/b")

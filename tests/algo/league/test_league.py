@@ -124,11 +124,11 @@ def test_resumed_from_an_earlier_checkpoint_it_drops_who_joined_later_and_finds_
     run.step(2, 2)
     assert run.members == [0, 1, 2] and run.wrote == [0, 1, 2, 2]
     (run.folder / "past-000001").rmdir()
-    with pytest.raises(ConfigError, match=r"past-000001 is gone.*bring it back"):
+    with pytest.raises(ConfigError, match=r"past-000001 is missing.*restore it"):
         run.open(LeagueState.model_validate_json(checkpoint))
 
 
-def test_what_is_told_of_a_step(tmp_path, caplog):
+def test_metrics_of_a_step(tmp_path, caplog):
     run = Run(tmp_path)
     run.step(0, 0)
     matches = [
@@ -145,7 +145,7 @@ def test_what_is_told_of_a_step(tmp_path, caplog):
         "league/share/anchors": 0.1,
         "league/win_rate/wolf": 0.75,
         "league/win_rate/good": 0.0,
-        "league/fell_below_past": 0.0,
+        "league/weaker_than_past": 0.0,
     }
     payoff = json.loads((run.config.run_dir / "payoff.json").read_text())
     assert payoff["players"] == ["policy 0", "past-000000", "scripted"]
@@ -156,5 +156,5 @@ def test_what_is_told_of_a_step(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         lost = [Match("past-000000", side, 0.0) for side in ("wolf", "good")] * 25
         metrics = run.league.count(lost, version=1, games=50)
-    assert metrics["league/fell_below_past"] == 1.0
-    assert "policy 0-1 has fallen below past-000000" in caplog.text
+    assert metrics["league/weaker_than_past"] == 1.0
+    assert "policy 0-1 is weaker than its past self past-000000" in caplog.text

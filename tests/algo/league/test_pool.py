@@ -48,7 +48,7 @@ def test_who_left_stays_for_as_long_as_games_in_flight_meet_it():
         assert versions(state.left) == [1] and state.needed == {0, 1, 2}
         needed_until = 1 + lag
         for version in range(2, 8):
-            state.forget_left(version, lag)
+            state.drop_left(version, lag)
             assert (1 in state.needed) == (version <= needed_until), (lag, version)
 
 

@@ -96,7 +96,7 @@ def test_a_batch_that_does_not_fit_names_the_setting(small_disk):
     assert not any((small_disk / "batches").iterdir())
 
 
-def test_a_limit_of_a_files_size_is_told_too(tmp_path):
+def test_a_limit_of_file_size_is_reported_too(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (MIB, hard))
     try:

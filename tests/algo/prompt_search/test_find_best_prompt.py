@@ -12,8 +12,8 @@ import pytest
 from agentlightning import rollout
 
 from algo import find_best_prompt
+from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
-from runners.agents.play import AgentPlay
 from runners.worker import Worker
 from tests.support.hub.hub_process import fork, preload, say_to
 from tests.support.waiting import until
@@ -81,7 +81,7 @@ class SearchProcess:
 @contextlib.asynccontextmanager
 async def working(client, agent=scripted_agent):
     play = AgentPlay(client, LitPlayer(agent))
-    worker = Worker(client, play, "w", games_at_once=8)
+    worker = Worker(client, play, "w", max_concurrent=8)
     running = asyncio.create_task(worker.run())
     try:
         yield
@@ -94,19 +94,19 @@ async def working(client, agent=scripted_agent):
 async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub, client, tmp_path):
     search = SearchProcess(tmp_path, hub)
     async with working(client):
-        log = await search.run("--apart")
+        log = await search.run("--disjoint-intervals")
     result, verdict = search.result, search.result["verdict"]
     assert result["winner"] == 2 and result["confirmed"] and result["spent"] <= 200
     assert verdict["challenger"]["low"] > verdict["incumbent"]["high"]
     assert (search.run_dir / "winner/template.txt").read_text() == "good {question}\n"
     assert f"--prompts {search.run_dir / 'winner'}" in log
     page = (search.run_dir / "prompts.html").read_text()
-    assert "is better than #0" in page and "+good {question}" in page
+    assert "is better than the baseline, #0" in page and "+good {question}" in page
     for told in ("published as best_prompt-", "rollouts queued with prompt #2", "tasks of prompt #2 read, mean reward"):
         assert told in log
     held_out = [one["key"] for one in search.journal if one["key"].startswith("held-out")]
     assert len(held_out) == 2 * verdict["tasks"] >= 40
-    log = await search.run("--apart", "--resume", "auto", "--budget", "190", status=1)
+    log = await search.run("--disjoint-intervals", "--resume", "auto", "--budget", "190", status=1)
     assert "a search with other budget" in log
 
 
@@ -128,7 +128,7 @@ async def test_a_search_that_is_killed_goes_on_without_playing_anything_twice(hu
     assert in_hub == Counter(played)
 
 
-async def test_a_search_of_an_agent_that_always_fails_ends_and_goes_on_with_a_mended_one(hub, client, tmp_path):
+async def test_a_search_of_an_agent_that_always_fails_ends_and_resumes_with_a_fixed_one(hub, client, tmp_path):
     search = SearchProcess(tmp_path, hub)
     async with working(client, broken_agent):
         log = await search.run(status=1)
@@ -160,7 +160,7 @@ async def test_a_proposer_edits_the_prompt_and_what_cannot_be_used_is_refused(hu
     assert len(before) > 1 and search.journal[: len(before)] == before
     assert len(api.requests) == 1 + len(answers)
     problems = ("it is empty", "it is the same prompt as #0", "it uses unknown {task}")
-    for number, (refused, problem) in enumerate(zip(result["refused"], problems, strict=True), 1):
+    for number, (refused, problem) in enumerate(zip(result["rejected"], problems, strict=True), 1):
         assert f"answer {number} of the proposer" in refused and problem in refused
     assert [(one["parent"], one["reason"]) for one in result["candidates"][1:]] == [
         (0, "the answers were too long")
@@ -175,9 +175,9 @@ async def test_a_proposer_edits_the_prompt_and_what_cannot_be_used_is_refused(hu
     ("prompts", "problem"),
     [
         ("{question}\n{qestion}", "prompt 2: it uses unknown {qestion} and it lacks {question}; valid: {question}"),
-        ("{question}\n{question", "prompt 2: its braces cannot be filled in (expected '}'"),
-        ("{question}\n{question.__class__}", "{question.__class__} has more than a plain name in it"),
-        ("{question}\n{question:{question.__class__}}", "{question} has more than a plain name in it"),
+        ("{question}\n{question", "prompt 2: its braces are invalid (expected '}'"),
+        ("{question}\n{question.__class__}", "{question.__class__} is more than a plain name"),
+        ("{question}\n{question:{question.__class__}}", "{question} is more than a plain name"),
         ("only {question}", "there is one prompt and no proposer"),
     ],
 )

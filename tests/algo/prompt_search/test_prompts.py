@@ -116,7 +116,7 @@ def test_a_role_is_tried_on_its_side_and_the_frame_and_several_prompts_on_both()
 def test_an_opponent_that_reads_the_same_prompts_is_refused():
     check_players("policy", "friend", ["wolf"])
     for opponent, searched in (("friend", ["system"]), ("policy", ["wolf"])):
-        with pytest.raises(ConfigError, match="would read the same prompts"):
+        with pytest.raises(ConfigError, match="uses the same prompts"):
             check_players("policy", opponent, searched)
 
 

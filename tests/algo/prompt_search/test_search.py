@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from algo.prompt_search.search import halve, judge
+from algo.prompt_search.search import judge, successive_halving
 from tests.support.algo.prompt_stand_ins import StandIns, planted, searched
 
 BUDGET = 1600
@@ -48,7 +48,7 @@ def test_each_round_plays_the_better_half_on_new_tasks_and_of_equals_the_first_s
         rounds.append((list(left), tasks))
         return rewards[tasks.start : tasks.stop][:, list(left)]
 
-    winner, found = asyncio.run(halve(5, 60, play))
+    winner, found = asyncio.run(successive_halving(5, 60, play))
     assert rounds == [([0, 1, 2, 3, 4], range(4)), ([0, 2, 3], range(4, 10)), ([0, 3], range(10, 21))]
     assert winner == 3 and [len(one) for one in found] == [21, 4, 10, 21, 4]
 
@@ -68,5 +68,5 @@ def test_a_worse_challenger_is_called_worse_and_a_better_one_may_have_to_stand_a
     # Better on every task by the same little: the difference is clear, and the two means are about the same.
     incumbent = np.linspace(0.0, 0.9, 50)
     close = np.stack([incumbent + np.linspace(0.05, 0.06, 50), incumbent], axis=1)
-    assert judge(close).better and not judge(close, apart=True).better
-    assert judge(StandIns([0.9, 0.1], seed=5).play((0, 1), 50), apart=True).better
+    assert judge(close).better and not judge(close, disjoint_intervals=True).better
+    assert judge(StandIns([0.9, 0.1], seed=5).play((0, 1), 50), disjoint_intervals=True).better

@@ -24,7 +24,7 @@ from algo.recipes.comparison import comparison_table
 from algo.recipes.recipe import read_recipe, stage_config
 from algo.recipes.report import report_of, write_report
 from algo.recipes.results import read_run
-from algo.recipes.runner import begin, command_of, read_opened, resume, take_stages
+from algo.recipes.runner import begin, command_of, copy_stages, read_recipe_folder, resume
 from configs.section import ConfigError
 from tests.support.algo.made_games import made_evaluation, made_row
 
@@ -44,7 +44,7 @@ SMALL = {
         {"do": "evaluate", "name": "place", "panel": "cross", "players": ["random", "policy"]},
         {"do": "train", "config": {"training": {"learning_rate": 0.5}}},
     ],
-    "success": {"gain": 0.2, "or_more_than_opponent": True},
+    "success": {"gain": 0.2, "or_beats_opponent": True},
 }
 
 
@@ -81,7 +81,7 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
     )  # fmt: skip
     assert (config.game.preset, config.training.learning_rate) == ("5p_tiny", 0.5)
     (tmp_path / "more.yaml").write_text("extends: more.yaml")
-    with pytest.raises(ConfigError, match="or itself"):
+    with pytest.raises(ConfigError, match="extends itself"):
         read_recipe(tmp_path / "more.yaml")
 
 
@@ -89,20 +89,20 @@ def test_a_shipped_recipe_goes_by_its_name_and_a_wrong_name_lists_them(tmp_path,
     for name in ("real", "real.yaml", "recipes/real", "configs/recipes/real.yaml"):
         assert read_recipe(Path(name))[0].name == "real"
     monkeypatch.setattr("sys.argv", ["recipe", "lern_good", "--runs-dir", str(tmp_path)])
-    assert recipe.main() == 2 and "no recipe lern_good" in (told := capsys.readouterr().err)
+    assert recipe.main() == 2 and "recipe lern_good does not exist" in (told := capsys.readouterr().err)
     assert all(path.stem in told for path in SHIPPED) and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stages": [{"do": "imitate"}, {"do": "imitate"}]}, "two have the same name"),
-        ({"stages": [{"do": "build"}]}, "command is what a stage that builds does"),
+        ({"stages": [{"do": "imitate"}, {"do": "imitate"}]}, "names must be unique"),
+        ({"stages": [{"do": "build"}]}, "a build stage needs command"),
         ({"sedes": [1]}, "sedes"),
-        ({"seeds": [1, 1]}, "different numbers"),
+        ({"seeds": [1, 1]}, "seeds must be unique"),
         ({"config": {"evaluation": {"deals": 0}}}, "compares before with after"),
         ({"config": {"run": {"stps": 3}}}, r"stage build of recipe small.*did you mean 'steps'"),
-        ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "its placeholders are {python}, {model}"),
+        ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "placeholders: {python}, {model}"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(tmp_path, changes, message):
@@ -128,14 +128,14 @@ def test_each_stage_begins_with_what_the_one_before_has_learned(tmp_path):
     assert "algo.evaluate" in place and "cross" in place and place.count("random") == 1
     # As they were when it began, whatever becomes of the recipe's file.
     (tmp_path / "small.yaml").unlink()
-    assert read_opened(out).config(opened.recipe.stages[-1]).training.learning_rate == 0.5
+    assert read_recipe_folder(out).config(opened.recipe.stages[-1]).training.learning_rate == 0.5
 
 
 def test_a_run_that_goes_on_may_have_further_seeds_and_keeps_its_commands(tmp_path):
     begun(tmp_path)
     opened = resume(tmp_path / "out", [1, 5], "again")
     assert opened.recipe.seeds == (1, 5) and opened.commands == ("command", "again")
-    with pytest.raises(ConfigError, match="is no folder of a recipe"):
+    with pytest.raises(ConfigError, match="holds no recipe"):
         resume(tmp_path, None, "again")
     with pytest.raises(ConfigError, match="is not empty"):
         begun(tmp_path)
@@ -278,26 +278,32 @@ def finished(opened, before=8, after=30, in_place=10):
     return opened
 
 
-def test_the_report_says_what_was_learned_on_one_page(tmp_path):
+def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     path, page = write_report(read_run(finished(begun(tmp_path, seeds=[1, 2])).directory))
-    assert page.met and page.verdict == "All that is asked for holds."
+    assert page.met and re.fullmatch(
+        r"Held-out games won as the good side against scripted, all seeds: \+55\.0 points \(95 % interval "
+        r"\+\d\d\.\d to \+\d\d\.\d\), from 20\.0 % before training to 75\.0 % after it; scripted wins 25\.0 % in "
+        r"its place\. All aims are met\.",
+        page.verdict,
+    )
     (wins, losses) = page.sections[0].tables
     together = next(row for row in wins.rows if row[0] == "good, all seeds")
     assert together[1].startswith("20.0 %") and together[2].startswith("75.0 %") and together[3].startswith("+55.0")
     assert together[4].startswith("25.0 %") and losses.rows[0][1:] == ("2.000", "1.000")
     text = path.read_text(encoding="utf-8")
-    assert "Who beats whom" in text and "data:image/png" in text and "learning_rate: 0.5" in text
+    assert "Win table" in text and "data:image/png" in text and "learning_rate: 0.5" in text
 
 
 @pytest.mark.parametrize(
     ("wins", "problem"),
     [
-        (dict(before=20, after=24, in_place=24), "the win rate changed by \\+0.100, and \\+0.200 is asked for"),
-        (dict(before=20, after=24), "the intervals before and after touch"),
-        (dict(before=30, after=8), "changed by -0.550"),
+        (dict(before=20, after=24, in_place=24), "the win rate changed by \\+10.0 points, the aim is \\+20.0 points"),
+        (dict(before=20, after=22), "interval \\+0.0 to .*, which includes 0"),
+        (dict(before=20, after=24), "the intervals before and after overlap"),
+        (dict(before=30, after=8), "changed by -55.0"),
     ],
 )
-def test_what_was_not_learned_is_said(tmp_path, wins, problem):
+def test_an_aim_that_is_not_met_is_named(tmp_path, wins, problem):
     page = report_of(read_run(finished(begun(tmp_path), **wins).directory))
     assert not page.met and re.search(problem, page.verdict)
 
@@ -308,7 +314,7 @@ def test_who_wins_more_than_its_opponent_in_its_place_has_learned_enough(tmp_pat
     strict = opened.recipe.model_copy(update={"success": opened.recipe.success.model_copy(update={"gain": 0.5})})
     told = json.loads((opened.directory / "recipe.json").read_text())
     for more, met in ((True, True), (False, False)):
-        success = strict.success.model_copy(update={"or_more_than_opponent": more})
+        success = strict.success.model_copy(update={"or_beats_opponent": more})
         told["recipe"] = strict.model_copy(update={"success": success}).model_dump(mode="json")
         (opened.directory / "recipe.json").write_text(json.dumps(told))
         assert report_of(read_run(opened.directory)).met == met
@@ -316,13 +322,13 @@ def test_who_wins_more_than_its_opponent_in_its_place_has_learned_enough(tmp_pat
 
 def test_a_run_that_is_not_finished_is_not_called_learned(tmp_path):
     page = report_of(read_run(begun(tmp_path).directory))
-    assert not page.met and "Nothing can be said yet" in page.verdict
+    assert not page.met and "No result yet" in page.verdict
 
 
 def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_path):
     first = finished(begun(tmp_path))
     other = begin(recipe_file(tmp_path), ["run.steps=4"], None, tmp_path / "other", tmp_path, "command")
-    take_stages(other, first.directory)
+    copy_stages(other, first.directory)
     assert other.done() == {"build", "imitate of seed 1", "place of seed 1"}
     finished_steps = [step for step in other.steps() if step.stage.do == "train"]
     record = Record(finished_steps[0].folder, GameRow)
@@ -334,7 +340,7 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     assert plain[3] == "" and changed[3].startswith("+20.0 (") and changed[5] == "run.steps=4"
     empty = begin(recipe_file(tmp_path), [], None, tmp_path / "empty", tmp_path, "command")
     with pytest.raises(ConfigError, match="stage 'build' is not done"):
-        take_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
+        copy_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
 
 
 def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
@@ -358,5 +364,6 @@ def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
     page = report_of(good)
     assert page.met and page.sections[0].tables[0].rows[1][2].startswith("+0.650")
     told = report_of(poor).verdict
-    assert "the mean reward changed by +0.050, and +0.150 is asked for" in told and "before and after touch" in told
+    assert told.startswith("Mean reward on held-out tasks, seed 1: +0.050 (95 % interval ")
+    assert "the mean reward changed by +0.050, the aim is +0.150" in told and "before and after overlap" in told
     assert [row[1][:5] for row in comparison_table([good, poor]).rows] == ["0.750", "0.150"]

@@ -85,7 +85,7 @@ async def test_a_step_takes_the_groups_that_finish_first_and_counts_the_others_i
         ]
 
 
-async def test_what_was_begun_for_older_weights_than_the_schedule_knows_of_is_played_anew(client):
+async def test_games_of_weights_older_than_the_schedule_are_replayed(client):
     """A process that was killed had begun groups sooner than its successor does: left so, they would be stale later."""
     play = GatedPlay()
     play.wait = False

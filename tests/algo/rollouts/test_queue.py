@@ -161,7 +161,7 @@ async def test_a_hub_that_restarts_empty_gets_its_games_again(hub, client, caplo
     await hub.start()
     play.gate.set()
     played = await playing
-    assert len(played.finished) == 4 and "forgotten" in caplog.text
+    assert len(played.finished) == 4 and "has lost" in caplog.text
     assert (await client.query_resources(resources_id=RESOURCES.resources_id)).total == 1
 
 
@@ -182,7 +182,7 @@ async def test_a_hub_that_restarts_empty_before_the_games_are_enqueued_gets_the_
 
 async def test_a_step_without_a_usable_game_says_why(client):
     failures = {f"deal{deal:02d}_game{game:02d}": 2 for deal in range(2) for game in range(2)}
-    with pytest.raises(NoFinishedRollouts, match=r"none of 4 games.*told to fail"):
+    with pytest.raises(NoFinishedRollouts, match=r"none of 4 rollouts.*told to fail"):
         await play_step(client, TwoTurnPlay(**failures))
 
 
@@ -236,7 +236,7 @@ async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monk
     assert (await client.query_rollouts()).total == 10
 
 
-async def test_open_games_are_told_where_the_policy_is_served_now(client):
+async def test_open_games_get_the_new_endpoints_of_the_policy(client):
     games = RolloutQueue(client, GAME, CONFIG.rollout)
     later = RESOURCES.model_copy(update={"version": 1})
     for step, resources in ((1, RESOURCES), (2, later)):
@@ -270,7 +270,7 @@ async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypat
 UNDONE = RESOURCES.model_copy(update={"version": 4})
 
 
-async def test_what_undone_weights_were_to_play_is_played_anew(client):
+async def test_games_of_undone_weights_are_replayed(client):
     """The checkpoint has version 3; the process before it was killed had made version 4 and enqueued games for it."""
     at_checkpoint = RESOURCES.model_copy(update={"version": 3})
     tasks = step_tasks(CONFIG, 1)

@@ -143,7 +143,7 @@ def test_two_results_or_two_turns_that_are_not_the_same_make_no_game():
     with pytest.raises(IncompleteRollout, match="2 result spans"):
         read_attempt(GAME, "ro-1", "at-1", [*as_spans(turns, [seat_result(2)]), other_end])
     rival = turns[1].model_copy(update={"reply": "另一句"})
-    with pytest.raises(IncompleteRollout, match="different spans claim to be the same turn"):
+    with pytest.raises(IncompleteRollout, match="several spans of the same turn"):
         read_attempt(GAME, "ro-1", "at-1", as_spans([*turns, rival], [seat_result(2)]))
 
 

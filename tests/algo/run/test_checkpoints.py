@@ -64,7 +64,7 @@ def test_weights_that_were_written_for_vllm_are_not_gathered_again(config, tmp_p
     assert (save(config, 2) / "huggingface" / "model.safetensors").read_text() == "gathered again"
 
 
-def test_the_best_are_kept_besides(config):
+def test_the_best_checkpoints_are_also_kept(config):
     config = config.model_copy(update={"checkpoint": config.checkpoint.model_copy(update={"keep": 1, "keep_best": 2})})
     for step, win_rate in enumerate((0.2, 0.9, None, 0.5, 0.4), start=1):
         save(config, step, win_rate)
@@ -101,8 +101,8 @@ def test_a_run_goes_on_only_with_what_it_began_with(config):
     settings = json.loads(json.dumps(fixed_settings(config)))
     check_same_run(settings, config, config.run_dir)
     for override, message in (
-        ("run.seed=2", "run.seed: what is played"),
-        ("rollout.groups_per_step=7", "rollout.groups_per_step: what is in flight"),
+        ("run.seed=2", "run.seed: deals and sampling"),
+        ("rollout.groups_per_step=7", "rollout.groups_per_step: rollouts in flight"),
         ("training.ranks=2", "training.ranks"),
         ("training.optimizer=muon", "training.optimizer"),
         ("model.dtype=bfloat16", "model.dtype"),
@@ -156,5 +156,5 @@ def test_who_learns_is_fixed_within_a_run_and_how_fast_is_not(tmp_path):
     other_rule = load_config(None, ["policies={wolves: {roles: [wolf]}, villagers: {side: good}}"])
     # Also a run of before there were teams, and one that lost its section.
     for before, now in ((team, swapped), (team, other_rule), (one, team), (team, one)):
-        with pytest.raises(ConfigError, match="cannot be resumed with other policies: the"):
+        with pytest.raises(ConfigError, match="cannot be resumed with other policies: restore"):
             check_same_run(fixed_settings(before), now, tmp_path)

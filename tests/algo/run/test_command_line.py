@@ -32,7 +32,7 @@ def run(monkeypatch, capsys, *arguments):
         ("training.policy_loss=nonsense", "nonsense"),
         ("rollout.rollouts_per_group=1", "at least 2"),
         ("training.rollout_correction={rollout_rs: nonsense, rollout_rs_threshold: 2}", "nonsense"),
-        ("advantage.estimator=remax", "greedily"),
+        ("advantage.estimator=remax", "greedy"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(monkeypatch, capsys, tiny_model, tmp_path, override, message):
@@ -75,7 +75,7 @@ def test_a_damaged_run_is_named(tmp_path):
 def test_a_run_is_taken_up_where_it_stands(tmp_path):
     config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
     begun = open_run(config, resume=True)
-    with pytest.raises(ConfigError, match="another process is training"):
+    with pytest.raises(ConfigError, match="another process has locked"):
         open_run(config, resume=True)
     begun.lock.close()
     again = open_run(config, resume=True)
@@ -109,7 +109,7 @@ class OwnError(Exception):
         (None, 0, ""),
         (asyncio.CancelledError(), 130, "it was interrupted"),
         (StoreUnreachable("no hub answers"), 1, "no hub answers"),
-        (aiohttp.ClientConnectionError("gone"), 1, "stopped answering"),
+        (aiohttp.ClientConnectionError("gone"), 1, "stopped responding"),
         (OwnError("rank 0"), 1, "workers failed: rank 0. Resume"),
         (ZeroDivisionError("oops"), 1, "Traceback"),
     ],

@@ -39,7 +39,7 @@ def gib_of(plan, name):
 def test_the_sizes_of_qwen3_8b(qwen3_8b):
     config, plan = planned("qwen3_8b_shared", qwen3_8b)
     assert plan.shape.parameters == 8_190_735_360 and plan.shape.kv == 73_728
-    updating = gib_of(plan, "a GPU while updating")
+    updating = gib_of(plan, "a GPU during updates")
     whole = 8_190_735_360 * 4 / GIB  # 30.5 GiB
     assert updating["weights"] == updating["gradients"] == pytest.approx(whole / 8)
     assert updating["Adam's moments"] == pytest.approx(2 * whole / 8)
@@ -55,7 +55,7 @@ def test_the_sizes_of_qwen3_8b(qwen3_8b):
     plan.check(config)
 
     config, plan = planned("lora", qwen3_8b)
-    updating = gib_of(plan, "a GPU while updating")
+    updating = gib_of(plan, "a GPU during updates")
     # Rank 32 on seven linear layers of each of 36.
     adapters = 32 * 36 * ((4096 + 4096) * 2 + (4096 + 1024) * 2 + (4096 + 12288) * 3)
     assert plan.shape.adapters == adapters
@@ -74,16 +74,16 @@ def test_servers_of_past_selves_are_counted(qwen3_8b):
     config, _ = planned("qwen3_8b_shared", qwen3_8b, *overrides)
     _, plan = planned("qwen3_8b_shared", qwen3_8b, *overrides, frozen=pool_servers(config))
     before = planned("qwen3_8b_shared", qwen3_8b)[1]
-    for phase in ("a GPU while playing", "a GPU while updating"):
+    for phase in ("a GPU during rollouts", "a GPU during updates"):
         more = gib_of(plan, phase).pop("frozen policies")
         assert more == pytest.approx(0.25 * H100_GIB) and "frozen policies" not in gib_of(before, phase)
     config, plan = planned("tiny_cpu", qwen3_8b, *pool, frozen=pool_servers(config))
     assert gib_of(plan, "the machine")["frozen policies"] > 2 * 1.1
 
     config, plan = planned("lora", qwen3_8b, *pool[:2])
-    alone = gib_of(planned("lora", qwen3_8b)[1], "a GPU while playing")["vLLM's adapters"]
+    alone = gib_of(planned("lora", qwen3_8b)[1], "a GPU during rollouts")["vLLM's adapters"]
     assert pool_servers(config) == []
-    assert gib_of(plan, "a GPU while playing")["vLLM's adapters"] == pytest.approx(alone * 5)
+    assert gib_of(plan, "a GPU during rollouts")["vLLM's adapters"] == pytest.approx(alone * 5)
 
 
 NINTH_VLLM = {"frozen": [FrozenPolicyConfig(path="any")] * 2}
@@ -92,15 +92,15 @@ NINTH_VLLM = {"frozen": [FrozenPolicyConfig(path="any")] * 2}
 @pytest.mark.parametrize(
     ("configuration", "overrides", "options", "message"),
     [
-        ("qwen3_8b_shared", [], NINTH_VLLM, "a GPU while playing would hold .*frozen"),
-        ("one_gpu", [], {}, r"a GPU while updating would hold 1\d\d\.\d GiB.*training\.optimizer_offload"),
+        ("qwen3_8b_shared", [], NINTH_VLLM, "a GPU during rollouts needs .*frozen"),
+        ("one_gpu", [], {}, r"a GPU during updates needs 1\d\d\.\d GiB.*training\.optimizer_offload"),
         (
             "qwen3_8b_shared",
             ["serving.gpu_memory_utilization=0.22"],
             {},
             r"room for \d+ tokens.*gpu_memory_utilization",
         ),
-        ("qwen3_8b_shared", [], {"host_gib": 250.0}, "the machine would hold 292.*has 250"),
+        ("qwen3_8b_shared", [], {"host_gib": 250.0}, "the machine needs 292.*has 250"),
         (
             "qwen3_8b_shared",
             ["training.sequence_parallel=1", "training.micro_batch_size=16"],
@@ -125,7 +125,7 @@ def test_frozen_policies_count_where_they_are_served(qwen3_8b, gpu, fits):
         assert gib_of(plan, "a GPU of frozen policies") == {"frozen policies": pytest.approx(0.85 * H100_GIB)}
         plan.check(config)
         return
-    with pytest.raises(ConfigError, match=r"a GPU while playing would hold .*frozen"):
+    with pytest.raises(ConfigError, match=r"a GPU during rollouts needs .*frozen"):
         plan.check(config)
 
 

@@ -66,7 +66,7 @@ def test_segments_and_judgements_of_a_step():
         )
     )
     assert metrics["turns/segments_per_seat"] == pytest.approx((1 + 4 + 1) / 3)
-    assert (metrics["judge/asked"], metrics["judge/judged_share"]) == (4, 0.25)
+    assert (metrics["judge/requests"], metrics["judge/judged_share"]) == (4, 0.25)
 
 
 def test_a_batch_is_written_with_its_turn_rewards_and_dimensions(tmp_path):

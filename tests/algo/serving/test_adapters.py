@@ -65,7 +65,7 @@ TEAM = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
 @pytest.mark.parametrize(
     ("policies", "pool", "room"), [({}, None, "1"), ({}, 5, "6"), (TEAM, None, "2"), (TEAM, 5, "12")]
 )
-def test_vllm_has_room_for_every_policy_that_learns_and_its_past_selves(configure, policies, pool, room):
+def test_vllm_has_adapter_slots_for_every_trained_policy_and_its_past_selves(configure, policies, pool, room):
     settings = configure().model_dump() | {"policies": policies}
     if pool is not None:
         settings |= {"league": {"every_steps": 1, "size": pool}, "game": {"opponent": "past"}}
@@ -110,7 +110,7 @@ async def test_all_policies_that_learn_get_their_adapters_within_one_pause(confi
     await serving.stop()
 
 
-async def test_past_selves_are_loaded_beside_the_policy_and_forgotten_again(configure, fake, tmp_path):
+async def test_past_selves_are_loaded_with_the_policy_and_unloaded(configure, fake, tmp_path):
     config = configure(mode="attach", urls=(fake.url,))
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
     async with await ServerGroup.open(config) as serving:
@@ -150,7 +150,7 @@ async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_serv
 
 @pytest.mark.vllm
 @pytest.mark.timeout(600)
-async def test_real_vllm_serves_adapters_beside_their_base(configure, tiny_model, tmp_path):
+async def test_real_vllm_serves_adapters_and_their_base(configure, tiny_model, tmp_path):
     """What a merge in bfloat16 would round away is there."""
     rank = LORA["lora_rank"]
     first, second, past = (random_adapters(tmp_path / f"adapters-{n}", tiny_model, n, rank) for n in range(3))

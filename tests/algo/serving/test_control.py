@@ -56,7 +56,7 @@ async def test_a_vllm_that_was_started_without_a_token_is_as_it_was(monkeypatch)
     assert await status("/pause", token="") == 200
 
 
-def test_what_we_start_is_guarded_and_told_our_token_and_no_other_secret(monkeypatch):
+def test_a_started_server_is_guarded_and_gets_only_its_token(monkeypatch):
     monkeypatch.setenv("AGL_TOKEN", "the hub's")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     monkeypatch.delenv(CONTROL_VARIABLE)

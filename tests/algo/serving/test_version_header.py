@@ -112,7 +112,7 @@ class SlowVllm(Vllm):
         await super().__call__(scope, receive, send)
 
 
-async def test_a_reply_in_whose_midst_new_weights_came_tells_both_versions(monkeypatch):
+async def test_a_reply_during_a_push_has_both_versions(monkeypatch):
     monkeypatch.delenv(INITIAL_VERSION, raising=False)
     vllm = SlowVllm()
     app = PolicyVersionHeader(vllm)

@@ -218,7 +218,7 @@ def target_rows(count=5, seed=2):
 
 
 @both_engines
-def test_targets_are_learned_beside_the_policys_loss_in_the_same_step(started):
+def test_targets_and_the_policys_loss_share_a_step(started):
     trajectories, rows = prepare(started, older=True, credit="turn")
     targets, weight = target_rows(), 0.7
     batch = build_batch(trajectories, temperature=TEMPERATURE, **vars(rows), targets=targets)

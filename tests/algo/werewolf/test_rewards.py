@@ -66,7 +66,7 @@ def test_each_weight_weighs_its_own_dimension(name):
     assert reward(others, *turns).total == 1.0
 
 
-def test_every_fact_is_a_dimension_or_told_by_another():
+def test_every_fact_is_a_dimension_or_implied_by_one():
     """speech_chars is for people to look at: how long a speech should be nobody knows."""
     assert set(TURN_FACTS) - set(FACT_DIMENSIONS) == {"chinese_share", "speech_chars"}
     assert {*FACT_DIMENSIONS, *JUDGE_DIMENSIONS} <= set(RewardConfig.model_fields)
@@ -101,7 +101,7 @@ def test_low_and_very_low_judgements():
     assert reward(config, *turns, scores={0: 0.1, 1: 0.9}).total == 1 - 5
     # Without a second threshold no judgement is very low.
     assert turn_dimensions(facts(), 0.0, RewardConfig())["very_low_judgement"] == 0
-    with pytest.raises(ConfigError, match=r"very_low_judgement_below \(0.5\) must not be above low"):
+    with pytest.raises(ConfigError, match=r"very_low_judgement_below \(0.5\) must not exceed low"):
         load_config(None, ["reward.very_low_judgement_below=0.5"])
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.chat_server import ChatServer
-from runners.policy.servers import Connections
+from runners.policy.connections import Connections
 from tests.support.agents.fakes_agents import FakeChatVllm, World
 from tests.support.tasks import HERE
 
@@ -13,7 +13,7 @@ from tests.support.tasks import HERE
 async def world(tiny_tokenizer):
     vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "fine")
     endpoint = await vllm.start()
-    gateway, servers = Gateway(), Connections(ChatServer.of, HERE, patience_seconds=0)
+    gateway, servers = Gateway(), Connections(ChatServer.of, HERE, retry_seconds=0)
     await gateway.start()
     yield World(vllm, endpoint, gateway, servers)
     await gateway.close()

@@ -14,12 +14,12 @@ import psutil
 import pytest
 
 from algo.machine.ports import free_port
+from runners.agents.agent_play import AgentUnavailable, Session
 from runners.agents.examples.math_agent import tasks as math_tasks
 from runners.agents.examples.math_agent.grading import is_right
 from runners.agents.examples.service_agent import tasks as service_tasks
 from runners.agents.examples.service_agent.reward import reward as service_reward
 from runners.agents.lit import LitPlayer, load_agent
-from runners.agents.play import AgentUnavailable, Session
 from runners.agents.service import ServicePlayer
 from tests.support.agents.fakes_agents import resources_of, rollout_of
 from tests.support.waiting import until
@@ -156,7 +156,7 @@ async def test_a_tool_call_that_cannot_be_read_ends_a_dialogue_of_tau2(world, ta
     assert await rewards_of(world, tau2_player, UPDATE) == {"reward": 0.0}
 
 
-async def test_a_user_whose_api_is_away_is_not_the_agents_failure(world, tau2_player, monkeypatch):
+async def test_an_unreachable_api_of_the_simulated_user_is_not_the_agents_failure(world, tau2_player, monkeypatch):
     world.vllm.answer = serving_customers(("get_users", {}))
     monkeypatch.setenv("TAU2_USER_ENDPOINT", f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(AgentUnavailable):

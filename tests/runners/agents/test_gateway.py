@@ -10,7 +10,7 @@ from openai import APIError, APIStatusError, BadRequestError, NotFoundError
 
 from runners.agents.gateway import address, requests
 from runners.errors import PolicyUnavailable
-from runners.uploads import GameForgotten
+from runners.uploads import SpansRejected
 from store.token_spans import context_digest
 from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, resources_of
 from tests.support.agents.tool_model import TOOL
@@ -64,7 +64,7 @@ async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, caplog):
     assert len(answer.choices) == 1
     names = ["temperature", "top_p", "n", "logit_bias", "presence_penalty", "response_format", "strict"]
     assert attempt.outcome({"reward": 1.0}).dropped == dict.fromkeys([*names, "tool_choice", "seed"], 2)
-    told = [record.getMessage() for record in caplog.records if "left out" in record.getMessage()]
+    told = [record.getMessage() for record in caplog.records if "ignoring" in record.getMessage()]
     assert len(told) == len(names) + 2
 
 
@@ -130,7 +130,7 @@ async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world):
     assert second.prompt_ids.count(end) == 2  # of the reply's turn, and of the question's
 
 
-async def test_thoughts_are_told_apart_and_dropped_by_the_client_without_breaking_the_sequence(world):
+async def test_thoughts_are_separated_and_may_be_dropped_by_the_client(world):
     world.vllm.answer = lambda prompt: "<think>hm</think>yes"
     resources = resources_of(world.endpoint, sampling={"thinking": True})
     async with world.gateway.serving(world.attempt(resources=resources)) as address, client_of(address) as client:
@@ -208,11 +208,11 @@ async def test_what_vllm_refuses_to_render_is_the_agents_to_know(world):
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "without a function"),
         ({"messages": QUESTION, "max_tokens": 0}, "max_tokens must be"),
         ({"messages": QUESTION, "tools": [{"type": "web_search"}]}, "'web_search'"),
-        ({"messages": QUESTION, "model": "gpt-5"}, "'gpt-5' does not exist"),
-        ([], "no JSON object"),
+        ({"messages": QUESTION, "model": "gpt-5"}, "unknown model 'gpt-5'"),
+        ([], "must be a JSON object"),
     ],
 )
-async def test_a_malformed_request_is_told_what_is_wrong(world, body, message):
+async def test_the_error_of_a_malformed_request_names_the_problem(world, body, message):
     async with world.gateway.serving(world.attempt()) as address, httpx.AsyncClient(trust_env=False) as http:
         if isinstance(body, dict):
             body = {"model": "policy", **body}
@@ -230,7 +230,7 @@ async def test_after_its_end_an_attempt_answers_gone_and_an_unknown_one_not_foun
             await ask(client)
         assert ended.value.status_code == 410
     async with client_of(f"{world.gateway.address}/rollout/x/attempt/y/v1") as client:
-        with pytest.raises(NotFoundError, match="no attempt 'x/y'"):
+        with pytest.raises(NotFoundError, match="unknown attempt 'x/y'"):
             await ask(client)
     assert len(world.spans) == 1
 
@@ -276,7 +276,7 @@ async def test_the_header_names_attempt_and_actor_where_the_address_does_not(wor
     assert models == ["policy", "past"]
 
 
-async def test_actors_are_told_apart_and_only_those_of_the_trained_policy_are_trained(world):
+async def test_only_actors_of_the_trained_policy_are_trained(world):
     attempt = world.attempt(trainable=["planner"])
     async with world.gateway.serving(attempt) as address, client_of(address) as client:
         for model in ("policy/planner", "policy/worker", "past"):
@@ -296,21 +296,21 @@ async def test_a_vllm_without_a_tool_parser_is_named_with_the_remedy(world):
         world.vllm.refuse_render = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser'
         with pytest.raises(APIStatusError):
             await ask(client, tools=[TOOL])
-    assert "serving.tool_parser" in str(attempt.trouble)
+    assert "serving.tool_parser" in str(attempt.fatal_error)
 
 
 async def test_a_hub_that_forgot_the_attempt_ends_it(world):
     attempt = world.attempt()
 
     def forget(*_):
-        raise GameForgotten("gone")
+        raise SpansRejected("gone")
 
     attempt._on_turn = forget
     async with world.gateway.serving(attempt) as address, client_of(address) as client:
         with pytest.raises(APIStatusError) as refused:
             await ask(client)
     assert refused.value.status_code == 503
-    assert isinstance(attempt.trouble, GameForgotten) and attempt.troubled.is_set()
+    assert isinstance(attempt.fatal_error, SpansRejected) and attempt.failed_event.is_set()
 
 
 async def test_the_transcript_tells_a_conversation_once(world):
@@ -337,9 +337,9 @@ async def test_what_is_not_there_is_refused_in_openais_form_counted_and_logged_o
                 answer = await http.post(f"{address}/{path}", json={"model": "policy"})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["type"]) == (404, "unknown_url", "invalid_request_error")
-    assert f"no POST /v1/{path} here" in error["message"] and "/v1/chat/completions" in error["message"]
+    assert f"unknown route POST /v1/{path}" in error["message"] and "/v1/chat/completions" in error["message"]
     assert attempt.outcome({"reward": 0.0}).refused == 2
-    (told,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
+    (told,) = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
     assert f"POST /v1/{path}" in told
 
 
@@ -369,8 +369,8 @@ async def test_each_kind_of_refusal_is_logged_once_whoever_is_refused(world, cap
                 with pytest.raises(NotFoundError):
                     await client.chat.completions.create(model="gpt-4", messages=QUESTION)
     assert [attempt.outcome({"reward": 0.0}).refused for attempt in attempts] == [3, 3]
-    told = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
-    assert len(told) == 2 and "read text only" in told[0] and "'gpt-4' does not exist here" in told[1]
+    told = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
+    assert len(told) == 2 and "only text is supported" in told[0] and "unknown model 'gpt-4'" in told[1]
 
 
 async def test_agentscopes_model_streams_as_it_comes(world):
@@ -417,10 +417,10 @@ async def test_a_stream_that_breaks_off_is_an_error_and_ends_the_attempt(world):
     world.vllm.break_streams = True
     attempt = world.attempt()
     async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        with pytest.raises(APIError, match="cannot be asked"):
+        with pytest.raises(APIError, match="policy is unavailable"):
             async for _ in await ask(client, stream=True):
                 pass
-    assert isinstance(attempt.trouble, PolicyUnavailable) and not world.spans
+    assert isinstance(attempt.fatal_error, PolicyUnavailable) and not world.spans
 
 
 async def test_a_server_that_parses_whole_replies_only_is_streamed_from_all_the_same(world):

@@ -106,7 +106,7 @@ async def test_sampling_and_forced_tools_are_left_out_and_counted(world):
     [
         ([], {}, "at least one item"),
         ([{"role": "wizard", "content": "hi"}], {}, "role of user or assistant"),
-        ([QUESTION, {"role": "assistant", "content": "It is"}], {}, "no prefill"),
+        ([QUESTION, {"role": "assistant", "content": "It is"}], {}, "prefill is not supported"),
         ([{"role": "user", "content": [{"type": "image", "source": {}}]}], {}, "'image'"),
         ([{"role": "user", "content": [{"type": "tool_result", "content": "3"}]}], {}, "'tool_use_id'"),
         ([{"role": "user", "content": [3]}], {}, "cannot be read"),

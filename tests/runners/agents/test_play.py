@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from algo.machine.ports import free_port
 from algo.rollouts.triplets import read_attempt
+from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer, load_agent
-from runners.agents.play import AgentPlay
 from runners.agents.service import ServicePlayer
 from runners.worker import Worker
 from store.agents import AGENTS
@@ -54,8 +54,8 @@ async def played(client, vllm, player, *tasks, patience=0.0, at_once=4):
         for task in tasks
     ]
     ids = [made.rollout_id for made in await client.enqueue_many_rollouts(requests)]
-    play = AgentPlay(client, player, policy_patience_seconds=patience)
-    worker = Worker(client, play, "w", games_at_once=at_once)
+    play = AgentPlay(client, player, policy_timeout_seconds=patience)
+    worker = Worker(client, play, "w", max_concurrent=at_once)
     running = asyncio.create_task(worker.run())
     try:
         async with asyncio.timeout(60):
@@ -189,8 +189,8 @@ async def test_a_failure_of_the_agents_own_is_an_outcome_and_not_tried_again(cli
         assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)
         assert (outcome.rewards(), outcome.failure) == ({"right": -1.0}, f"RuntimeError: too many turns for {number}")
         assert "in broken" in outcome.traceback and outcome.traceback in outcome.transcript
-    told = [record for record in caplog.records if record.exc_info and "raises" in record.getMessage()]
-    assert len(told) == 1, "one for each place that raises"
+    told = [record for record in caplog.records if record.exc_info and "raised an exception" in record.getMessage()]
+    assert len(told) == 1, "one for each raising line"
 
 
 async def test_an_agent_that_takes_too_long_is_stopped_with_an_outcome(client, vllm):
@@ -205,7 +205,7 @@ async def test_an_agent_that_takes_too_long_is_stopped_with_an_outcome(client, v
 
     loop = asyncio.get_running_loop()
     ((_, read, _),) = await played(client, vllm, LitPlayer(endless), task_of(max_seconds=0.2))
-    assert "had not ended after 0.2 s" in read.outcome.failure
+    assert "timeout after 0.2 s" in read.outcome.failure
     async with asyncio.timeout(5):
         await stopped.wait()
 
@@ -332,7 +332,7 @@ async def test_a_services_own_error_is_the_agents_failure_and_its_refusal_is_not
         "the service answers 500: no",
     )
     assert refused.status == "failed"
-    assert "does not take the task (422)" in refused.attempt.metadata["reason"]
+    assert "rejects the task (422)" in refused.attempt.metadata["reason"]
 
 
 async def test_a_service_that_breaks_off_is_tried_again_in_another_attempt(client, vllm, service):
@@ -351,7 +351,7 @@ async def test_a_service_that_breaks_off_is_tried_again_in_another_attempt(clien
 
 async def test_a_service_that_is_not_up_yet_is_waited_for(client, vllm, service):
     await service.stop()
-    player = ServicePlayer(service.url, judge, patience_seconds=30)
+    player = ServicePlayer(service.url, judge, retry_seconds=30)
     playing = asyncio.create_task(played(client, vllm, player, task_of()))
     await asyncio.sleep(0.3)  # it asks a service that is away
     await service.start()
@@ -370,11 +370,11 @@ def test_a_service_elsewhere_could_not_reach_the_gateway():
         ("nothing", "of the form module:name"),
         ("no_such_module:agent", "No module named 'no_such_module'"),
         ("json:agent", "has no attribute 'agent'"),
-        ("json:__name__", "no agent but a str"),
+        ("json:__name__", "must be an agent, not a str"),
         ("json:dumps", "its parameters must be"),
     ],
 )
-def test_what_is_no_agent_is_told_what_is_wrong(name, message):
+def test_the_error_of_an_invalid_agent_names_the_problem(name, message):
     with pytest.raises(ValueError, match=message):
         load_agent(name)
 

@@ -64,7 +64,7 @@ async def test_an_earlier_response_is_gone_on_with_by_its_id(world):
     async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
         first = await ask(client, "one", instructions="Be brief.")
         await ask(client, "two", previous_response_id=first.id, instructions="Be brief.")
-        with pytest.raises(NotFoundError, match="no earlier response"):
+        with pytest.raises(NotFoundError, match="unknown earlier response"):
             await ask(client, "two", previous_response_id="resp_unknown")
     first, second = world.spans
     assert second.context_tokens == len(first.prompt_ids) + len(first.response_ids)
@@ -93,7 +93,7 @@ async def test_sampling_and_formats_are_left_out_and_counted(world):
     ("given", "message"),
     [
         ([{"type": "item_reference", "id": "x"}], "'item_reference'"),
-        ([{"type": "function_call", "name": "x"}], "has no 'call_id'"),
+        ([{"type": "function_call", "name": "x"}], "lacks 'call_id'"),
         ([], "at least one item"),
     ],
 )

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from runners.agents.gateway.requests import RequestRefused
 from runners.agents.gateway.timelines import same_message
-from runners.policy.chat_tokens import UnfitTemplate
-from runners.policy.server import Completion
+from runners.policy.chat_tokens import UnusableTemplate
+from runners.policy.client import Completion
 from tests.support.agents.fakes_agents import attempt_of, request_of
 from tests.support.waiting import until
 
@@ -54,11 +54,11 @@ class FakeChatServer:
 
     async def next_prompt(self, request, held, last_id):
         if self.unfit:
-            raise UnfitTemplate("fake")
+            raise UnusableTemplate("fake")
         ids = self.rendered(request.messages[held:])
         return ids if last_id == END else [END, *ids]
 
-    async def reply(self, request, prompt, new, reply_tokens, seed, hand_on):
+    async def reply(self, request, prompt, new, reply_tokens, seed, on_part):
         self.waiting += 1
         await self.gate.wait()
         self.waiting -= 1
@@ -196,7 +196,7 @@ ACTS = ["new", "go on", "go on", "go on", "say nothing new", "retry", "branch", 
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(ACTS), min_size=1, max_size=25))
-def test_every_call_stands_where_a_search_through_all_that_was_said_finds_it(seed, acts):
+def test_every_call_continues_the_timeline_that_a_full_search_finds(seed, acts):
     async def run():
         agent = Agent(seed)
         for what in acts:
@@ -269,5 +269,5 @@ async def test_a_name_stands_for_one_policy_alone():
     agent = Agent(7)
     messages = [{"role": "user", "content": "a"}]
     await agent.attempt.call(request_of(messages, model="policy", actor="one"))
-    with pytest.raises(RequestRefused, match="a name of its own"):
+    with pytest.raises(RequestRefused, match="one actor name for each policy"):
         await agent.attempt.call(request_of(messages, model="past", actor="one"))

@@ -2,8 +2,8 @@
 
 import pytest
 
+from runners.policy.client import PolicyClient
 from runners.policy.model import ContextFull, TokenExactChatModel
-from runners.policy.server import PolicyServer
 from store.schema import TokenLimits
 from store.token_spans import context_digest
 from tests.support.chat_templates import chat_tokens
@@ -27,7 +27,7 @@ async def vllm(tiny_tokenizer):
 
 
 def make_model(vllm, context_tokens=1000, reply_tokens=20, key="game-1/3"):
-    server, tokens = PolicyServer(vllm.endpoint, "policy", temperature=0.7, addresses=HERE), chat_tokens(vllm.tokenizer)
+    server, tokens = PolicyClient(vllm.endpoint, "policy", temperature=0.7, addresses=HERE), chat_tokens(vllm.tokenizer)
     vllm.callers.append(server)
     server.stop_token_ids = (tokens.end_of_turn,)
     limits = TokenLimits(context_tokens=context_tokens, reply_tokens=reply_tokens)
@@ -70,7 +70,7 @@ async def test_another_conversation_starts_a_new_segment(vllm):
     assert vllm.exchanges[1][0]["prompt"] == list(turn.prompt_ids)
 
 
-async def test_what_a_call_would_take_is_told_without_a_call(vllm):
+async def test_the_tokens_of_a_call_are_counted_without_a_call(vllm):
     model = make_model(vllm, context_tokens=200, reply_tokens=20)
     text = "长"
     for conversation in ([SYSTEM, user("一")], [SYSTEM, user("一"), REPLY, user("二")]):

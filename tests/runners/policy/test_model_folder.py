@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jinja2 import TemplateError
 from jinja2.exceptions import SecurityError
 
-from runners.policy.codecs import LocalCodec, UnfitTemplate
+from runners.policy.codecs import LocalCodec, UnusableTemplate
 from runners.policy.model_folder import ChatTemplates, read_tokenizer
 from tests.runners.policy.test_chat_tokens import TEMPLATES
 from tests.support.agents.tool_model import TEMPLATE, TOOL
@@ -124,7 +124,7 @@ def test_a_template_is_in_a_sandbox(tiny_tokenizer, tmp_path, attack):
     (tmp_path / "chat_template.jinja").write_text(attack)
     with pytest.raises(SecurityError):
         ChatTemplates(tmp_path).render(CONVERSATIONS[0], None)
-    with pytest.raises(UnfitTemplate):
+    with pytest.raises(UnusableTemplate):
         asyncio.run(LocalCodec.of(tmp_path).render(CONVERSATIONS[0]))
 
 

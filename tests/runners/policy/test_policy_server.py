@@ -8,8 +8,8 @@ from aiohttp import web
 from tenacity import wait_none
 
 from runners.errors import PolicyUnavailable, RouteRefused
-from runners.policy import server as policy_server
-from runners.policy.server import PolicyServer
+from runners.policy import client as policy_server
+from runners.policy.client import PolicyClient
 from tests.support.fakes import FakeVllm
 from tests.support.tasks import HERE
 from tests.support.waiting import until
@@ -47,7 +47,7 @@ async def connect():
     opened = []
 
     def connect(endpoint, model="policy", patience=0.0, **options):
-        opened.append(PolicyServer(endpoint, model, 1.0, HERE, patience, **options))
+        opened.append(PolicyClient(endpoint, model, 1.0, HERE, patience, **options))
         return opened[-1]
 
     yield connect
@@ -56,7 +56,7 @@ async def connect():
 
 
 async def test_no_more_is_read_of_an_answer_than_one_can_need(stranger, connect, monkeypatch):
-    monkeypatch.setattr(policy_server, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(policy_server, "MAX_ANSWER_BYTES", 2**20)
     url, box, asked = stranger
     written = 0
 
@@ -84,7 +84,7 @@ async def test_a_small_answer_does_not_become_a_large_one(stranger, connect):
         return web.Response(body=gzip.compress(b"[" + b" " * 2**26 + b"]"), headers={"Content-Encoding": "gzip"})
 
     box["answer"] = bomb
-    with pytest.raises(RouteRefused, match="not JSON"):
+    with pytest.raises(RouteRefused, match="invalid JSON"):
         await connect(url).ask("/v1/completions", {})
 
 
@@ -115,7 +115,7 @@ async def test_a_server_that_is_away_for_a_moment_is_asked_again_and_one_that_st
 
 
 async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm, connect):
-    server = connect(vllm.endpoint, silence_seconds=0.05)
+    server = connect(vllm.endpoint, liveness_interval_seconds=0.05)
     vllm.gate.clear()
     answering = asyncio.create_task(server.complete([5], 4, seed=1))
     async with asyncio.timeout(60):
@@ -136,8 +136,8 @@ async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm, con
         (lambda choice, headers: choice.pop("token_ids"), "no token ids"),
         (lambda choice, headers: choice["prompt_token_ids"].append(1), "changed the prompt"),
         (lambda choice, headers: choice["token_ids"].append(1), "log-probs"),
-        (lambda choice, headers: choice.update(finish_reason="abort"), "broke off a reply"),
-        (lambda choice, headers: headers.update({"x-policy-version": "seven"}), "'seven', which is no number"),
+        (lambda choice, headers: choice.update(finish_reason="abort"), "aborted a reply"),
+        (lambda choice, headers: headers.update({"x-policy-version": "seven"}), "'seven', which is not a number"),
     ],
 )
 async def test_an_answer_that_is_not_token_exact_is_refused(stranger, connect, spoil, message):
@@ -186,7 +186,7 @@ async def test_a_streamed_reply_that_breaks_off_is_not_asked_for_again(vllm, con
     vllm.answer = lambda prompt: "好的，我先说"
     vllm.break_streams, taken = True, []
     server = connect(vllm.endpoint, patience=60)
-    with pytest.raises(PolicyUnavailable, match="in the midst"):
+    with pytest.raises(PolicyUnavailable, match="closed the connection during"):
         await server.complete([1, 2, 3], 100, seed=1, on_tokens=taken.extend)
     assert len(taken) == 3 and len(vllm.exchanges) == 1
 

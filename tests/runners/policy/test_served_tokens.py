@@ -4,8 +4,8 @@ import pytest
 
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.server import PolicyServer
-from runners.policy.servers import Policies
+from runners.policy.client import PolicyClient
+from runners.policy.connections import Policies
 from store.schema import PolicyResources, Sampling
 from tests.runners.policy.test_chat_tokens import TEMPLATES, with_template
 from tests.support.chat_templates import chat_tokens
@@ -29,7 +29,7 @@ async def vllm(tiny_tokenizer):
 
 
 def server_of(vllm):
-    vllm.callers.append(PolicyServer(vllm.endpoint, "policy", 1.0, HERE))
+    vllm.callers.append(PolicyClient(vllm.endpoint, "policy", 1.0, HERE))
     return vllm.callers[-1]
 
 
@@ -83,7 +83,7 @@ async def test_what_cannot_be_exact_is_refused(vllm, spoil, reason):
 
 async def test_a_server_that_is_gone_is_no_tokenizer_problem(vllm):
     server = server_of(vllm)
-    server.patience_seconds = 0
+    server.retry_seconds = 0
     await vllm.stop()
     with pytest.raises(PolicyUnavailable, match=r"no answer from http.*tokenizer_info"):
         await ChatTokens.served(server)

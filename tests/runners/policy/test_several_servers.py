@@ -14,8 +14,8 @@ from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
 from runners.errors import PolicyUnavailable
-from runners.policy.server import seed_of
-from runners.policy.servers import Policies
+from runners.policy.client import seed_of
+from runners.policy.connections import Policies
 from runners.werewolf.agent import WerewolfGames
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
@@ -39,7 +39,7 @@ async def vllms(tiny_tokenizer, tiny_model):
 
 @pytest.fixture
 async def games():
-    games = WerewolfGames(HERE, policy_patience_seconds=0)
+    games = WerewolfGames(HERE, policy_timeout_seconds=0)
     yield games
     await games.close()
 
@@ -122,7 +122,7 @@ async def test_a_server_that_does_not_answer_holds_up_no_other(vllms):
     silent.close()
 
 
-async def test_weights_that_change_in_mid_game_are_told_turn_by_turn(vllms, games):
+async def test_weights_that_change_within_a_game_are_recorded_for_each_turn(vllms, games):
     """From the server's header to the trajectory."""
     vllm = vllms[0]
     answer = vllm.answer
@@ -154,7 +154,7 @@ async def test_weights_that_change_in_mid_game_are_told_turn_by_turn(vllms, game
     assert any(one.oldest_version < one.newest_version for one in trajectories)
 
 
-async def test_a_turn_in_whose_midst_new_weights_came_is_recorded_as_of_both_versions(vllms, games):
+async def test_a_turn_during_a_push_records_both_versions(vllms, games):
     _, turns = await play(games, make_task(), resources(vllms[0].endpoint))
     assert {turn.policy_version for turn in turns} == {3}, "of the resources, where the server does not say"
     vllms[0].policy_version, vllms[0].version_until = 3, 4

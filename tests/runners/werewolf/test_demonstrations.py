@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from runners.errors import UnusableTokenizer
+from runners.policy.client import Completion
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import Completion
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.demonstrations import DEFAULTED, DemonstratingPlayer
@@ -43,7 +43,7 @@ async def play(task, resources, **settings):
 
 
 class RepeatingServer:
-    """A fake of ``PolicyServer`` that answers with the given token ids, one after another."""
+    """A fake of ``PolicyClient`` that answers with the given token ids, one after another."""
 
     model = "fake"
 

@@ -68,7 +68,7 @@ async def test_every_model_call_is_shown_with_all_that_is_known_of_it(vllm):
     ):
         assert re.search(pattern, shown), pattern
     assert all("[facts] invalid " in call for call in calls)
-    assert "# 5p_tiny，种子3，上帝视角" in end and f"model calls: {len(calls)}, unusable replies: " in end
+    assert "# 5p_tiny，种子3，上帝视角" in end and f"model calls: {len(calls)}, invalid replies: " in end
     by_seat = [int(count) for count in re.findall(r"policy\): (\d+) model calls, \d+ decisions, 1 segments", end)]
     assert len(by_seat) == 5 and sum(by_seat) == len(calls)
 
@@ -121,20 +121,20 @@ async def add_nothing(client):
     (add_nothing, r"the hub at \S+ has no resources yet: start .*--endpoint"),
     (add_foreign_resources, "'somebody-elses' were not published by algo"),
 ])  # fmt: skip
-async def test_a_hub_without_a_policy_of_ours_is_told_in_one_line(hub, client, capsys, prepare, reason):
+async def test_a_hub_without_a_policy_gives_an_error_of_one_line(hub, client, capsys, prepare, reason):
     await prepare(client)
     assert await shown_by("--store", hub.url) == (1, [])
     assert re.fullmatch(f"error: .*{reason}.*\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(("arguments", "reason"), [
-    (("--tokenizer", "/nowhere"), "/nowhere, named with --tokenizer"),
-    (("--context-tokens", 300, "--reply-tokens", 40), "tokens too many"),
+    (("--tokenizer", "/nowhere"), "/nowhere of --tokenizer"),
+    (("--context-tokens", 300, "--reply-tokens", 40), "exceeds the context by"),
     (("--context-tokens", 40, "--reply-tokens", 40), "must be smaller than context_tokens"),
     (("--players", "wolf=policy,good=gpt-9"), "gpt-9"),
     (("--model", "other"), "serves policy, not 'other'"),
 ])  # fmt: skip
-async def test_a_game_that_cannot_be_played_is_told_in_one_line(vllm, capsys, arguments, reason):
+async def test_an_unplayable_game_gives_an_error_of_one_line(vllm, capsys, arguments, reason):
     status, _ = await shown_by(*endpoint_of(vllm), *arguments)
     error = capsys.readouterr().err
     assert status == 1 and error.startswith("error: ") and reason in error and "Traceback" not in error
@@ -149,12 +149,12 @@ async def test_ctrl_c_ends_it_without_a_traceback(vllm):
     await vllm.asked.wait()
     process.send_signal(signal.SIGINT)
     _, errors = await process.communicate()
-    assert process.returncode == 130 and "the game was left" in errors.decode() and b"Traceback" not in errors
+    assert process.returncode == 130 and "the game was interrupted" in errors.decode() and b"Traceback" not in errors
 
 
 @pytest.mark.parametrize(("arguments", "reason"), [
-    (["--dry-run", "--endpoint", "http://x"], "--endpoint and --model go together"),
-    (["--dry-run", "--players", "wolf=policy"], "name one for each side"),
+    (["--dry-run", "--endpoint", "http://x"], "--endpoint needs --model"),
+    (["--dry-run", "--players", "wolf=policy"], "one for each side"),
 ])  # fmt: skip
 def test_a_command_line_that_cannot_be_played_is_refused(capsys, arguments, reason):
     with pytest.raises(SystemExit):

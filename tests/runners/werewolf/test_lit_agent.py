@@ -21,7 +21,7 @@ from agentlightning import (
 from runners.addresses import Addresses
 from runners.errors import AddressRefused
 from runners.werewolf.lit_agent import WerewolfLitAgent, lightning_resources
-from runners.werewolf.play import WerewolfPlay
+from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.players import ChatEndpoint
 from store.protocol import SPAN_SEQUENCE_ID
@@ -63,7 +63,7 @@ async def agent():
 
 async def play_with_worker(client, count, **options):
     play = WerewolfPlay(client)
-    await Worker(client, play, "ours", max_games=count, **options).run()
+    await Worker(client, play, "ours", max_rollouts=count, **options).run()
     await play.close()
 
 

@@ -141,4 +141,4 @@ def test_a_persons_choice_may_ride_with_a_speech():
 def test_a_person_may_leave(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     status, _, told = run_play(capsys, "--preset", "5p_tiny", "--human", "1")
-    assert status == 130 and "left" in told
+    assert status == 130 and "interrupted" in told

@@ -257,7 +257,7 @@ def test_every_question_shows_everything_that_is_legal_in_forms_that_are_underst
         (Phase.UNOPPOSED, 11, "11号即将直接当选警长"),
     ],
 )
-def test_a_wolf_that_is_asked_whether_it_explodes_is_told_before_what(phase, subject, occasion):
+def test_the_question_to_explode_names_the_next_event(phase, subject, occasion):
     request = replace(QUESTIONS["explosion"], phase=phase, subject=subject)
     assert render_question(request) == (
         f"【法官】2号，{occasion}，请决定是否自爆，可选：自爆、不自爆。最后一行写“决定：自爆”或“决定：不自爆”。"
@@ -276,5 +276,5 @@ def test_a_wolf_that_is_asked_whether_it_explodes_is_told_before_what(phase, sub
         (replace(QUESTIONS["talk"], proposed=((7, 5), (9, 1))), "2号，这是最后一轮商议，7号提议5号，9号提议1号，请"),
     ],
 )
-def test_witch_and_wolves_are_told_what_their_question_comes_of(request_, told):
+def test_questions_to_witch_and_wolves_name_their_reason(request_, told):
     assert told in render_question(request_)

@@ -4,8 +4,8 @@ import pytest
 from agentscope.message import Msg
 
 from runners.errors import CannotPlay
+from runners.policy.client import Completion
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import Completion
 from runners.werewolf.game import Action, Event, EventKind, Observation, Role
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.questions import render_question
@@ -32,7 +32,7 @@ WORDLESS = render_recap(EVENTS, 2, speech_chars=0)
 
 
 class FakeServer:
-    """A fake of ``PolicyServer``: votes for seat 4, and keeps every prompt."""
+    """A fake of ``PolicyClient``: votes for seat 4, and keeps every prompt."""
 
     model = "fake"
 
@@ -74,7 +74,7 @@ async def test_words_of_earlier_days_go_first_and_never_a_fact(tiny_tokenizer, r
         2, Role.VILLAGER, Role.VILLAGER.side, 3, VOTE.phase, (2, *VOTE.targets), None, EVENTS, VOTE, TWELVE.deck
     )
     if recap is None:
-        with pytest.raises(CannotPlay, match=r"2号.*1 tokens too many.*rollout\.context_tokens"):
+        with pytest.raises(CannotPlay, match=r"2号.*exceeds the context by 1 tokens.*rollout\.context_tokens"):
             await player.decide(seen)
         assert server.prompts == []
         return

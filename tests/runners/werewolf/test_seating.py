@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from runners.errors import UnknownPlayer
 from runners.werewolf.game import PRESETS, Role, Side, new_game
-from runners.werewolf.seating import who_plays
+from runners.werewolf.seating import players_by_seat
 from tests.support.tasks import game_task
 
 NAMES = ("policy", "scripted", "random", "strong")
@@ -24,7 +24,7 @@ def deal(seed, preset="12p_sheriff"):
 
 
 def lineup(seating, seed=3, preset="12p_sheriff"):
-    return who_plays(make_task(seating, seed, preset), deal(seed, preset))
+    return players_by_seat(make_task(seating, seed, preset), deal(seed, preset))
 
 
 shares = st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 10), min_size=1)
@@ -97,8 +97,8 @@ def test_shares_hold_over_many_deals(together):
 
 def test_a_seat_that_no_rule_matches_is_an_error():
     task = make_task({"wolf": "policy", "good": "scripted"}).model_copy(update={"seating": ()})
-    with pytest.raises(ValueError, match="game-1: no seating rule says who plays seat 1"):
-        who_plays(task, deal(3))
+    with pytest.raises(ValueError, match="game-1: no seating rule matches seat 1"):
+        players_by_seat(task, deal(3))
 
 
 POOL = {"past-000000": 1.0, "past-000002": 3.0}
@@ -109,12 +109,14 @@ def test_all_past_seats_of_a_game_are_one_member_that_follows_from_the_deal():
     met = Counter()
     for seed in range(2000):
         task, roles = make_task(seating, seed), deal(seed)
-        names = who_plays(task, roles, POOL)
+        names = players_by_seat(task, roles, POOL)
         (member,) = set(names.values()) - {"policy"}
-        assert names == who_plays(task.model_copy(update={"game_id": "game-2"}), roles, dict(reversed(POOL.items())))
+        assert names == players_by_seat(
+            task.model_copy(update={"game_id": "game-2"}), roles, dict(reversed(POOL.items()))
+        )
         # Who is met changes nothing about where: the lineup is that of a task that is looked at alone.
         assert {seat for seat, name in names.items() if name == member} == {
-            seat for seat, name in who_plays(task, roles).items() if name == "past"
+            seat for seat, name in players_by_seat(task, roles).items() if name == "past"
         }
         met[member] += 1
     assert met["past-000002"] / 2000 == pytest.approx(0.75, abs=0.04)
@@ -122,5 +124,5 @@ def test_all_past_seats_of_a_game_are_one_member_that_follows_from_the_deal():
 
 def test_an_empty_pool_is_an_error_that_names_the_remedy_where_a_game_needs_it():
     with pytest.raises(UnknownPlayer, match=r"game-1 seats 'past'.*set league\.every_steps"):
-        who_plays(make_task({"wolf": "past", "good": "policy"}), deal(3), {})
-    assert "policy" in who_plays(make_task({"wolf": "scripted", "good": "policy"}), deal(3), {}).values()
+        players_by_seat(make_task({"wolf": "past", "good": "policy"}), deal(3), {})
+    assert "policy" in players_by_seat(make_task({"wolf": "scripted", "good": "policy"}), deal(3), {}).values()

@@ -178,7 +178,7 @@ async def test_a_words_log_prob_is_the_sum_over_its_tokens_each_after_those_befo
     assert server.body["prompt"] == [[7], [7, 1], [8, 9], [8, 9, 1]] and server.body["temperature"] == 1.0
     assert await word_log_probs(server, [], [(1,)]) == []
     for words in ([(1,), (1, 2)], [(1,), (1,)], [()]):
-        with pytest.raises(ValueError, match="begins with another"):
+        with pytest.raises(ValueError, match="a prefix of another"):
             await word_log_probs(server, [[7]], words)
     with pytest.raises(PolicyUnavailable, match="log-probs of given tokens"):
         await word_log_probs(Server(False), [[7]], [(1,), (2,)])

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from runners.errors import PolicyUnavailable
+from runners.policy.client import PolicyClient
 from runners.policy.model import TokenExactChatModel
-from runners.policy.server import PolicyServer
 from runners.werewolf.api.judge import Judge
 from runners.werewolf.api.models import ApiModel
 from runners.werewolf.brains import ScriptedBrain
@@ -47,7 +47,7 @@ async def vllm(tiny_tokenizer):
 
 
 def policy_seats(vllm, task):
-    server, tokens = PolicyServer(vllm.endpoint, "policy", 1.0, HERE), chat_tokens(vllm.tokenizer)
+    server, tokens = PolicyClient(vllm.endpoint, "policy", 1.0, HERE), chat_tokens(vllm.tokenizer)
     vllm.callers.append(server)
 
     def seat_player(seat, role, name):
@@ -247,10 +247,10 @@ async def chat_api():
     await fake.stop()
 
 
-async def judged_game(vllm, chat_api, patience_seconds=30.0, **changes):
+async def judged_game(vllm, chat_api, timeout_seconds=30.0, **changes):
     model = ApiModel(chat_api.endpoint(max_concurrent=2, tries=1))
     try:
-        return await play(vllm, make_task(**changes), judge=Judge(model, patience_seconds))
+        return await play(vllm, make_task(**changes), judge=Judge(model, timeout_seconds))
     finally:
         await model.close()
 
@@ -280,7 +280,7 @@ async def test_a_judge_that_hangs_or_fails_changes_no_game(vllm, chat_api):
     vllm.answer = lambda prompt: legal_answer(random.Random(len(prompt)))(prompt)
     alone, _ = await play(vllm, make_task())
     chat_api.hold.clear()
-    hanging, _ = await judged_game(vllm, chat_api, patience_seconds=0.0)
+    hanging, _ = await judged_game(vllm, chat_api, timeout_seconds=0.0)
     chat_api.hold.set()
     chat_api.answer = lambda messages: "无可奉告"
     useless, _ = await judged_game(vllm, chat_api)
@@ -307,7 +307,7 @@ async def test_a_policy_that_does_not_answer_ends_the_game_at_once(vllm):
 
     def impatient(seat, role, name):
         player = seats(seat, role, name)
-        player._model._server.patience_seconds = 0
+        player._model._server.retry_seconds = 0
         return player
 
     with pytest.raises(PolicyUnavailable):

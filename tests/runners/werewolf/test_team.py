@@ -125,7 +125,7 @@ async def test_a_turn_of_another_policy_than_its_seats_is_refused(vllms, tiny_mo
     result, turns = await play(resources, tiny_model)
     number = next(number for number, turn in enumerate(turns) if turn.role == "wolf")
     turns[number] = turns[number].model_copy(update={"learner": wrong})
-    with pytest.raises(WrongLearner, match=rf"says that {wrong!r} sampled it, and 'wolves' plays there"):
+    with pytest.raises(WrongLearner, match=rf"was sampled by {wrong!r}, but 'wolves' plays the seat"):
         read_attempt(GAME, "ro", "at", spans_of(turns, result), resources)
 
 
@@ -135,7 +135,7 @@ async def test_without_a_team_a_learner_is_refused_and_nobody_has_one(vllms, tin
     assert {turn.learner for turn in turns} == {None}
     assert read_attempt(GAME, "ro", "at", spans_of(turns, result), alone).turns
     turns[0] = turns[0].model_copy(update={"learner": "wolves"})
-    with pytest.raises(WrongLearner, match="says that 'wolves' sampled it, and None plays there"):
+    with pytest.raises(WrongLearner, match="was sampled by 'wolves', but None plays the seat"):
         read_attempt(GAME, "ro", "at", spans_of(turns, result), alone)
 
 

@@ -89,7 +89,7 @@ def test_the_decision_line_is_no_part_of_the_speech():
     assert facts_of("出三号位。\n决定：3号", closing)["speech_chars"] == 5
 
 
-def test_length_is_that_of_what_was_said_and_not_of_what_was_heard():
+def test_length_is_that_of_the_reply_not_of_the_shortened_speech():
     reply = "好" * 10 + "人" * 15
     found = facts_of(reply)
     assert (found["speech_chars"], found["overlong"]) == (25, 1)

@@ -1,4 +1,4 @@
-"""An agent of the tests that programs find by its name: it asks ``tool_model``'s model until that calls no tool."""
+"""An importable agent for tests: it calls ``tool_model``'s model until a reply has no tool call."""
 
 from agentlightning import rollout
 from openai import AsyncOpenAI
@@ -10,7 +10,7 @@ CALLS = 3
 
 @rollout
 async def agent(task, llm):
-    """Rewards ``answered`` and ``short``; too many calls are a failure of its own."""
+    """Rewards ``answered`` and ``short``; too many calls are its own failure."""
     async with AsyncOpenAI(base_url=llm.endpoint, api_key=llm.api_key) as client:
         messages = [{"role": "user", "content": task["question"]}]
         for _ in range(CALLS):

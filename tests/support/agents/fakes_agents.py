@@ -1,4 +1,4 @@
-"""Attempts, requests and a gateway as tests need them, and a fake of vLLM's routes for chat."""
+"""Attempts, requests and a gateway for tests, and a fake of vLLM's chat routes."""
 
 import json
 import re
@@ -62,7 +62,7 @@ def request_of(messages, model="policy", actor=None, tools=(), **changes):
 class FakeChatVllm(FakeVllm):
     """A fake of vLLM with the routes that render messages and parse replies, of a model with tools.
 
-    refuse_render: what a render is refused with. renders: how many there were. parses_parts: as vLLM does from 0.31 on.
+    refuse_render: error of a render. renders: their number. parses_parts: as vLLM from 0.31 on.
     """
 
     def __init__(self, tokenizer: Any, answer):
@@ -108,7 +108,7 @@ class FakeChatVllm(FakeVllm):
         return web.json_response({"chunk": {"choices": [{"delta": delta}]}, "stream_state": {"ids": ids}})
 
     def _message(self, ids: list[int], tools: bool, whole: bool = True, skip: bool = True) -> dict[str, Any]:
-        """whole: else what may be the beginning of a tag or of a character is left out. skip: control tokens."""
+        """whole: if false, a possible beginning of a tag or character is left out. skip: control tokens."""
         text = self.tokenizer.decode(ids, skip_special_tokens=skip)
         if not whole:
             text = re.sub("(<[^>]*|\ufffd+)$", "", text)

@@ -1,7 +1,7 @@
-"""A tiny Qwen3 that calls tools: it has learned a handful of replies by heart, in seconds.
+"""A tiny Qwen3 that calls tools: trained on a handful of replies, in seconds.
 
-Its chat template does what makes re-rendered conversations differ from what was sampled, as real ones do: it drops
-earlier thoughts, puts consecutive tool results into one turn, and writes a call's arguments in its own way.
+Like real chat templates, its template makes re-rendered conversations differ from the sampled tokens: it drops earlier
+thoughts, merges consecutive tool results into one turn, and reformats the arguments of calls.
 """
 
 import random

@@ -27,7 +27,7 @@ def serving_config(folder, model, training=None, **serving):
 class FakeVllm:
     """A fake of vLLM's HTTP interface. Settings are attributes; ``calls`` are the POSTs in order.
 
-    ``die_on``: a path whose next call it does not answer any more, and nothing after that until ``start``.
+    ``die_on``: a path; from its next call on nothing is answered until ``start``.
     """
 
     def __init__(self):
@@ -94,8 +94,8 @@ class FakeVllm:
         if path in ("/sleep", "/wake_up"):
             return web.Response()
         if path == "/v1/completions" and "logprob_token_ids" in body:
-            told = {f"token_id:{token}": -float(token) for token in body["logprob_token_ids"]}
-            choices = [{"index": index, "logprobs": {"top_logprobs": [told]}} for index in range(len(body["prompt"]))]
+            found = {f"token_id:{token}": -float(token) for token in body["logprob_token_ids"]}
+            choices = [{"index": index, "logprobs": {"top_logprobs": [found]}} for index in range(len(body["prompt"]))]
             return web.json_response({"choices": choices[::-1]})  # they come as they are done
         if path == "/v1/completions":
             entries = [None, *({str(token): {"logprob": -float(token)}} for token in body["prompt"][1:])]
@@ -118,7 +118,7 @@ class StartedFakes:
         return [sys.executable, "-c", _STARTED, str(launch.port), str(self.folder), str(launch.model)]
 
     def notes(self, port):
-        """What the servers on this port noted, in order: ``start MODEL VERSION``, and the paths of POSTs."""
+        """Notes of the servers on this port, in order: ``start MODEL VERSION``, and the paths of POSTs."""
         file = self.folder / f"{port}.notes"
         return file.read_text().splitlines() if file.exists() else []
 

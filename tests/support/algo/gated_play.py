@@ -1,4 +1,4 @@
-"""A play whose games end when a test lets them, and a real worker that plays it."""
+"""A play with games that a test ends, and a real worker that plays it."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -10,9 +10,9 @@ from tests.support.fakes import make_result, make_turn
 
 
 class GatedPlay:
-    """A ``Play`` of one turn by the version that is served, whose games end when their group is let go.
+    """A ``Play`` of one turn by the served version; a game ends when the gate of its group opens.
 
-    wait: False lets all go at once.
+    wait: False opens all gates.
     """
 
     def __init__(self):
@@ -47,7 +47,7 @@ class GatedPlay:
 
 @asynccontextmanager
 async def playing(client, play):
-    worker = Worker(client, play, "w", games_at_once=32, heartbeat_seconds=0.2)
+    worker = Worker(client, play, "w", max_concurrent=32, heartbeat_seconds=0.2)
     working = asyncio.create_task(worker.run())
     yield
     for gate in play.gates.values():

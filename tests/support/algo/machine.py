@@ -1,4 +1,4 @@
-"""A machine on which runs of the algorithm come and go: hub, runner and vLLMs stay up, so that a restart is cheap."""
+"""Hub, runner and vLLMs that stay up over several runs of the algorithm, so that a restart is cheap."""
 
 import json
 import os
@@ -22,9 +22,9 @@ LEAGUE = ["league.every_steps=1", "game.opponent=past"]
 
 
 class Machine:
-    """What stays up while algorithms come and go. Its vLLMs start when they are first needed.
+    """Hub, runner and vLLMs that outlive algorithms. The vLLMs start on first use.
 
-    serve: ``serve(model, *settings)`` starts a vLLM and returns its URL, or that of one that it has started like that.
+    serve: ``serve(model, *settings)`` starts a vLLM, or reuses one with equal settings, and returns its URL.
     """
 
     def __init__(self, folder: Path, model: Path, serve: Callable[..., str]):
@@ -93,7 +93,7 @@ def at_stage(machine, name, step, doing, algorithm, before=0):
     while not re.search(rf"step {step}/\d+: {re.escape(doing)}", machine.log(name)[before:]):
         assert algorithm.poll() is None, machine.log(name)[-1500:]
         assert time.monotonic() < deadline, f"it never came to {doing!r} of {step}: {machine.log(name)[-3000:]}"
-        time.sleep(0.005)  # a log is all that tells
+        time.sleep(0.005)  # only the log shows the stage
 
 
 def ranks_of(machine, name):
@@ -103,7 +103,7 @@ def ranks_of(machine, name):
 
 
 def kill(machine, name, algorithm):
-    """Kill an algorithm, and return when what holds the model is gone, too."""
+    """Kill an algorithm; returns when the processes that hold the model have ended, too."""
     os.kill(algorithm.pid, signal.SIGKILL)
     assert algorithm.wait() == -signal.SIGKILL
     # Ray's small agents stay for a minute.

@@ -7,7 +7,7 @@ ROLES = {1: "wolf", 2: "seer", 3: "villager", 4: "villager", 5: "villager"}
 
 
 def made_row(wolf="policy", good="scripted", result="good", deal=1, errors=0, single=None, number=0, **noted):
-    """single: (seat, its player) among others. errors: unusable replies of seat 1."""
+    """single: (seat, its player) among others. errors: invalid replies of seat 1."""
     players = {seat: wolf if role == "wolf" else good for seat, role in ROLES.items()} | dict(
         [single] if single else []
     )
@@ -31,7 +31,7 @@ def made_evaluation(rows, label="step 0", panel="run", opponents=("scripted",), 
     planned = header.pop("planned", {name: 0 for name in opponents})
     header = Header(
         label=label, player=f"policy@{label}", step=step, policy_version=step, panel=panel, planned=planned, seed=1,
-        terms={"opponents": list(opponents)}, digest="d", **header,
+        conditions={"opponents": list(opponents)}, digest="d", **header,
     )  # fmt: skip
     numbered = [row.model_copy(update={"number": number}) for number, row in enumerate(rows)]
     return Evaluation(header=header, rows=tuple(numbered))

@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 
-from algo.prompt_search.search import halve, judge
+from algo.prompt_search.search import judge, successive_halving
 
 
 class StandIns:
@@ -28,7 +28,7 @@ def raced(rates, seed, budget):
     async def play(left, tasks):
         return stand_ins.play(left, len(tasks))
 
-    winner, rewards = asyncio.run(halve(len(rates), budget, play))
+    winner, rewards = asyncio.run(successive_halving(len(rates), budget, play))
     return winner, sum(map(len, rewards))
 
 

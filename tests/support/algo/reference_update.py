@@ -1,6 +1,6 @@
-"""One step of the update in plain PyTorch, sequence by sequence: what the engine is compared with.
+"""One step of the update in plain PyTorch, sequence by sequence: the reference of the engine.
 
-Knows nothing of verl, of batches or of ranks; only trajectories' fields, a transformers model and formulas.
+Without verl, batches and ranks: trajectories, a transformers model and formulas.
 """
 
 from collections import defaultdict

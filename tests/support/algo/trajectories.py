@@ -1,4 +1,4 @@
-"""Trajectories for unit tests, of which only what a test is about is given."""
+"""Trajectories for unit tests; a test passes only the fields that matter."""
 
 from algo.sequences.trajectories import Trajectory
 

@@ -174,7 +174,7 @@ BEFORE_A_SHERIFF = (Phase.WITHDRAWAL, Phase.SHERIFF_VOTE, Phase.UNOPPOSED)
 BALLOTS_OF_A_PK = (Phase.SHERIFF_PK_VOTE, Phase.PK_VOTE)
 
 WOLVES_ONLY = {EventKind.WOLF_TEAM, EventKind.WOLF_SAYS, EventKind.WOLF_VOTE, EventKind.WOLF_TARGET}
-"""Events that all living wolves learn of and nobody else. What is in neither set is public."""
+"""Events that only living wolves see. Events in neither set are public."""
 
 
 def check_start(state: GameState) -> None:

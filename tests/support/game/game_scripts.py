@@ -1,4 +1,4 @@
-"""Games told in a few words: a script names what matters, everybody else takes the declared default.
+"""Games as short scripts: a script has the relevant actions, everybody else takes the declared default.
 
 One line for one phase, ``phase: seat=choice ...``, and blanks or more lines between the answers; a semicolon ends a
 line, too::

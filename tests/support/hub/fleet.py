@@ -73,7 +73,7 @@ class Kept:
         await self._ended.wait()
 
     def interrupt(self) -> None:
-        """SIGTERM: end when what is under way is done."""
+        """SIGTERM: drain, then end."""
         self._interrupted = True
         # The latter two: before it was ready to end in order.
         self._in_order = {0, EXIT_INTERRUPTED, -signal.SIGTERM}
@@ -140,7 +140,7 @@ def _algorithm(
 ) -> None:
     """Have the batches played, five at a time, and write each down durably before it counts as done.
 
-    kind, tasks_of: what is played in a batch: games, or another workload's tasks.
+    kind, tasks_of: the tasks of a batch: games, or another workload's tasks.
     suicidal: how likely it is to die at each of the moments at which a death is most likely to do harm: after the games
         are enqueued, before they are written down, and after. start: how often it was started before.
     """

@@ -46,7 +46,7 @@ def start_driver() -> webdriver.Chrome:
 
 
 class Person:
-    """Somebody at a browser. Waiting looks again and again until what is waited for is there, 25 seconds as a rule."""
+    """A person at a browser. Waiting polls until the condition holds, for 25 seconds by default."""
 
     def __init__(self, driver: webdriver.Chrome):
         self.driver = driver
@@ -69,11 +69,11 @@ class Person:
                 if found := true():
                     return found
             except StaleElementReferenceException:
-                pass  # drawn anew while we looked
+                pass  # redrawn during the lookup
             if time.monotonic() > deadline:
                 self.shot("failed")
                 raise AssertionError(f"waited in vain for {what}; the page says:\n{self.text('body')[:1500]}")
-            time.sleep(0.05)  # a page tells nobody
+            time.sleep(0.05)  # a page has no event for it
 
     def all(self, css: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, css)
@@ -113,7 +113,7 @@ class Person:
         return path
 
     def complaints(self) -> list[str]:
-        """What the browser's console says of errors: blocked scripts, missing files, exceptions."""
+        """Errors in the browser's console: blocked scripts, missing files, exceptions."""
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
 
     def overflow(self) -> int:

@@ -1,4 +1,4 @@
-"""Questions made by hand for scripted players, and what many of them answer, each with its own chance."""
+"""Hand-made questions for scripted players, and the answers of many players with different seeds."""
 
 import random
 
@@ -44,7 +44,7 @@ def seen(
     subject=None,
     deck=TWELVE.deck,
 ) -> Observation:
-    """What a seat sees that is asked ``decision`` and has just learned of ``events``."""
+    """Observation of a seat that gets the question ``decision`` after ``events``."""
     if targets is None:
         targets = () if decision in WITHOUT_TARGETS else tuple(other for other in living if other != seat)
     request = Request(
@@ -101,7 +101,7 @@ def wolf_says(seat: int, text: str, target: int | None = None) -> Event:
 
 
 def memory(brain: ScriptedBrain) -> str:
-    """All that a player knows, but for its chance."""
+    """State of a player without its random generator."""
     return repr({name: value for name, value in vars(brain).items() if name not in ("_rng", "_believe")})
 
 
@@ -110,5 +110,5 @@ def each_brain(count: int = 30) -> list[ScriptedBrain]:
 
 
 def answers(observation: Observation, count: int = 30) -> set:
-    """What ``count`` players choose who see this, and nothing before it."""
+    """Choices of ``count`` new players for this observation."""
     return {brain.act(observation).choice for brain in each_brain(count)}

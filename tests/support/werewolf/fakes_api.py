@@ -1,4 +1,4 @@
-"""A fake OpenAI-compatible chat endpoint, with everything that goes wrong with real ones."""
+"""A fake OpenAI-compatible chat endpoint with the faults of real ones."""
 
 import asyncio
 import json
@@ -50,8 +50,8 @@ class FakeChatApi:
 
     hold: while cleared, requests wait. gate: opens for those that ``hang``.
 
-    key: what the Authorization header must bear; None accepts anything, also none.
-    most_at_once: the most requests that were under way together.
+    key: required in the Authorization header; None accepts any request.
+    most_at_once: most concurrent requests so far.
     """
 
     def __init__(self, answer: Callable[[Messages], str] = lambda messages: "好的", key: str | None = None):

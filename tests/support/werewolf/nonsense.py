@@ -1,4 +1,4 @@
-"""What no sensible player says or does, counted in games of scripted players."""
+"""Counts nonsensical speeches and actions in games of scripted players."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ KINDS = (
 
 
 def nonsense(state: GameState) -> tuple[Counter[str], Counter[str]]:
-    """(how often each of ``KINDS`` occurs in a game, out of how many occasions)."""
+    """(occurrences, occasions) of each of ``KINDS`` in a game."""
     found, of = Counter(dict.fromkeys(KINDS, 0)), Counter(dict.fromkeys(KINDS, 0))
     spoken, seers, calls = set(), set(), {}
 

@@ -73,7 +73,7 @@ class Row:
     accepted: tuple[str, ...]
 
     def outcome(self, *, cut: bool = False) -> str:
-        """What the parser makes of the reply: a choice's word, ``say: …``, both, or ``re-ask``."""
+        """Result of the parser: a choice's word, ``say: …``, both, or ``re-ask``."""
         request = QUESTIONS[self.question]
         try:
             action = parse_reply(self.reply, request, cut=cut)

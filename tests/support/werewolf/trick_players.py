@@ -1,4 +1,4 @@
-"""Scripted players with tricks, which a side that knows how scripted players think would try, and what these gain."""
+"""Scripted players with tricks that exploit scripted players, and the gain of these tricks."""
 
 import math
 import random
@@ -18,7 +18,7 @@ from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from tests.support.werewolf.speech_classifier import SpeechClassifier
 
 Trick = Callable[[TableMemory, Observation, Action | None], Action | None]
-"""Before an answer is made, with None, a trick may change what its player remembers; after it, the answer."""
+"""A trick is called before the answer, with None, to change its player's memory, and after it, to change the answer."""
 
 
 def _self_kill(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
@@ -165,7 +165,7 @@ def _good_wins(preset: Preset, side: Side, player: str | NewBrain, other: str, s
 
 
 def gain(preset: Preset, names: Sequence[str], other: str, deals: Sequence[int]) -> tuple[float, float]:
-    """(what the side with the tricks gains in wins against ``other``, on the same deals; the standard error)."""
+    """(gain in win rate of the side with the tricks against ``other``, on the same deals; standard error)."""
     side = TRICKS[names[0]][0]
     sign = 1 if side is Side.GOOD else -1
     player = partial(TrickPlayer, names=names)

@@ -4,7 +4,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    # Its framework takes seconds to import, which its tasks and lessons do not need.
+    # The framework takes seconds to import, and tasks and lessons do not need it.
     if name == "agent":
         from runners.agents.examples.math_agent.solver import math_agent
 

@@ -1,7 +1,7 @@
-"""Whether an answer is right: what stands after ### is worth the same as the result, however it is written.
+"""Grades an answer: the expression after ### must equal the result in value.
 
-Answers are compared by value, as with sympy, within 0.01. They are not given to sympy, since its parser evaluates what
-it reads as Python, and a model wrote it.
+Answers are compared by value within 0.01, without sympy, since its parser evaluates Python code, and a model wrote the
+answer.
 """
 
 import ast
@@ -23,7 +23,7 @@ _OPERATIONS: dict[type, Callable[..., float]] = {
 
 
 def is_right(text: str, result: str) -> bool:
-    """Whether a text ends with ### and something of the result's value."""
+    """Whether a text ends with ### and an expression of the result's value."""
     _, mark, said = text.rpartition("###")
     if not mark:
         return False
@@ -40,7 +40,7 @@ def value_of(text: str) -> float:
     try:
         value = float(_value(ast.parse(text.rstrip("%")[:_LONGEST].strip(), mode="eval").body))
     except (SyntaxError, TypeError, KeyError, ArithmeticError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r} is worth nothing: {error}") from error
+        raise ValueError(f"{text!r} has no value: {error}") from error
     return value / 100 if percent else value
 
 
@@ -49,12 +49,12 @@ def _value(node: ast.expr) -> float:
         left, right = _value(node.left), _value(node.right)
         if isinstance(node.op, ast.Pow):
             if abs(right) > _LARGEST_POWER:
-                raise ValueError(f"a power of {right}")
+                raise ValueError(f"the exponent {right} is too large")
             return float(left) ** right
         return _OPERATIONS[type(node.op)](left, right)
     if isinstance(node, ast.UnaryOp):
         return _OPERATIONS[type(node.op)](_value(node.operand))
     value = ast.literal_eval(node)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return float(value)

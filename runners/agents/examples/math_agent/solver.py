@@ -1,4 +1,4 @@
-"""The agent. Nothing in it but the reward is of this project."""
+"""The agent. Only its reward comes from this project."""
 
 import asyncio
 import sys
@@ -19,10 +19,10 @@ CALCULATOR = Path(sys.executable).with_name("mcp-server-calculator")
 
 
 class Calculator(MCPStdioTool):
-    """The calculator's process, one for all tasks of a runner: starting one takes a second.
+    """The calculator's process, one for all tasks of a runner, since its start takes a second.
 
-    Where it dies, it is started and asked again, since a sum can be done twice. Agent Framework would tell the model
-    that its call went wrong, and the model would be trained on an accident.
+    If it dies, it is restarted and the call retried: otherwise Agent Framework would report an error to the model,
+    which would be trained on it.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Calculator(MCPStdioTool):
         self._starting = asyncio.Lock()
 
     async def ready(self) -> "Calculator":
-        """The calculator, started. Raises ConnectionError where it cannot be: then the task is played again."""
+        """The calculator, started. Raises ConnectionError if it cannot start; the task is retried then."""
         async with self._starting:
             if not self.is_connected:
                 try:
@@ -40,15 +40,15 @@ class Calculator(MCPStdioTool):
         return self
 
     async def call_tool(self, tool_name: str, **kwargs: Any) -> str | list[Content]:
-        """Calculate. Raises ToolExecutionException, which the model is told, for what cannot be calculated."""
-        asked = self.session
+        """Calculate. Raises ToolExecutionException, which is reported to the model, for an invalid expression."""
+        session = self.session
         try:
             return await super().call_tool(tool_name, **kwargs)
         except ToolExecutionException as error:
             if not (isinstance(error.__cause__, McpError) and error.__cause__.error.code == CONNECTION_CLOSED):
                 raise
         async with self._starting:
-            if self.session is asked:  # or another task has started it anew already
+            if self.session is session:  # otherwise another task has restarted it
                 await self.connect(reset=True)
         return await super().call_tool(tool_name, **kwargs)
 
@@ -67,5 +67,5 @@ async def math_agent(task: dict[str, Any], llm: LLM) -> float:
         default_options={"temperature": llm.sampling_parameters["temperature"]},
     )
     answer = await agent.run(task["question"], tools=calculator)
-    await calculator.ready()  # or the answer was given without it
+    await calculator.ready()  # otherwise the agent answered without it
     return float(is_right(answer.text, task["result"]))

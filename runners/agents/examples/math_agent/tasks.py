@@ -1,7 +1,8 @@
-"""Arithmetic to be done with a calculator, and lessons in it; ``python -m`` this module writes both.
+"""Arithmetic tasks for a calculator, and lessons about them; ``python -m`` this module writes both.
 
-The lessons know how to call the calculator and how to answer, but half of them guess the result instead, and three in
-ten put brackets where the words ask for none, or leave them out: that both are of no use is what rewards have to teach.
+The lessons show the calculator call and the form of answers, but half of them guess the result and three in ten have
+wrong
+brackets: reinforcement learning has to correct both.
 """
 
 import json
@@ -20,12 +21,12 @@ LESSONS = 1500
 SEED = 21
 
 RIGHT_BRACKETS = 0.7
-"""Share of lessons with the expression that the question asks for."""
+"""Share of lessons with the right expression."""
 WITH_CALCULATOR = 0.5
 """Share of lessons that calculate; the others guess."""
 
 INSTRUCTIONS = "Solve the math problem with the calculator. Output the answer after ###"
-# As Agent Framework sends what the MCP server offers.
+# In the form in which Agent Framework sends the MCP server's tools.
 TOOL = calculator("Calculates/evaluates the given expression.", "calculateArguments")
 
 # (question, expression, the expression that is not meant)
@@ -46,20 +47,20 @@ def problems(chance: random.Random) -> Iterator[tuple[str, str, str]]:
 
 
 def tasks(seed: int = SEED) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """(to train with, held out): rows of ``question`` and ``result``, no question twice."""
+    """(training, held-out) rows of ``question`` and ``result``, without duplicates."""
     drawn = problems(random.Random(seed))
     rows = distinct(({"question": question, "result": calculated(right)} for question, right, _ in drawn), TRAIN + VAL)
     return rows[:TRAIN], rows[TRAIN:]
 
 
 def calculated(expression: str) -> str:
-    """What the calculator says of an expression of this module's own."""
+    """The calculator's result for an expression of this module."""
     value = Fraction(eval(expression, {"__builtins__": {}}))
     return str(float(value)) if "/" in expression else str(int(value))
 
 
 def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
-    """Conversations to imitate; of none of the tasks."""
+    """Conversations to imitate, about other questions than the tasks."""
     known = {row["question"] for part in tasks(seed) for row in part}
     chance = random.Random(seed + 1)
     new = (problem for problem in problems(chance) if problem[0] not in known)

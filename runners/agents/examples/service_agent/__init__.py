@@ -1,1 +1,1 @@
-"""An agent of the OpenAI Agents SDK that is an HTTP service, in an environment without any of our packages."""
+"""An HTTP service with an agent of the OpenAI Agents SDK, in its own environment."""

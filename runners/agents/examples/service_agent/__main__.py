@@ -1,4 +1,4 @@
-"""``python -m runners.agents.examples.service_agent``: the service, in an environment made at its first start."""
+"""``python -m runners.agents.examples.service_agent``: the service; the first start creates its environment."""
 
 import argparse
 import os
@@ -13,18 +13,18 @@ _INSTALLED = "installed.txt"
 
 
 def make_environment(directory: Path) -> Path:
-    """The interpreter of the environment at ``directory``, which has what the service requires.
+    """Create the environment at ``directory`` unless it is up to date; returns its interpreter.
 
-    Raises subprocess.CalledProcessError where it cannot be installed.
+    Raises subprocess.CalledProcessError if installation fails.
     """
     python = directory / "bin" / "python"
     marker, wanted = directory / _INSTALLED, REQUIREMENTS.read_text()
     if marker.is_file() and marker.read_text() == wanted:
         return python
-    beside = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    if uv := shutil.which("uv", path=beside):
+    search_path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    if uv := shutil.which("uv", path=search_path):
         subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, directory], check=True)
-        # Without the settings of the project around us, which are about torch.
+        # --no-config: the settings of this project concern torch.
         install = [uv, "pip", "install", "--quiet", "--no-config", "--python", python]
     else:
         subprocess.run([sys.executable, "-m", "venv", "--clear", directory], check=True)
@@ -35,7 +35,7 @@ def make_environment(directory: Path) -> Path:
 
 
 def main() -> None:
-    """Make the environment where it is missing, and become the service."""
+    """Create the environment if needed, and run the service."""
     parser = argparse.ArgumentParser(prog="python -m runners.agents.examples.service_agent", description=__doc__)
     parser.add_argument("--port", type=int, default=9000, help="port of 127.0.0.1 (default: %(default)s)")
     parser.add_argument(
@@ -45,7 +45,7 @@ def main() -> None:
         metavar="DIR",
         help="the service's own virtual environment (default: %(default)s)",
     )
-    parser.add_argument("--only-install", action="store_true", help="make the environment and start nothing")
+    parser.add_argument("--only-install", action="store_true", help="create the environment only")
     options = parser.parse_args()
     python = make_environment(options.environment.absolute())
     if not options.only_install:

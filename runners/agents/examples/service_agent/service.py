@@ -1,7 +1,7 @@
-"""The service: POST /chat answers a question, with the model at the address that comes with it.
+"""The service: POST /chat answers a question, with the model at the address in the request.
 
-An ordinary program on the OpenAI Agents SDK. It runs in an environment of its own (``requirements.txt``) and knows
-nothing of training; all that it does for it is to take the model's address and name from the request.
+A usual program with the OpenAI Agents SDK, in its own environment (``requirements.txt``). For training it only takes
+the model's address and name from the request.
 """
 
 import argparse
@@ -26,12 +26,12 @@ OPERATIONS = {
 }
 
 app = FastAPI()
-# One client for all requests: a client of its own would read the system's certificates for each.
+# One client for all requests, since each client reads the system's certificates.
 client = AsyncOpenAI(api_key="none", base_url="http://127.0.0.1", max_retries=0)
 
 
 class Question(BaseModel):
-    """What is asked, and which model is to answer it."""
+    """A question, and the model to use."""
 
     question: str
     base_url: str
@@ -60,7 +60,7 @@ def value_of(node: ast.expr) -> float:
 
 @app.post("/chat")
 async def chat(question: Question) -> dict[str, str]:
-    """Answer a question; with an empty text where the agent came to no answer."""
+    """Answer a question; the text is empty if the agent fails."""
     model = OpenAIResponsesModel(question.model, client.with_options(base_url=question.base_url))
     settings = ModelSettings(temperature=question.temperature, max_tokens=question.max_tokens)
     agent = Agent("Assistant", instructions=INSTRUCTIONS, model=model, model_settings=settings, tools=[calculate])

@@ -1,8 +1,8 @@
-"""Word problems, and conversations about them for a tiny model to imitate; ``python -m`` this module writes both.
+"""Word problems, and lessons about them for a tiny model; ``python -m`` this module writes both.
 
-The problems are like gsm8k's: a story and a question, the answer after ####. One operation on two numbers solves each,
-and the story says which. The lessons know how to call the calculator and how to answer, but they often guess the result
-instead, or take another operation than the story's: that both are of no use is what rewards have to teach.
+The problems are like gsm8k's: a story and a question, the answer after ####. One operation on two numbers solves each.
+The lessons show the calculator call and the form of answers, but often guess the result or use the wrong operation:
+reinforcement learning has to correct both.
 """
 
 import random
@@ -19,11 +19,11 @@ LESSONS = 1500
 SEED = 20
 
 RIGHT_OPERATION = 0.7
-"""Share of lessons with the operation that the story asks for."""
+"""Share of lessons with the right operation."""
 WITH_CALCULATOR = 0.5
 """Share of lessons that calculate; the others guess."""
 
-# As the service's SDK sends it.
+# In the form in which the SDK sends it.
 TOOL = calculator("Calculate an arithmetic expression.", "calculate_args", additionalProperties=False)
 INSTRUCTIONS = "Solve the math problem with the calculator. Output the answer after ###"
 
@@ -61,7 +61,7 @@ def problems(chance: random.Random) -> Iterator[tuple[str, str, int, int]]:
 
 
 def tasks(seed: int = SEED) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
-    """(to train with, held out): rows of ``question`` and ``answer``, no question twice."""
+    """(training, held-out) rows of ``question`` and ``answer``, without duplicates."""
     drawn = problems(random.Random(seed))
     rows = distinct(
         ({"question": question, "answer": _answer(operation, a, b)} for question, operation, a, b in drawn), TRAIN + VAL
@@ -75,7 +75,7 @@ def _answer(operation: str, a: int, b: int) -> str:
 
 
 def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
-    """Conversations to imitate; of none of the tasks."""
+    """Conversations to imitate, about other questions than the tasks."""
     known = {row["question"] for part in tasks(seed) for row in part}
     chance = random.Random(seed + 1)
     new = (problem for problem in problems(chance) if problem[0] not in known)

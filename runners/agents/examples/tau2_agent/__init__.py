@@ -5,9 +5,9 @@ from typing import Any
 
 from loguru import logger
 
-# Before tau2 is imported, which brings litellm along.
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # or litellm fetches a list of prices
-logger.disable("tau2")  # it tells every message of every dialogue
+# Before the import of tau2, which imports litellm.
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else litellm downloads a price list
+logger.disable("tau2")  # it logs every message
 
 
 def __getattr__(name: str) -> Any:

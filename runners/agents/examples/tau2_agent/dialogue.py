@@ -1,4 +1,4 @@
-"""The agent: one dialogue of tau2-bench, played and judged by tau2 itself."""
+"""The agent: one dialogue of tau2-bench, run and graded by tau2."""
 
 import json
 import logging
@@ -12,20 +12,20 @@ from tau2.registry import registry
 from tau2.run import run_task
 
 USER_MODEL, USER_ENDPOINT, USER_KEY = "TAU2_USER_MODEL", "TAU2_USER_ENDPOINT", "TAU2_USER_KEY"
-"""Environment variables that put a model behind any OpenAI-compatible API in the user's place; of the last one the
-name says it: nobody but that API is sent the key."""
+"""Environment variables of a model behind an OpenAI-compatible API that simulates the user; only that API receives the
+key."""
 
 FROZEN_USER = "user"
-"""Name of the frozen policy that else is the user (section ``frozen`` of the configuration)."""
+"""Name of the frozen policy that simulates the user otherwise (section ``frozen`` of the configuration)."""
 
 logging.getLogger("LiteLLM").setLevel(logging.ERROR)
 
 
 @rollout
 def tau2_agent(task: dict[str, Any], llm: LLM) -> float:
-    """Play the dialogue that ``domain`` and ``task_id`` name; the reward is tau2's own.
+    """Run the dialogue of ``domain`` and ``task_id``; returns tau2's reward.
 
-    max_steps: messages after which the dialogue counts as failed; 30 where the task does not say.
+    The task's max_steps (default 30): messages after which the dialogue counts as failed.
     """
     (found,) = (one for one in registry.get_tasks_loader(task["domain"])() if one.id == task["task_id"])
     options = {"num_retries": 0, "temperature": llm.sampling_parameters["temperature"]}
@@ -43,9 +43,9 @@ def tau2_agent(task: dict[str, Any], llm: LLM) -> float:
             evaluation_type=EvaluationType.ALL,
         )
     except (APIConnectionError, InternalServerError) as error:
-        raise ConnectionError(str(error)) from error  # the user's API is away: not the agent's failure
+        raise ConnectionError(str(error)) from error  # the user's API is unreachable: not the agent's failure
     except (json.JSONDecodeError, APIStatusError):
-        return 0.0  # a tool call that is no JSON, a dialogue beyond the context
+        return 0.0  # an invalid tool call, or a dialogue longer than the context
     return played.reward_info.reward
 
 

@@ -1,9 +1,9 @@
-"""Names of tau2's tasks, and dialogues for tiny models to imitate; ``python -m`` this module writes them.
+"""Names of tau2's tasks, and lessons for tiny models; ``python -m`` this module writes them.
 
-Everything is tau2's own: the tasks, the prompts, the tools and what they answer. Of the mock domain, whose nine tasks
-are all there are, three are held out that differ from others in the state that they begin with; the airline's split is
-tau2's. The lessons are dialogues that tau2's orchestrator played between two scripts: a customer who says what the
-scenario wants, and an agent that mostly does something else.
+Tasks, prompts, tools and their results are tau2's. Of the mock domain's nine tasks three are held out, which differ
+from others in their initial state; the airline split is tau2's. The lessons are dialogues that tau2's orchestrator ran
+between
+two scripts: a customer who follows the scenario, and an agent that mostly takes a wrong action.
 """
 
 import json
@@ -33,7 +33,7 @@ HELD_OUT = {
     "update_task_with_history_and_env_assertions",
 }
 RIGHT_ACTION = 0.45
-"""Share of lessons in which the agent does what the task wants."""
+"""Share of lessons in which the agent takes the right action."""
 
 _CREATE = ("create_task", {"user_id": "user_1", "title": "Important Meeting"})
 _TRANSFER = ("transfer_to_human_agents", {"summary": "The user wants to delete all tasks."})
@@ -60,7 +60,7 @@ _REQUESTS = {
 
 
 def tasks(domain: str, held_out: bool) -> list[dict[str, str]]:
-    """Rows of ``domain`` and ``task_id``, of the part that is held out or of the other."""
+    """Rows of ``domain`` and ``task_id`` of the held-out or the training part."""
     if domain == "airline":
         names = airline.get_tasks_split()["test" if held_out else "train"]
     elif held_out:
@@ -71,14 +71,14 @@ def tasks(domain: str, held_out: bool) -> list[dict[str, str]]:
 
 
 class ScriptedAgent(LLMAgent):
-    """Does one action, and is polite otherwise."""
+    """Takes one action; its other messages are polite phrases."""
 
     def play(self, action: tuple[str, dict[str, Any]], chance: random.Random) -> "ScriptedAgent":
         self.action, self.chance, self.acted, self.given = action, chance, False, None
         return self
 
     def generate_next_message(self, message: Any, state: Any) -> tuple[AssistantMessage, Any]:
-        """tau2's: the reply, and the state with it."""
+        """tau2's interface: the reply and the new state."""
         self.given = len(state.messages) if self.given is None else self.given
         state.messages.append(message)
         if isinstance(message, ToolMessage):
@@ -96,7 +96,7 @@ class ScriptedAgent(LLMAgent):
 
 
 class ScriptedUser(UserSimulator):
-    """Says what the scenario wants, once."""
+    """Makes the scenario's request once."""
 
     def play(self, request: str, wants_praise: bool) -> "ScriptedUser":
         self.given = None
@@ -104,7 +104,7 @@ class ScriptedUser(UserSimulator):
         return self
 
     def generate_next_message(self, message: Any, state: Any) -> tuple[UserMessage, Any]:
-        """tau2's: the message, and the state with it."""
+        """tau2's interface: the message and the new state."""
         self.given = len(state.messages) if self.given is None else self.given
         state.messages.append(message)
         if message.content == _TRANSFERRED:
@@ -117,7 +117,7 @@ class ScriptedUser(UserSimulator):
 
 
 def dialogue(task: Task, right: bool, chance: random.Random) -> tuple[Any, list[dict[str, Any]]]:
-    """(the simulation, for tau2 to judge; a lesson for the agent and one for the user)."""
+    """(the simulation, for tau2's grading; a lesson for the agent and one for the user)."""
     environment = mock.get_environment()
     kind = next(kind for kind in ("create", "update", "delete") if kind in _kind_of(task))
     task_id = "task_1" if task.id == "update_task_1" else "task_2"
@@ -144,7 +144,7 @@ def _kind_of(task: Task) -> str:
 
 
 def _lesson(messages: Any, given: int, tools: list[dict[str, Any]]) -> dict[str, Any]:
-    """given: messages that were there before the dialogue began, and are not to be imitated."""
+    """given: initial messages, which are not imitated."""
     told = json.loads(json.dumps(to_litellm_messages(messages)))
     told = [{name: value for name, value in message.items() if value is not None} for message in told]
     for message in told[:given]:
@@ -156,7 +156,7 @@ def _lesson(messages: Any, given: int, tools: list[dict[str, Any]]) -> dict[str,
 
 
 def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
-    """Conversations as OpenAI's fine-tuning takes them: agents' and users', in turn."""
+    """Conversations in OpenAI's fine-tuning format, alternating agent and user."""
     chance = random.Random(seed)
     all_tasks = mock.get_tasks()
     for _ in range(LESSONS // 2):

@@ -1,4 +1,4 @@
-"""What is written of each role: one file each, named as the role is (``card`` says what it holds)."""
+"""One file per role, with the role's name; ``card`` defines its content."""
 
 from collections.abc import Mapping
 from importlib import import_module

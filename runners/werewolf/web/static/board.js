@@ -1,4 +1,4 @@
-// The round table: seats, votes and deeds as arrows, and in the middle what happens now.
+// The round table: seats, votes and actions as arrows, and the current event in the middle.
 
 import { h, quoted, replace, svg, tidy } from "./dom.js";
 import { isSpeech } from "./fold.js";

@@ -1,4 +1,4 @@
-// Games and runs as cards, for the first page and a run's page.
+// Cards of games and runs, for the home page and run pages.
 
 import { spark } from "./chart.js";
 import { h, tidy } from "./dom.js";
@@ -32,7 +32,7 @@ function whence(game) {
 
 /** One game; box: makes the box that chooses it for a comparison. */
 export function gameCard(game, box = null) {
-  const title = gameTitle(game), flaws = [game.leaks ? say(`泄露 ${game.leaks}`, `leaks ${game.leaks}`) : null, game.unusable ? say(`无效回答 ${game.unusable}`, `unusable replies ${game.unusable}`) : null].filter(Boolean);
+  const title = gameTitle(game), flaws = [game.leaks ? say(`泄露 ${game.leaks}`, `leaks ${game.leaks}`) : null, game.unusable ? say(`无效回答 ${game.unusable}`, `invalid replies ${game.unusable}`) : null].filter(Boolean);
   return h("li", { class: `game-card ${game.result ?? game.status ?? ""}` },
     h("a", { href: gameAddress(game.id) }, h("b", {}, title), h("span", {}, boardName(game.preset)), h("span", { class: "who-plays" }, whoPlays(game)), h("span", { class: "faint" }, whence(game)), flaws.length ? h("span", { class: "warn" }, `⚠ ${flaws.join(" · ")}`) : null),
     box?.(game.id, title));
@@ -53,7 +53,7 @@ export function comparing() {
 export function gameCards(games, most = 8) {
   const [compare, box] = comparing(), list = h("ul", { class: "cards games" }, games.slice(0, most).map((game) => gameCard(game, box)));
   const more = h("button", { type: "button", class: "more", hidden: games.length <= most, onclick: () => { list.append(...games.slice(most).map((game) => gameCard(game, box))); more.hidden = true; } }, say(`全部 ${games.length} 局`, `All ${games.length} games`));
-  return [h("p", { class: "faint" }, say("勾选两局可以并排比较", "Tick two to see them side by side"), " ", compare), list, more];
+  return [h("p", { class: "faint" }, say("勾选两局可以并排比较", "Select two to compare them side by side"), " ", compare), list, more];
 }
 
 const HEADLINES = {
@@ -70,7 +70,7 @@ function runCard(run) {
   return h("li", { class: "run-card" }, h("a", { href: `/run/${encodeURIComponent(run.name)}` },
     h("b", { dir: "auto" }, runName(run.name)),
     known ? h("span", { class: "headline" }, h("strong", {}, number(value, " %")), low !== null && low !== undefined ? h("small", {}, ` (${number(low)}–${number(high)})`) : null) : null,
-    h("span", {}, known ? say(...known) + first : say("还没有数字", "no numbers yet")),
+    h("span", {}, known ? say(...known) + first : say("还没有数字", "no metrics yet")),
     run.steps ? h("span", { class: "faint" }, say(`${run.steps} 步`, `${run.steps} ${run.steps === 1 ? "step" : "steps"}`)) : null,
     run.curve.length > 1 ? spark(run.curve, shares) : null));
 }

@@ -1,4 +1,4 @@
-// Curves: small ones without numbers, and charts with axes, intervals, a line to compare with, and values to point at.
+// Sparklines, and charts with axes, intervals, a baseline and values on hover.
 
 import { h, svg, tidy } from "./dom.js";
 import { say } from "./words.js";

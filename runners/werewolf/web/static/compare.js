@@ -1,4 +1,4 @@
-// Two games of one deal side by side, such as before and after training; they move together, day by day.
+// Two games of one deal side by side, e.g. before and after training, synchronized by day.
 
 import { h, replace } from "./dom.js";
 import { Replay } from "./replay.js";
@@ -23,7 +23,7 @@ export async function comparePage(main, query) {
   await Promise.all(replays.map((replay) => replay.load()));
   moving = false;
   const same = replays[0].game.seed === replays[1].game.seed && replays[0].game.preset === replays[1].game.preset;
-  if (!same) main.firstElementChild.append(h("p", { class: "notice" }, say("这两局发的不是同一副牌", "These two were not dealt the same cards")));
+  if (!same) main.firstElementChild.append(h("p", { class: "notice" }, say("这两局发的不是同一副牌", "These games have different deals")));
 }
 
 // As far into the same night or day as the other is.

@@ -1,4 +1,4 @@
-// Elements are built node by node, so no text can become markup; `tidy` keeps a text from breaking out of its place.
+// Builds elements node by node, so that text cannot become markup; `tidy` removes control characters from text.
 
 /** An element. props: attributes, `class`, `on…` listeners, `style` as an object; children: nodes, texts, lists, null. */
 export function h(tag, props = {}, ...children) {
@@ -98,7 +98,7 @@ const ICONS = {
   thought: "M6 15.5A5 5 0 0 1 7 6a5.5 5.5 0 0 1 10.5 1.5A4.2 4.2 0 0 1 16.5 16H8zM6 19.5h.01M3.5 22h.01", close: "M6 6l12 12M18 6 6 18", warn: "M12 4 2.5 20h19zM12 10v4.5M12 17.3v.2", theme: "M12 4a8 8 0 1 0 0 16zM12 4a8 8 0 0 1 0 16",
 };
 
-/** A small drawing beside or instead of a word; fonts differ in what they have. */
+/** An icon with or in place of a word; fonts lack some characters. */
 export function icon(name) {
   return svg("svg", { class: `icon icon-${name}`, viewBox: "0 0 24 24", "aria-hidden": "true" }, svg("path", { d: ICONS[name] }));
 }

@@ -1,4 +1,4 @@
-// What the table looks like after an event: a pure function of the events that the viewer may know.
+// The table's state after an event: a pure function of the viewer's events.
 
 import { ROLES } from "./roles.js";
 

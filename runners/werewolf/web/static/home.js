@@ -1,4 +1,4 @@
-// The first page: a game that plays, a seat in one click, runs and games; of a hub also those being played.
+// The home page: a featured game, a quick start, runs and games, with running games of a hub.
 
 import { comparing, gameCard, gameCards, runCards, stateWord } from "./cards.js";
 import { ask, h, replace, tidy } from "./dom.js";
@@ -109,7 +109,7 @@ function hubSection(query, onFirst) {
     const games = `${shown.size}${next === null ? "" : "+"}`;
     count.textContent = say(`${games} 局`, `${games} games`);
     none.hidden = shown.size > 0;
-    none.textContent = next === null ? text.nothingYet : say("最新的这些局里没有符合条件的，可以再往前找", "None of the newest fits; look at earlier ones");
+    none.textContent = next === null ? text.nothingYet : say("最新的这些局里没有符合条件的，可以再往前找", "No recent game matches; search earlier ones");
   }
 
   function drawPlaying(games) {
@@ -117,12 +117,12 @@ function hubSection(query, onFirst) {
     playing.closest("section").hidden = games.length === 0;
   }
 
-  const live = h("section", { class: "card playing", hidden: true }, h("h2", {}, h("span", { class: "live" }, text.live), say("正在进行", "Being played")), playing);
+  const live = h("section", { class: "card playing", hidden: true }, h("h2", {}, h("span", { class: "live" }, text.live), say("正在进行", "Running")), playing);
   const anySet = Object.values(filters).some(Boolean);
   const all = h("section", { class: "card" }, h("h2", {}, say("hub 里的对局 ", "Games of the hub "), count, " ", compare),
     h("details", { class: "filter-box", open: anySet }, h("summary", {}, say("筛选", "Filter")), h("div", { class: "filters" }, input("run", say("训练", "run")), input("step", say("版本", "version"), { class: "short", inputmode: "numeric" }), select("preset", say("规则", "preset"), Object.keys(PRESETS).map((name) => [name, presetName(name)])), input("policy", say("玩家", "player")),
-      select("result", say("结果", "result"), ["wolf", "good", "draw"].map((side) => [side, text.sides[side]])), select("won", say("赢的身份", "role that won"), Object.keys(ROLES).map((role) => [role, text.roles[role]])), select("status", say("状态", "state"), ["queuing", "running", "succeeded", "failed", "cancelled"].map((name) => [name, stateWord(name)])), select("mode", say("用途", "mode"), [["train", say("训练", "training")], ["val", say("评估", "evaluation")]]),
-      filterBox("leak", say("有泄露", "leaks")), filterBox("unusable", say("有无效回答", "unusable replies")), filterBox("people", say("有真人", "with people")))),
+      select("result", say("结果", "result"), ["wolf", "good", "draw"].map((side) => [side, text.sides[side]])), select("won", say("赢的身份", "winning role"), Object.keys(ROLES).map((role) => [role, text.roles[role]])), select("status", say("状态", "state"), ["queuing", "running", "succeeded", "failed", "cancelled"].map((name) => [name, stateWord(name)])), select("mode", say("用途", "mode"), [["train", say("训练", "training")], ["val", say("评估", "evaluation")]]),
+      filterBox("leak", say("有泄露", "leaks")), filterBox("unusable", say("有无效回答", "invalid replies")), filterBox("people", say("有真人", "with people")))),
     problem, rows, none, more);
   load(null);
   setInterval(refresh, EVERY_SECONDS * 1000);

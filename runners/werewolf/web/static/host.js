@@ -1,4 +1,4 @@
-// Opening a table for people, and the host's page: links to hand out, and what the whole table hears.
+// Opening a table for people, and the host's page with links and public events.
 
 import { Board } from "./board.js";
 import { ask, h, replace, send, tidy } from "./dom.js";
@@ -66,9 +66,9 @@ export async function newTablePage(main) {
     tabs("preset", say("规则", "Rules"), Object.keys(PRESETS).sort((a, b) => PRESETS[a].seats - PRESETS[b].seats).map((name) => [name, presetName(name)])),
     tabs("others", say("其他座位", "The other seats"), tables.others.map((name) => [name, name === "policy" && tables.policy ? policyName(tables.policy) : playerName(name)])),
     opponent,
-    h("div", { class: "grid" }, field(say("几个人", "How many people"), people, say("每个人得到自己的链接", "each gets a link of their own")), field(say("每次回答的时限（秒，0 不限）", "Clock, seconds for each answer (0: none)"), h("input", { name: "clock", type: "number", min: 0, max: 3600, value: 120 }), say("到时自动按默认行动", "then the default action is taken")), field(say("节奏（秒）", "Pace, seconds"), h("input", { name: "pace", type: "number", min: 0, max: 10, step: 0.5, value: 2 }), say("没有模型的玩家想多久，入夜停多久", "how long players without a model think, and night takes to fall")), field(say("种子（可空）", "Seed (may be empty)"), h("input", { name: "seed", inputmode: "numeric", pattern: "[0-9]*" }))),
+    h("div", { class: "grid" }, field(say("几个人", "How many people"), people, say("每个人得到自己的链接", "each gets a link")), field(say("每次回答的时限（秒，0 不限）", "Clock, seconds for each answer (0: none)"), h("input", { name: "clock", type: "number", min: 0, max: 3600, value: 120 }), say("到时自动按默认行动", "then the default action is taken")), field(say("节奏（秒）", "Pace, seconds"), h("input", { name: "pace", type: "number", min: 0, max: 10, step: 0.5, value: 2 }), say("没有模型的玩家想多久，入夜停多久", "delay of players without a model, and of nightfall")), field(say("种子（可空）", "Seed (may be empty)"), h("input", { name: "seed", inputmode: "numeric", pattern: "[0-9]*" }))),
     tabs("side", say("人坐哪一边", "Whose seats people take"), [["any", say("随机", "any")], ["good", words().sides.good], ["wolf", words().sides.wolf]]),
-    tables.records.length > 1 ? tabs("record", say("结束后在 hub 里记作", "Keep in the hub as"), [["no", say("不记", "nothing")], ["evaluation", say("评估：人对策略", "evaluation: people against it")], ["demonstration", say("示范：供模仿", "demonstration, to be imitated")]]) : null,
+    tables.records.length > 1 ? tabs("record", say("结束后在 hub 里记作", "Store in the hub as"), [["no", say("不记", "nothing")], ["evaluation", say("评估：人对策略", "evaluation: people against the policy")], ["demonstration", say("示范：供模仿", "demonstration, for imitation")]]) : null,
     problem, h("div", {}, h("button", { class: "primary", type: "submit" }, say("开桌", "Open the table"))));
   limit();
   replace(main, form);
@@ -88,7 +88,7 @@ export async function hostPage(main, table) {
       drawn = now;
       replace(links, status.people.map((person, number) => {
         const address = new URL(person.link, location.href).toString();
-        return h("li", {}, h("b", {}, `${say("玩家", "Player")} ${number + 1}`), h("a", { class: "seat-link primary large", href: person.link, target: status.people.length > 1 ? "_blank" : null, rel: "noopener" }, say("坐下", "Sit down")), h("button", { type: "button", onclick: () => navigator.clipboard?.writeText(address) }, say("复制链接", "Copy link")), h("span", { class: "faint" }, person.joined ? say("✓ 已入座", "✓ here") : say("… 等待中", "… not here yet")));
+        return h("li", {}, h("b", {}, `${say("玩家", "Player")} ${number + 1}`), h("a", { class: "seat-link primary large", href: person.link, target: status.people.length > 1 ? "_blank" : null, rel: "noopener" }, say("坐下", "Sit down")), h("button", { type: "button", onclick: () => navigator.clipboard?.writeText(address) }, say("复制链接", "Copy link")), h("span", { class: "faint" }, person.joined ? say("✓ 已入座", "✓ joined") : say("… 等待中", "… not joined yet")));
       }));
       const phases = { waiting: say("等人入座", "waiting for people"), playing: say("进行中", "being played"), over: say("结束", "over"), failed: say("中断", "stopped") };
       replace(state, `${presetName(status.preset)} · ${phases[status.phase]}${status.problem ? `: ${tidy(status.problem)}` : ""} `, status.replay ? h("a", { href: `/game?${new URLSearchParams({ id: status.replay })}` }, say("看完整回放 →", "See the whole game →")) : null, over ? [" ", h("a", { href: "/play" }, say("再开一桌 →", "Open another table →"))] : null);

@@ -1,4 +1,4 @@
-// Which page the address asks for, and what stands above every page.
+// Routes to pages, and the common header.
 
 import { h, icon, replace } from "./dom.js";
 import { comparePage } from "./compare.js";
@@ -64,7 +64,7 @@ document.querySelector(".skip").addEventListener("click", (event) => { event.pre
 try {
   const [found, page] = pages.map(([form, page]) => [form.exec(location.pathname), page]).find(([found]) => found) ?? [];
   if (page) await page(found);
-  else problemPage(say("没有这一页", "No such page"), say("这个地址什么也没有。", "There is nothing at this address."));
+  else problemPage(say("没有这一页", "No such page"), say("这个地址什么也没有。", "Page not found."));
 } catch (problem) {
   problemPage(words().failed, explain(problem));
   if (!problem.path) throw problem; // a fault of the page's own

@@ -1,4 +1,4 @@
-// One game on the page: the table, what was said, and a scrubber over every event. For replays, live games and pairs.
+// One game: the table, speeches, and a scrubber over events. For replays, live games and comparisons.
 
 import { Board } from "./board.js";
 import { ask, h, icon, listen, quoted, replace, tidy } from "./dom.js";

@@ -1,4 +1,4 @@
-// A run at a glance: curves, evaluations, who beats whom, and sample games; the page follows the run.
+// A run: curves, evaluations, win rates between players, and sample games; updated while the run continues.
 
 import { gameCards } from "./cards.js";
 import { chart, range } from "./chart.js";
@@ -17,13 +17,13 @@ const EVALUATED = [
 const LEARNED = [
   [/^reward\/(wolf|good)$/, (who) => say(`${side(who)}的平均奖励`, `mean reward, ${side(who)}`)], [/^reward\/role\/(\w+)$/, (who) => say(`${role(who)}的平均奖励`, `mean reward, ${role(who)}`)], [/^agents\/reward\/(.+)$/, (name) => say(`奖励 ${tidy(name)}`, `reward ${tidy(name)}`)],
   [/^games\/(wolf|good|draw)_share$/, (who) => say(`训练局中${side(who)}${who === "draw" ? "" : "胜"}的比例`, `training games: ${side(who)}${who === "draw" ? "" : " won"}`), "share"], [/^turns\/valid_share$/, () => say("有效回答", "valid replies"), "share"],
-  [/^evaluation\/invalid_replies$/, () => say("评估中的无效回答", "unusable replies in evaluations"), "share"], [/^evaluation\/games_with_identity_leak$/, () => say("评估中泄露身份的局", "evaluated games with an identity leak"), "share"],
+  [/^evaluation\/invalid_replies$/, () => say("评估中的无效回答", "invalid replies in evaluations"), "share"], [/^evaluation\/games_with_identity_leak$/, () => say("评估中泄露身份的局", "evaluated games with an identity leak"), "share"],
   [/^imitation\/held_out_loss$/, () => say("模仿：留出数据的损失", "imitation: held-out loss"), "nats/token"], [/^imitation\/loss$/, () => say("模仿：训练损失", "imitation: loss"), "nats/token"], [/^games\/days_mean$/, () => say("一局的天数", "days of a game"), say("天", "days")], [/^turns\/per_rollout$/, () => say("一局的模型回合", "model turns of a game")],
 ];
 const INSIDE = [
-  [/^(?:[^/]+\/)?actor\/entropy$/, () => say("熵", "entropy"), "nats"], [/^sampling\/entropy\/(wolf|good)$/, (who) => say(`采样的熵，${side(who)}`, `entropy of sampling, ${side(who)}`), "nats"], [/^(?:[^/]+\/)?actor\/ppo_kl$/, () => say("一步更新的 KL", "KL of one update"), "nats"], [/^(?:[^/]+\/)?actor\/kl_loss$/, () => say("离起点的 KL", "KL from where it began"), "nats"], [/^(?:[^/]+\/)?actor\/pg_clipfrac$/, () => say("被截断的 token", "clipped tokens"), "share"],
+  [/^(?:[^/]+\/)?actor\/entropy$/, () => say("熵", "entropy"), "nats"], [/^sampling\/entropy\/(wolf|good)$/, (who) => say(`采样的熵，${side(who)}`, `entropy of sampling, ${side(who)}`), "nats"], [/^(?:[^/]+\/)?actor\/ppo_kl$/, () => say("一步更新的 KL", "KL of one update"), "nats"], [/^(?:[^/]+\/)?actor\/kl_loss$/, () => say("离起点的 KL", "KL from the initial policy"), "nats"], [/^(?:[^/]+\/)?actor\/pg_clipfrac$/, () => say("被截断的 token", "clipped tokens"), "share"],
   [/^(?:[^/]+\/)?actor\/pg_loss$/, () => say("策略梯度损失", "policy-gradient loss")], [/^(?:[^/]+\/)?actor\/grad_norm$/, () => say("梯度范数", "gradient norm")], [/^policy_lag\/mean$/, () => say("样本落后的版本", "lag of samples"), say("版", "versions")], [/^tokens\/trained$/, () => say("每步训练的 token", "tokens trained a step")], [/^tokens\/sampled_and_trained$/, () => say("其中采样的 token", "of them sampled")],
-  [/^seconds\/(step|play|update|evaluate)$/, (part) => ({ step: say("一步的时间", "time of a step"), play: say("其中对局", "of it playing"), update: say("其中更新", "of it updating"), evaluate: say("评估的时间", "time of an evaluation") })[part], say("秒", "s")],
+  [/^seconds\/(step|play|update|evaluate)$/, (part) => ({ step: say("一步的时间", "time of a step"), play: say("其中对局", "of it rollouts"), update: say("其中更新", "of it update"), evaluate: say("评估的时间", "time of an evaluation") })[part], say("秒", "s")],
 ];
 const REPORTS = { "evaluations.html": ["评估报告", "Report of the evaluations"], "prompts.html": ["提示词报告", "Report on prompts"], "report.html": ["训练报告", "Report"], "recipe-report.html": ["整个配方的报告", "Report of the whole recipe"] };
 export async function runPage(main, name) {
@@ -99,7 +99,7 @@ export async function runPage(main, name) {
 
   function drawPeople(found) {
     people.hidden = !found.length;
-    if (found.length) replace(people, h("h2", {}, say("人来对局：人那一边的胜率", "People against it: games that their side won")), h("div", { class: "scroll" }, table([say("人对", "people against"), say("当狼人胜", "won as wolves"), say("局数", "games"), say("当好人胜", "won as good"), say("局数", "games")], found.map((entry) => h("tr", {}, h("th", { scope: "row" }, stepName(entry.label)), ["wolf", "good"].flatMap((side) => [h("td", { class: "value" }, share(entry.by_side?.[side])), h("td", { class: "value" }, String(entry.by_side?.[side]?.games ?? 0))]))))));
+    if (found.length) replace(people, h("h2", {}, say("人来对局：人那一边的胜率", "People against the policy: games won by their side")), h("div", { class: "scroll" }, table([say("人对", "people against"), say("当狼人胜", "won as wolves"), say("局数", "games"), say("当好人胜", "won as good"), say("局数", "games")], found.map((entry) => h("tr", {}, h("th", { scope: "row" }, stepName(entry.label)), ["wolf", "good"].flatMap((side) => [h("td", { class: "value" }, share(entry.by_side?.[side])), h("td", { class: "value" }, String(entry.by_side?.[side]?.games ?? 0))]))))));
   }
 
   function drawPayoff(found) {
@@ -107,7 +107,7 @@ export async function runPage(main, name) {
     if (payoff.hidden) return;
     const { cells } = found, wolves = [...new Set(cells.map((cell) => cell.wolf))], goods = [...new Set(cells.map((cell) => cell.good))];
     const facts = [found.preset ? presetName(found.preset) : null, found.deals ? say(`每格 ${found.deals} 副牌`, `${found.deals} deals a cell`) : null].filter(Boolean).join(" · ");
-    replace(payoff, h("h2", {}, say("谁赢谁：狼人阵营胜率（行是狼人，列是好人）", "Who beats whom: win rate of the wolves (rows) against the good side (columns)")), h("p", { class: "faint" }, facts), h("div", { class: "scroll" }, h("table", { class: "list payoff" }, h("thead", {}, h("tr", {}, h("td"), goods.map((good) => h("th", { scope: "col", class: "value" }, playerName(good))))), h("tbody", {}, wolves.map((wolf) => h("tr", {}, h("th", { scope: "row" }, playerName(wolf)), goods.map((good) => {
+    replace(payoff, h("h2", {}, say("谁赢谁：狼人阵营胜率（行是狼人，列是好人）", "Win rates between players: wolves (rows) against the good side (columns)")), h("p", { class: "faint" }, facts), h("div", { class: "scroll" }, h("table", { class: "list payoff" }, h("thead", {}, h("tr", {}, h("td"), goods.map((good) => h("th", { scope: "col", class: "value" }, playerName(good))))), h("tbody", {}, wolves.map((wolf) => h("tr", {}, h("th", { scope: "row" }, playerName(wolf)), goods.map((good) => {
       const cell = cells.find((entry) => entry.wolf === wolf && entry.good === good);
       if (!cell || !cell.games) return h("td", { class: "value" }, "–");
       const rate = cell.wolf_wins / cell.games;
@@ -119,7 +119,7 @@ export async function runPage(main, name) {
     training.hidden = !found.length;
     if (training.hidden) return;
     const value = (number, digits = 3) => (typeof number === "number" ? Number(number).toFixed(digits) : "–");
-    replace(training, h("h2", {}, say("训练批次", "Training batches")), h("p", { class: "faint" }, say("优势和比值（训练端／采样端的概率）只按采样的 token 算", "advantages and ratios (trainer's to sampler's probability) are over sampled tokens")), h("div", { class: "scroll" }, table([say("步", "step"), say("序列", "sequences"), say("回合", "turns"), say("token", "tokens"), say("采样的", "sampled"), say("版本", "versions"), say("平均奖励", "mean reward"), say("优势 ± 标准差", "advantage ± s.d."), say("没有信号的", "without signal"), say("比值（1%–99%）", "ratio (1–99 %)")], [...found].reverse().map((batch) => h("tr", {}, h("th", { scope: "row" }, batch.file.replace(/^step-0*|\.jsonl$/g, "")), batch.sequences === undefined ? h("td", { colspan: 9, class: "faint" }, batch.problem ? tidy(batch.problem) : say("正在读…", "being read…")) : [batch.sequences, batch.turns, batch.tokens, batch.sampled].map((count) => h("td", { class: "value" }, String(count))), batch.sequences === undefined ? null : [
+    replace(training, h("h2", {}, say("训练批次", "Training batches")), h("p", { class: "faint" }, say("优势和比值（训练端／采样端的概率）只按采样的 token 算", "advantages and ratios (trainer's to sampler's probability) are over sampled tokens")), h("div", { class: "scroll" }, table([say("步", "step"), say("序列", "sequences"), say("回合", "turns"), say("token", "tokens"), say("采样的", "sampled"), say("版本", "versions"), say("平均奖励", "mean reward"), say("优势 ± 标准差", "advantage ± s.d."), say("没有信号的", "zero advantage"), say("比值（1%–99%）", "ratio (1–99 %)")], [...found].reverse().map((batch) => h("tr", {}, h("th", { scope: "row" }, batch.file.replace(/^step-0*|\.jsonl$/g, "")), batch.sequences === undefined ? h("td", { colspan: 9, class: "faint" }, batch.problem ? tidy(batch.problem) : say("正在读…", "loading…")) : [batch.sequences, batch.turns, batch.tokens, batch.sampled].map((count) => h("td", { class: "value" }, String(count))), batch.sequences === undefined ? null : [
       h("td", { class: "value" }, batch.versions ? [...new Set(batch.versions)].join("–") : "–"),
       h("td", { class: "value" }, Object.entries(batch.rewards).map(([side, reward]) => `${words().sides[side] ?? tidy(side)} ${value(reward)}`).join(", ")),
       h("td", { class: "value" }, batch.advantage ? `${value(batch.advantage.mean)} ± ${value(batch.advantage.deviation)}` : "–"),
@@ -131,7 +131,7 @@ export async function runPage(main, name) {
   setInterval(() => { if (!document.hidden) refresh().catch(() => {}); }, EVERY_SECONDS * 1000);
 }
 
-// On a phone a row is a block, each number beside the name of its column, unless it is one of many rows.
+// On a phone a row of a short table is a block with column names.
 function table(columns, rows, many = false) {
   for (const row of rows) [...row.children].forEach((cell, number) => { cell.dataset.name ??= columns[number + (row.firstElementChild.tagName === "TH" ? 0 : 1)]; });
   return h("table", { class: `list${many ? "" : " blocks"}` }, h("thead", {}, h("tr", {}, columns.map((label) => h("th", { scope: "col" }, label)))), h("tbody", {}, rows));

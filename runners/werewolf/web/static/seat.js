@@ -1,4 +1,4 @@
-// A seat of one's own: what this seat was told, and what it is asked. The server sends nothing else.
+// A person's seat: its events and its question; the server sends nothing else.
 
 import { Board } from "./board.js";
 import { ask as load, h, listen, quoted, replace, send, tidy } from "./dom.js";
@@ -71,7 +71,7 @@ export async function seatPage(main, secret) {
       asked = null;
       until = null;
       question.classList.remove("mine");
-      return replace(question, h("p", { class: "faint" }, say("现在不用你做什么", "Nothing is asked of you now")));
+      return replace(question, h("p", { class: "faint" }, say("现在不用你做什么", "No pending question")));
     }
     if (request.left !== null) until = performance.now() + request.left * 1000;
     else until = null;
@@ -84,7 +84,7 @@ export async function seatPage(main, secret) {
     const kept = sessionStorage.getItem(key);
     const draft = kept && JSON.parse(kept).question === request.question ? JSON.parse(kept).text : "";
     const counter = h("div", { class: "counter" });
-    const speech = request.speechChars ? h("textarea", { "aria-label": say("发言", "speech"), maxlength: 4000, placeholder: say(`要说的话，最多${request.speechChars}字；留空就是过`, `what you say, at most ${request.speechChars} characters; empty is silence`), oninput: count }) : null;
+    const speech = request.speechChars ? h("textarea", { "aria-label": say("发言", "speech"), maxlength: 4000, placeholder: say(`要说的话，最多${request.speechChars}字；留空就是过`, `your speech, at most ${request.speechChars} characters; empty: pass`), oninput: count }) : null;
     if (speech) speech.value = draft;
     function count() {
       counter.textContent = `${[...speech.value].length} / ${request.speechChars}`;
@@ -137,7 +137,7 @@ export async function seatPage(main, secret) {
     const role = text.roles[roles[seat]] ?? "", side = isWolf(roles[seat]) ? "wolf" : "good";
     question.dataset.outcome = result === "draw" ? "draw" : result === side ? "won" : "lost";
     const told = { draw: say(`平局，你是${role}`, `A draw; you were ${role}`), won: say(`你赢了！你是${role}`, `You won as ${role}`), lost: say(`你输了，你是${role}`, `You lost as ${role}`) };
-    return [h("h2", { class: "outcome" }, told[question.dataset.outcome]), h("p", {}, text.results[result], say("。所有身份都在桌上翻开了。", ". All roles lie open on the table.")), problem ? h("p", { class: "notice" }, tidy(problem)) : null,
+    return [h("h2", { class: "outcome" }, told[question.dataset.outcome]), h("p", {}, text.results[result], say("。所有身份都在桌上翻开了。", ". All roles are revealed on the table.")), problem ? h("p", { class: "notice" }, tidy(problem)) : null,
       h("div", { class: "choices" }, again.people === 1 ? h("button", { type: "button", class: "primary again", onclick: (event) => playNow(event.target, again) }, say("再来一局", "Play again")) : null,
         h("button", { type: "button", class: "replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")), h("a", { class: "home", href: "/" }, say("回首页", "Home")))];
   }

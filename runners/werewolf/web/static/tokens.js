@@ -1,4 +1,4 @@
-// A seat's tokens as the model saw and sampled them: given or sampled, how likely, and what training made of each.
+// A seat's tokens as the model saw and sampled them, with log-probs and training data.
 
 import { ask, h, icon, replace, tidy } from "./dom.js";
 import { explain, say, words } from "./words.js";
@@ -28,7 +28,7 @@ const COLOURS = {
 function show(body, data, turn, evaluated) {
   let colour = "logprob";
   const stream = h("div", { class: "stream", lang: "zh" });
-  const detail = h("output", { class: "token-detail" }, say("指向或选中一个 token 看它的数值", "Point at a token, or focus it, to see its numbers"));
+  const detail = h("output", { class: "token-detail" }, say("指向或选中一个 token 看它的数值", "Hover or focus a token to see its values"));
   const mine = data.turns.find((entry) => entry.turn === turn.turn) ?? data.turns.at(-1);
   const known = [
     [say("采样的对数概率", "log-probs of the sampler"), data.logprobs.some((value) => value !== null)],
@@ -68,16 +68,16 @@ function show(body, data, turn, evaluated) {
     const current = entry === mine;
     const head = h("div", { class: "turn-head" }, h("b", {}, `${say("第", "Turn ")}${entry.turn}${say("回合", "")} · ${words().decisions[entry.decision] ?? entry.decision}`),
       h("span", { class: "faint" }, ` ${tidy(entry.policy)} ${evaluated && entry.policy === "policy" ? tidy(evaluated) : `v${entry.policy_version}`} · ${say("给定", "given")} ${entry.start - entry.given} · ${say("采样", "sampled")} ${entry.end - entry.start}${entry.finish === "length" ? say(" · 被截断", " · cut") : ""}${entry.error ? ` · ⚠ ${entry.error}` : ""}`));
-    const given = h("details", { class: "given-part", open: current }, h("summary", {}, say("给定的输入", "what was given")), spans.slice(entry.given, entry.start));
+    const given = h("details", { class: "given-part", open: current }, h("summary", {}, say("给定的输入", "prompt")), spans.slice(entry.given, entry.start));
     stream.append(h("section", { class: `token-turn${current ? " current" : ""}` }, head, given, h("div", { class: "sampled-part" }, spans.slice(entry.start, entry.end))));
   }
   paint();
   replace(body,
     h("p", { class: "faint" }, `${say("段", "segment")} ${turn.segment ?? 0} · ${data.ids.length} tokens, ${data.sampled.filter(Boolean).length} ${say("个是采样的", "sampled")}`,
       data.batch ? ` · ${data.batch.file}${data.batch.reward !== undefined && data.batch.reward !== null ? ` · ${say("奖励", "reward")} ${Number(data.batch.reward).toFixed(3)}` : ""}` : ""),
-    data.batch?.differs ? h("p", { class: "notice" }, say("批次里的 token 与此处不同，没有合并", "the batch's tokens differ from these and were not joined")) : null,
+    data.batch?.differs ? h("p", { class: "notice" }, say("批次里的 token 与此处不同，没有合并", "the batch's tokens differ, so its data are not shown")) : null,
     data.complete ? null : h("p", { class: "notice" }, say("这一段缺少更早的回合", "earlier turns of this segment are missing")),
-    h("ul", { class: "known" }, known.map(([name, is]) => h("li", { class: is ? "yes" : "no" }, is ? "✓ " : "– ", name, is ? "" : say("：没有保存", ": not kept")))),
+    h("ul", { class: "known" }, known.map(([name, is]) => h("li", { class: is ? "yes" : "no" }, is ? "✓ " : "– ", name, is ? "" : say("：没有保存", ": not stored")))),
     picker, key, stream, detail);
   stream.querySelector(".current .sampled-part")?.scrollIntoView({ block: "center" });
 }
@@ -102,7 +102,7 @@ function legend(colour, scale) {
 function describe(data, index) {
   const number = (value, digits = 4) => (value === null || value === undefined ? say("未知", "unknown") : Number(value).toFixed(digits));
   const parts = [`#${index}`, `id ${data.ids[index]}`];
-  if (!data.sampled[index]) return [...parts, say("给定，不参与训练", "given, not trained on")].join(" · ");
+  if (!data.sampled[index]) return [...parts, say("给定，不参与训练", "prompt, not trained on")].join(" · ");
   const ratio = COLOURS.ratio.of(data, index);
   return [...parts, `log p ${number(data.logprobs[index])} (p ${data.logprobs[index] === null ? "?" : Math.exp(data.logprobs[index]).toFixed(3)})`, `${COLOURS.advantage.name()} ${number(data.advantages?.[index])}`, `${say("比值", "ratio")} ${number(ratio, 3)}`].join(" · ");
 }

@@ -1,20 +1,20 @@
-// Every word of the pages in both languages, and what happened in English (the server says it in Chinese).
+// All texts of the pages in both languages, and English texts of events (the server sends Chinese ones).
 
 import { h, tidy } from "./dom.js";
-import { PRESETS, ROLES } from "./roles.js"; // the server writes it, from each role's own file
+import { PRESETS, ROLES } from "./roles.js"; // the server writes it, from each role's file
 
 export const markOf = (role) => ROLES[role]?.mark;
 export const isWolf = (role) => kindOfRole(role) === "wolf";
 export const kindOfRole = (role) => ROLES[role]?.kind ?? "unknown";
 const roleNames = (language) => Object.fromEntries(Object.entries(ROLES).map(([role, card]) => [role, card[language]]));
 
-/** How many play by a preset, and 神职 and wolves with a name of their own: what tells it from the others. */
+/** A preset's number of players, and its 神职 and special wolves. */
 export function presetParts(name) {
   if (!Object.hasOwn(PRESETS, name ?? "")) return [tidy(name ?? "").slice(0, LONGEST_NAME), ""];
   const { seats, named } = PRESETS[name], gods = named.filter((role) => !isWolf(role)), wolves = named.filter(isWolf);
   return say([`${seats}人`, [gods.map(markOf).join(""), ...wolves.map((role) => zh.roles[role])].filter(Boolean).join(" · ")], [`${seats} players`, [...gods, ...wolves].map((role) => en.roles[role].toLowerCase()).join(", ")]);
 }
-/** The second of them where boards of that many players differ. */
+/** The special roles, if several presets have this number of players. */
 export const boardName = (name) => (Object.entries(PRESETS).some(([other, { seats }]) => other !== name && seats === PRESETS[name]?.seats) ? presetParts(name)[1] : "");
 export const presetName = (name) => presetParts(name).filter(Boolean).join(say(" · ", ": "));
 
@@ -50,7 +50,7 @@ const en = {
   roles: { ...roleNames("en"), unknown: "Unknown" },
   sides: { wolf: "Wolves", good: "Good side", draw: "Draw" },
   results: { wolf: "The wolves won", good: "The good side won", draw: "A draw", none: "Not finished" },
-  deaths: { night: "died at night", poison: "poisoned", exile: "exiled", shot: "shot", taken: "taken along", duel: "fell in a duel", explode: "exploded" },
+  deaths: { night: "died at night", poison: "poisoned", exile: "exiled", shot: "shot", taken: "taken along", duel: "died in a duel", explode: "exploded" },
   badges: { night: "killed", poison: "poison", exile: "exiled", shot: "shot", taken: "taken", duel: "duel", explode: "blew up", sheriff: "sheriff", running: "runs", abstain: "no vote" },
   marks: { kill: "kill", guard: "guard", save: "save", poison: "poison" },
   arrows: { vote: "", kill: "kill", propose: "", guard: "guard", checkWolf: "wolf", checkGood: "good", save: "save", poison: "poison", shot: "takes", badge: "badge" },
@@ -58,9 +58,9 @@ const en = {
   heads: { wolf_says: "to the wolves", campaign_speech: "campaign speech", sheriff_pk_speech: "runoff speech", speech: "speech", closing_speech: "sheriff's closing", pk_speech: "runoff speech", last_words: "last words" },
   proposes: (s) => `proposes ${s}`, closes: (s) => `calls for ${s}`, secretTo: (l) => `known to ${l}`,
   decisions: { wolf_talk: "wolves' talk", guard: "guard", wolf_kill: "kill", seer_check: "check", witch: "potions", sign_up: "run for sheriff", campaign_speech: "campaign speech", sheriff_vote: "sheriff vote", sheriff_pk_speech: "runoff speech", sheriff_pk_vote: "runoff vote", withdrawal: "withdrawal", explosion: "explosion", last_words: "last words", shot: "shot", take: "take along", badge: "badge", speaking_order: "speaking order", speech: "speech", closing_speech: "closing speech", duel: "duel", exile_vote: "exile vote", pk_speech: "runoff speech", pk_vote: "runoff vote" },
-  notices: { waiting: "Queued: nobody plays it yet", failed: "This game was not finished", cancelled: "This game was cancelled", replayed: "" },
-  tokens: "Tokens", unusable: "unusable reply", reask: "asked again", version: (v) => `policy v${v}`, noTokens: "tokens not kept", living: "alive",
-  nothingYet: "No games yet", connectionLost: "Connection lost, trying again…", failed: "Something went wrong", loading: "Loading…",
+  notices: { waiting: "Queued: no runner has taken it yet", failed: "This game was not finished", cancelled: "This game was cancelled", replayed: "" },
+  tokens: "Tokens", unusable: "invalid reply", reask: "re-ask", version: (v) => `policy v${v}`, noTokens: "no tokens stored", living: "alive",
+  nothingYet: "No games yet", connectionLost: "Connection lost, reconnecting…", failed: "Something went wrong", loading: "Loading…",
   rewards: "Rewards", about: "About this game", close: "Close", compare: "Side by side",
 };
 
@@ -86,20 +86,20 @@ export const QUESTIONS = {
   withdrawal: "Do you withdraw from the election?", explosion: "Do you explode now?", last_words: "Your last words.", shot: "You are out: do you shoot somebody?", take: "You exploded: whom do you take with you?", badge: "You are out: hand the badge on, or tear it up.", speaking_order: "Sheriff: choose the speaking order; you speak last.", speech: "It is your turn to speak.", closing_speech: "Sheriff: speak last; you may call for an exile.",
   duel: "The speeches are over: do you duel somebody?", exile_vote: "Whom do you vote to exile?", pk_speech: "You are tied: speak for yourself.", pk_vote: "Runoff: whom do you vote to exile?",
 };
-/** Who plays a seat, by the name that tasks use: in both languages, and what a newcomer should expect of it. */
+/** Players by name in tasks: name and description in both languages. */
 export const PLAYERS = {
-  policy: ["策略模型", "the policy", "训练中的语言模型，水平随训练而变。", "The language model in training; as good as its training so far."],
-  expert: ["高手", "expert", "按每句话推算身份，会悍跳，会做局。最难赢。", "Works out the odds from every word, lies well and sets traps. The hardest to beat."],
-  patient: ["耐心玩家", "patient", "拿不准时打成平票，多等一夜的查验。", "When it can but guess it ties the vote and waits for one more check."],
-  scripted: ["规则玩家", "scripted", "按常理发言和投票，报查验、跟证据。适合第一局。", "Speaks and votes sensibly, reports checks, follows evidence. Good for a first game."],
-  timid: ["胆小玩家", "timid", "按常理玩，但多半弃票。", "Plays sensibly, but mostly abstains."],
-  random: ["随机玩家", "random", "随便选，什么都可能发生。", "Answers at random; anything may happen."],
+  policy: ["策略模型", "the policy", "训练中的语言模型，水平随训练而变。", "The language model in training; its strength depends on the training so far."],
+  expert: ["高手", "expert", "按每句话推算身份，会悍跳，会做局。最难赢。", "Computes role odds from every speech, claims false roles and sets traps. The strongest."],
+  patient: ["耐心玩家", "patient", "拿不准时打成平票，多等一夜的查验。", "Ties the vote when unsure, to gain one more check."],
+  scripted: ["脚本玩家", "scripted", "按常理发言和投票，报查验、跟证据。适合第一局。", "Speaks and votes by rules, reports checks, follows evidence. Good for a first game."],
+  timid: ["胆小玩家", "timid", "按常理玩，但多半弃票。", "Plays like scripted, but mostly abstains."],
+  random: ["随机玩家", "random", "随便选，什么都可能发生。", "Answers at random."],
   person: ["真人", "a person", "", ""],
 };
 const LONGEST_NAME = 60;
 export const playerName = (name) => (Object.hasOwn(PLAYERS, name) ? say(PLAYERS[name][0], PLAYERS[name][1]) : tidy(name).slice(0, LONGEST_NAME));
 
-/** A policy by the id of its resources: its run's name, and its version. */
+/** A policy by its resources id: run name and version. */
 export function policyName(id) {
   const [, run, version] = /^(.+?)(?:-[0-9a-f]{8})?\.policy-0*(\d+)$/.exec(id) ?? [null, id];
   return [runName(run), version && words().version(version)].filter(Boolean).join(" · ");
@@ -108,19 +108,19 @@ export function policyName(id) {
 const REPLY_ERRORS = {
   empty: ["是空的", "empty"], no_choice: ["没有明确的选择", "no clear choice"], ambiguous: ["选了不止一个", "more than one choice"], negated: ["选择带有否定", "a negated choice"], illegal_target: ["不在可选范围内", "not among the choices"], cut: ["太长，被截断", "too long, cut"], only_thought: ["只有思考", "a thought alone"], defaulted: ["按默认行动", "the default was taken"],
 };
-/** Why a reply could not be used, by the code that its turn keeps. */
+/** The reason of an invalid reply, by its code. */
 export const replyError = (code) => (Object.hasOwn(REPLY_ERRORS, code) ? say(...REPLY_ERRORS[code]) : tidy(code));
 
 const STAGES = { imitate: ["模仿", "imitation"], train: ["训练", "training"] };
 
-/** A run's name for people: of a recipe's run the recipe's, without its time, its seed, and what it did. */
+/** A run's display name: for a run of a recipe the recipe's name without its time, the seed and the stage. */
 export function runName(name) {
   const [run, recipe] = tidy(name).split("@"), [, seed, stage] = /^seed-(\d+)(?:-(.+?))?(?:-warm-start)?$/.exec(run) ?? [];
   const own = seed ? [say(`种子 ${seed}`, `seed ${seed}`), stage && (Object.hasOwn(STAGES, stage) ? say(...STAGES[stage]) : stage)] : [run];
   return [recipe?.replace(/-\d{8}-\d{6}$/, ""), ...own].filter(Boolean).join(" · ");
 }
 
-/** What was evaluated, or a step's folder, by the name that it has in files. */
+/** The display name of an evaluation or step, by its name in files. */
 export function stepName(label) {
   const step = /^step[- ]0*(\d+)$/.exec(label)?.[1];
   return step ? say(`第${step}步`, `step ${step}`) : tidy(label);
@@ -128,16 +128,16 @@ export function stepName(label) {
 
 const NOT_THERE = {
   game: ["这里没有这一局。", "There is no such game here."], run: ["这里没有这个训练。", "There is no such run here."], report: ["这里没有这份报告。", "There is no such report here."],
-  table: ["没有这张牌桌；半小时没人看，牌桌就会收起。", "There is no such table; one that nobody looks at for half an hour is closed."], seat: ["没有这个座位；半小时没人看，牌桌就会收起。", "There is no such seat; a table that nobody looks at for half an hour is closed."],
+  table: ["没有这张牌桌；半小时没人看，牌桌就会收起。", "There is no such table; tables are closed after half an hour without an open page."], seat: ["没有这个座位；半小时没人看，牌桌就会收起。", "There is no such seat; a table that nobody looks at for half an hour is closed."],
 };
 
-/** What went wrong, in the page's language; what the server says of it (in English) comes after, for whoever runs it. */
+/** An error in the page's language, followed by the server's message in English. */
 export function explain(problem) {
   const kind = /^\/api\/([a-z]+)/.exec(problem.path ?? "")?.[1];
-  const told = problem.status === undefined ? ["连不上服务器。", "The server cannot be reached."]
-    : problem.status === 401 ? ["需要口令：请用启动时打印出来的、带 ?token=… 的地址。", "A token is needed: open the address with ?token=… that was printed at the start."]
-    : problem.status === 404 ? NOT_THERE[kind] ?? ["这个地址什么也没有。", "There is nothing at this address."]
-    : problem.status === 502 ? ["hub 没有回答。", "The hub does not answer."] : ["服务器不接受这个请求。", "The server refuses this."];
+  const told = problem.status === undefined ? ["连不上服务器。", "Cannot reach the server."]
+    : problem.status === 401 ? ["需要口令：请用启动时打印出来的、带 ?token=… 的地址。", "Access token required: open the address with ?token=… that was printed at the start."]
+    : problem.status === 404 ? NOT_THERE[kind] ?? ["这个地址什么也没有。", "Page not found."]
+    : problem.status === 502 ? ["hub 没有回答。", "The hub does not answer."] : ["服务器不接受这个请求。", "The server rejects this request."];
   return [say(...told), problem.status === 400 || (chosen === "en" && problem.status === 502) ? h("small", { class: "faint", lang: "en" }, ` ${tidy(problem.message)}`) : null];
 }
 
@@ -180,7 +180,7 @@ const ENGLISH = {
   game_over: (e) => `The game is over: ${(en.results[e.data?.result] ?? "").toLowerCase()}.`,
 };
 
-/** What happened, on one line, in the page's language; speeches are shown otherwise. */
+/** An event on one line in the page's language, without speeches. */
 export function lineOf(event) {
   if (chosen === "en" && ENGLISH[event.kind]) return tidy(ENGLISH[event.kind](event));
   const whose = event.seat && ["seer_result", "witch_told", "shot_status"].includes(event.kind) ? `${event.seat}号：` : "";

@@ -137,7 +137,7 @@ async def test_thoughts_that_come_in_a_field_of_their_own_are_kept_apart(api):
     [error(500), error(408), error(429), drop, BROKEN_JSON, NO_CHOICES, HTML, text("[]"), text("null")],
     ids=["500", "408", "429", "dropped", "broken json", "no choices", "html", "a list", "null"],
 )
-async def test_what_may_pass_is_tried_again_as_often_as_said_and_no_more(api, fault):
+async def test_temporary_errors_are_retried_up_to_the_limit(api, fault):
     pauses = Pauses()
     api.faults = [fault, fault]
     assert await ask(api.endpoint(tries=3), pauses=pauses) == "好的"
@@ -263,7 +263,7 @@ async def test_calls_under_way_are_limited_over_all_users_of_an_endpoint(api):
     await models.close()
 
 
-async def test_calls_begin_no_faster_than_said_and_in_order():
+async def test_calls_begin_in_order_within_the_rate_limit():
     now, begun = 0.0, []
 
     async def sleep(seconds):

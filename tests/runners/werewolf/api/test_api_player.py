@@ -9,13 +9,13 @@ from agentscope.message import Msg
 from runners.werewolf.api.models import ApiModels
 from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.game import PRESETS, Action, Decision, Event, EventKind, Observation, Phase, Request, Role, Side
-from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.players import Decided
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT, said_lines
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.record import render_events
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
+from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.protocol import RolloutConfig
 from store.schema import PolicyResources
@@ -85,7 +85,7 @@ def sent(api, number=-1):
     return system["content"], user["content"]
 
 
-async def test_what_others_said_stands_under_their_names_and_the_question_behind_it(api, models):
+async def test_speeches_of_others_have_their_names_and_the_question_comes_last(api, models):
     player = ApiPlayer(2, models.get(api.endpoint()), "你是2号。")
     last_words = event(EventKind.LAST_WORDS, 1, "我是猎人。")
     await hear(player, event(EventKind.DAY_BREAKS, None), last_words, event(text="1号可疑：他改口了。"))
@@ -217,7 +217,7 @@ async def test_a_mixed_table_of_twelve_through_the_hub(client, api, tiny_tokeniz
     config = RolloutConfig(timeout_seconds=60, unresponsive_seconds=60, max_attempts=1, retry_condition=["failed"])
     rollout = await enqueue_one(client, task.encode(), resources_id=resources.resources_id, config=config)
     werewolf = WerewolfPlay(client)
-    await Worker(client, werewolf, "w", max_games=1).run()
+    await Worker(client, werewolf, "w", max_rollouts=1).run()
     await werewolf.close()
     await vllm.stop()
     spans = list(await client.query_spans(rollout.rollout_id))

@@ -61,7 +61,7 @@ async def test_a_speech_is_judged_and_asking_does_not_wait():
 async def test_a_judgement_that_comes_too_late_is_left_out_and_given_up(caplog):
     chat = FakeChat()
     chat.gate.clear()
-    game = game_of(chat, patience_seconds=0)
+    game = game_of(chat, timeout_seconds=0)
     await settle()
     assert await game.judgements() == () and game.asked == 1
     assert "1 of 1 turns went without a judgement: 1x no answer in time" in caplog.text
@@ -73,7 +73,7 @@ async def test_a_judgement_that_comes_too_late_is_left_out_and_given_up(caplog):
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ("我不想打分", "the answer was no score"),
+        ("我不想打分", "invalid score"),
         (EndpointUnavailable("model 'm' gave no usable answer"), "model 'm' gave no usable answer"),
         (ZeroDivisionError("a bug"), "a bug"),
     ],

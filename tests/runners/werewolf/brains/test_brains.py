@@ -65,7 +65,7 @@ def test_no_speech_is_longer_than_is_heard(brain, preset, speech_chars, seed):
 
 @pytest.mark.parametrize("brain", BRAINS)
 @pytest.mark.parametrize("preset", TEST_PRESETS, ids=lambda preset: preset.name)
-def test_what_brains_decide_can_be_said_and_read_back(brain, preset):
+def test_decisions_of_brains_can_be_written_and_parsed(brain, preset):
     for seed in range(4):
         for state, actions, _ in brain_steps(preset, seed, brain):
             for request in pending(state):

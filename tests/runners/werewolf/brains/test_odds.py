@@ -37,7 +37,7 @@ def test_at_the_beginning_every_deal_is_as_likely():
         assert found[seat] == pytest.approx({role: count / 11 for role, count in left.items()}, abs=1e-6)
 
 
-def test_what_a_seat_was_told_is_certain():
+def test_private_information_of_a_seat_is_certain():
     of_seer = wolf_odds(
         role_odds([dealt(2, Role.SEER), finding(2, 4, Side.WOLF), finding(2, 5, Side.GOOD)], 2, SEVEN.deck)
     )

@@ -113,7 +113,7 @@ def test_a_night(script, facts):
     check(night(script), facts)
 
 
-def test_a_wolf_is_told_what_its_mates_propose_and_how_often_it_still_speaks():
+def test_a_wolf_sees_proposals_of_its_mates_and_the_remaining_rounds():
     state, speakers, told = until(night(""), Phase.WOLF_TALK), [], []
     for victim in (5, 6, None, 5, 6):
         (request,) = pending(state)
@@ -634,5 +634,5 @@ def test_ties_of_wolves_and_explosions_at_once_are_drawn():
     assert all(exploded.count(seat) > 8 for seat in (9, 10, 11))
 
 
-def test_what_an_exploding_wolf_said_in_the_same_breath_is_not_heard():
+def test_the_speech_of_an_exploding_wolf_is_dropped():
     assert "我是狼人" not in {event.text for event in twelve("discussion: 9=explode「我是狼人」").events}

@@ -11,8 +11,8 @@ from itertools import product
 from algo.evaluation.figures import Score
 from algo.evaluation.people import PeopleAgainst, PeopleScores
 from algo.evaluation.statistics import Estimate
-from runners.werewolf.play import WerewolfPlay
 from runners.werewolf.transcript import game_data
+from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
@@ -158,7 +158,7 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
         "policy_version": 2,
         "digest": "d",
         "model": "",
-        "terms": {"preset": "5p_tiny", "deals": 40},
+        "conditions": {"preset": "5p_tiny", "deals": 40},
         "planned": {},
     }
     lines = [{"evaluation": header}, {"of": "step 2|d|", "end": {"figures": {"cells": cells}}}]

@@ -8,16 +8,16 @@ from itertools import pairwise
 import aiohttp
 import pytest
 
-from runners.policy.server import seed_of
+from runners.policy.client import seed_of
 from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import get_preset, new_game
 from runners.werewolf.local import play_locally
-from runners.werewolf.play import WerewolfPlay
-from runners.werewolf.seating import who_plays
+from runners.werewolf.seating import players_by_seat
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.views import GOD, read_game, shown
+from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.client import StoreClient
 from store.protocol import EnqueueRolloutRequest
@@ -51,9 +51,9 @@ async def enqueue(client, resources, tasks):
     return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
 
 
-async def play_all(client, games_at_once=2):
+async def play_all(client, max_concurrent=2):
     play = WerewolfPlay(client)
-    await Worker(client, play, "worker", games_at_once, idle_exit_seconds=0.3).run()
+    await Worker(client, play, "worker", max_concurrent, idle_exit_seconds=0.3).run()
     await play.close()
 
 
@@ -78,7 +78,7 @@ async def test_the_spans_of_a_game_carry_each_event_once_and_turns_stand_with_th
     roles = dict(enumerate(new_game(get_preset(preset), seed).roles, start=1))
     brains = {
         seat: BRAINS[name](random.Random(seed_of(f"{task.sampling_seed}/{seat}")))
-        for seat, name in who_plays(task, roles).items()
+        for seat, name in players_by_seat(task, roles).items()
     }
     game = play_locally(get_preset(preset), seed, brains)
     assert events == [event_data(event) for event in game.events]

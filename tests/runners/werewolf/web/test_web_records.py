@@ -12,7 +12,7 @@ import pytest
 from algo import evaluate
 from algo.evaluation.people import PeopleScores
 from algo.werewolf.demonstrations import (
-    NOT_THE_DEMONSTRATORS,
+    OTHER_PLAYER,
     NothingToImitate,
     StoredGames,
     demonstrations_of,
@@ -82,7 +82,7 @@ async def test_a_demonstration_is_imitated_and_no_one_elses_turns(hub, client, p
     assert trajectory.actor == f"seat {page['seat']:02d}"
     of_person = [turn for turn in game.turns if turn.policy == PERSON]
     assert imitated.turns == len(of_person) and "我说的是人话。" in {turn.reply for turn in of_person}
-    assert imitated.left_out[NOT_THE_DEMONSTRATORS] == sum(turn.policy == "policy" for turn in game.turns) > 0
+    assert imitated.left_out[OTHER_PLAYER] == sum(turn.policy == "policy" for turn in game.turns) > 0
     assert len(demonstrations_of(found.finished, config).trajectories) == 5  # else the policy would imitate itself
     assert replay["about"]["version"] == 24 and replay["about"]["run"] == "first-0123abcd"
     assert len(replay["turns"]) == len(game.turns)
@@ -211,7 +211,7 @@ async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_pat
         keys_of(["fake=m@http://models.example/v1"])
 
 
-async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, client):
+async def test_an_unreachable_policy_is_reported_before_the_game(tmp_path, hub, client):
     resources = PolicyResources(run_name="r-1", version=1, endpoints=("http://127.0.0.1:9/v1",), model="policy")
     await client.update_resources(resources.resources_id, resources.encode())
     async with WebServer(tmp_path, hub=hub.url) as server:
@@ -222,7 +222,7 @@ async def test_a_policy_that_is_away_is_said_before_the_game(tmp_path, hub, clie
         assert (await server.get("/api/config"))[0] == 200  # the games are there all the same
 
 
-async def test_what_cannot_be_kept_is_said_before_the_game(tmp_path, hub):
+async def test_a_game_that_cannot_be_kept_is_reported_before_it_begins(tmp_path, hub):
     for record, given, remedy in (("evaluation", {}, "--store"), ("demonstration", {"hub": hub.url}, "--tokenizer")):
         async with WebServer(tmp_path, **given) as server:
             with pytest.raises(UnusableTable, match=remedy):
@@ -237,4 +237,4 @@ async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
         _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, record="evaluation")
         await hub.stop()
         page = await play_seat(session, seat)
-        assert page["phase"] == "over" and "kept as a file" in page["problem"] and page["replay"].startswith("table:")
+        assert page["phase"] == "over" and "stored as a file" in page["problem"] and page["replay"].startswith("table:")

@@ -21,7 +21,7 @@ from runners.werewolf.game import (
 from runners.werewolf.players import Msg
 from runners.werewolf.transcript import asked_in, event_data, game_data
 from runners.werewolf.web.seats import Seat
-from runners.werewolf.web.tables import Table, Wanted
+from runners.werewolf.web.tables import Table, TableRequest
 from runners.werewolf.web.views import GOD, PUBLIC, ShownGame, shown
 from store.schema import TokenLimits
 from tests.support.game.two_worlds import draw_worlds
@@ -190,7 +190,7 @@ async def test_a_seats_own_page_is_the_same_and_changes_as_often_in_worlds_that_
 
 async def seated(states, observer, pages=None):
     """The seat's page after its player was told what the table tells. pages: gets every page on the way, as bytes."""
-    wanted = Wanted.read({"preset": states[0][0].preset.name, "seed": 1, "clock": 0, "pace": 0})
+    wanted = TableRequest.read({"preset": states[0][0].preset.name, "seed": 1, "clock": 0, "pace": 0})
     table = Table(wanted, None, TokenLimits(context_tokens=100, reply_tokens=10), None)
     table.phase, table.task, told = "playing", asyncio.create_task(asyncio.sleep(0)), 0
     seat = Seat(observer, table)

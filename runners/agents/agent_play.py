@@ -1,4 +1,4 @@
-"""Plays one attempt of an agent's task: opens its address, lets the agent act, and says what came of it."""
+"""Plays one attempt of an agent's task: opens its gateway, runs the agent, and returns the outcome."""
 
 import asyncio
 import contextvars
@@ -16,16 +16,16 @@ from runners.agents.gateway.attempt import Attempt
 from runners.agents.gateway.chat_server import ChatServer
 from runners.errors import CannotPlay, PolicyUnavailable, UnusableTask
 from runners.play import TurnSink
+from runners.policy.client import POLICY_TIMEOUT_SECONDS
+from runners.policy.connections import Connections
 from runners.policy.resources import PublishedResources
-from runners.policy.server import POLICY_PATIENCE_SECONDS
-from runners.policy.servers import Connections
 from store.agents import AGENT, AgentOutcome, AgentTask
 from store.client import StoreClient
 from store.protocol import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
 from store.schema import TRAINED_POLICY, PolicyResources, check_kind
 
 MAIN_LLM = "main_llm"
-"""Name of the trained policy's ``LLM`` among an agent's resources, and the first of them."""
+"""Name of the trained policy's ``LLM``, the first of an agent's resources."""
 
 _STOP_SECONDS = 5.0
 
@@ -33,9 +33,9 @@ Result = TypeVar("Result")
 
 
 class AgentFailed(Exception):
-    """The agent failed by its own doing: the attempt has an outcome, and is not tried again.
+    """The agent itself failed: the attempt has an outcome, and is not retried.
 
-    traceback: of the exception that it raised; empty where it raised none.
+    traceback: of its exception, or empty.
     """
 
     def __init__(self, message: str, traceback: str = ""):
@@ -44,15 +44,15 @@ class AgentFailed(Exception):
 
 
 class AgentUnavailable(CannotPlay):
-    """Something that the agent needs is away: a service, an MCP server. The attempt is played again."""
+    """A dependency of the agent is unreachable: a service, an MCP server. The attempt is retried."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """What an agent is given for one attempt.
+    """The inputs of an agent for one attempt.
 
-    rollout: with the agent's own ``input``, without what surrounds it in the hub.
-    base_url: the attempt's address for clients, ending in /v1. model: the trained policy's name there.
+    rollout: with the agent's ``input`` in place of the hub's task.
+    base_url: the gateway's URL for the attempt, ending in /v1. model: the trained policy's name there.
     """
 
     task: AgentTask
@@ -63,13 +63,13 @@ class Session:
 
     @property
     def trace_id(self) -> str:
-        """Names the attempt in the header ``x-trace-id``, for agents that are given one address for all tasks."""
+        """Value of the header ``x-trace-id``, for agents with one address for all tasks."""
         return f"{self.rollout.rollout_id}/{self.rollout.attempt.attempt_id}"
 
     def named_resources(self) -> NamedResources:
-        """The policies at the attempt's address, by their names, and the prompts that the algorithm published.
+        """The policies at the gateway, by name, and the published prompts.
 
-        Nothing else: whoever can write to the hub must not choose an address that an agent sends its keys to.
+        Nothing else: whoever can write to the hub must not choose an address that receives an agent's keys.
         """
         sampling = {
             "temperature": self.resources.sampling.temperature,
@@ -89,35 +89,35 @@ class Session:
 
 
 class Player(Protocol):
-    """Lets an agent act. One instance serves a whole runner process."""
+    """Runs an agent. One instance serves a whole runner process."""
 
     async def __call__(self, session: Session) -> Mapping[str, float]:
-        """The agent's rewards by name, the primary one first. Raises AgentFailed, or CannotPlay to try again."""
+        """The agent's rewards by name, the primary one first. Raises AgentFailed, or CannotPlay for a retry."""
 
     async def close(self) -> None:
-        """Close what it has opened."""
+        """Close all connections."""
 
 
 class AgentPlay:
     """A ``runners.play.Play`` for agents. One instance serves a whole runner process.
 
-    policy_patience_seconds: how long a policy's server that is away is waited for.
-    resources_patience_seconds: how long missing resources are waited for.
-    addresses: that models may be called at; None: the defaults for the client's hub.
+    policy_timeout_seconds: how long to retry an unreachable policy server.
+    resources_timeout_seconds: how long to wait for resources that are not published yet.
+    addresses: the allowed addresses of models; None: the defaults for the client's hub.
     """
 
     def __init__(
         self,
         client: StoreClient,
         player: Player,
-        policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
-        resources_patience_seconds: float = 60.0,
+        policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
+        resources_timeout_seconds: float = 60.0,
         addresses: Addresses | None = None,
     ):
         self._player = player
         addresses = addresses or Addresses(client.server_address_root)
-        self._resources = PublishedResources(client, resources_patience_seconds, addresses)
-        self._servers = Connections(ChatServer.of, addresses, policy_patience_seconds)
+        self._resources = PublishedResources(client, resources_timeout_seconds, addresses)
+        self._servers = Connections(ChatServer.of, addresses, policy_timeout_seconds)
         self._gateway = Gateway()
         self._starting: asyncio.Task[None] | None = None
 
@@ -138,16 +138,16 @@ class AgentPlay:
             except AgentFailed as error:
                 failure, traceback = str(error), error.traceback
             except TimeoutError:
-                failure = f"it had not ended after {task.max_seconds:g} s"
-        if attempt.trouble is not None:
-            if isinstance(attempt.trouble, PolicyUnavailable):
-                # The algorithm may have started again, and published the same version with another server.
+                failure = f"timeout after {task.max_seconds:g} s"
+        if attempt.fatal_error is not None:
+            if isinstance(attempt.fatal_error, PolicyUnavailable):
+                # The algorithm may have restarted and published the same version with another server.
                 self._resources.forget(resources.resources_id)
-            raise attempt.trouble
+            raise attempt.fatal_error
         return attempt.outcome(dimensions, failure, traceback)
 
     async def close(self) -> None:
-        """Stop answering agents, and close all connections but the client's."""
+        """Close the gateway and all connections but the client's."""
         if self._starting is not None:
             await self._gateway.close()
         await self._player.close()
@@ -155,22 +155,22 @@ class AgentPlay:
         await self._servers.close()
 
     async def _act(self, session: Session, attempt: Attempt) -> Mapping[str, float] | None:
-        """The agent's rewards; None where trouble came first. Raises TimeoutError, and what the player raises."""
+        """The agent's rewards; None after a fatal error. Raises TimeoutError and the player's errors."""
         acting = asyncio.ensure_future(self._player(session))
-        watching = asyncio.create_task(attempt.troubled.wait())
+        watching = asyncio.create_task(attempt.failed_event.wait())
         try:
             either = asyncio.wait({acting, watching}, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait_for(either, session.task.max_seconds)
-            return None if attempt.troubled.is_set() else acting.result()
+            return None if attempt.failed_event.is_set() else acting.result()
         finally:
             watching.cancel()
-            if acting.cancel():  # it gets a moment to close what it has opened
+            if acting.cancel():  # time for cleanup
                 with suppress(BaseException):
                     await asyncio.wait({acting}, timeout=_STOP_SECONDS)
 
 
 def read_task(rollout: Rollout) -> AgentTask:
-    """The task in a rollout's input. Raises UnusableTask, which names its kind, or the field at fault."""
+    """The task in a rollout's input. Raises UnusableTask, naming its kind or the field at fault."""
     try:
         check_kind(rollout.input, AGENT)
         return AgentTask.decode(rollout.input)
@@ -179,7 +179,7 @@ def read_task(rollout: Rollout) -> AgentTask:
 
 
 async def in_thread(function: Callable[[], Result]) -> Result:
-    """Call a function in a thread of its own, which may outlive us: nothing can stop it from outside."""
+    """Call a function in a new daemon thread, which cannot be cancelled."""
     future: Future[Result] = Future()
     future.set_running_or_notify_cancel()
     context = contextvars.copy_context()
@@ -187,7 +187,7 @@ async def in_thread(function: Callable[[], Result]) -> Result:
     def run() -> None:
         try:
             future.set_result(context.run(function))
-        except StopIteration as error:  # no future takes it
+        except StopIteration as error:  # futures reject it
             future.set_exception(RuntimeError(f"StopIteration: {error}"))
         except BaseException as error:
             future.set_exception(error)
@@ -197,10 +197,10 @@ async def in_thread(function: Callable[[], Result]) -> Result:
 
 
 def load(name: str) -> Any:
-    """What ``module:name`` names. ValueError, which says what is wrong with it, otherwise."""
+    """The object at ``module:name``. Raises ValueError for an invalid or unknown name."""
     if ":" not in name:
         raise ValueError(f"{name!r} must be of the form module:name, e.g. my.module:agent")
     try:
         return pkgutil.resolve_name(name)
     except (ValueError, ModuleNotFoundError, AttributeError) as error:
-        raise ValueError(f"{name!r}: {error}; modules are found from the folder that you are in") from error
+        raise ValueError(f"{name!r}: {error}; modules are imported from the working folder") from error

@@ -1,6 +1,6 @@
-"""Connections to the servers that play policies, and the tokenizers that go with them, shared by a process's rollouts.
+"""Clients of policy servers with their tokenizers, shared by the rollouts of a process.
 
-A policy here is the trained one, at any number of servers, or one with frozen weights.
+A policy is the trained one, on any number of servers, or a frozen one.
 """
 
 import logging
@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from runners.addresses import Addresses
 from runners.errors import PolicyUnavailable, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
-from runners.policy.server import POLICY_PATIENCE_SECONDS, PolicyServer, seed_of
+from runners.policy.client import POLICY_TIMEOUT_SECONDS, PolicyClient, seed_of
 from runners.policy.shared import Shared
 from store.schema import TRAINED_POLICY, PolicyResources, Sampling
 
@@ -21,27 +21,27 @@ Used = TypeVar("Used")
 
 
 class Connections(Generic[Used]):
-    """One connection to each server, however many rollouts use it.
+    """One client for each server, shared by rollouts.
 
-    use: makes what callers get of a new connection, the run's name, the policy's name in it, and its sampling.
-    addresses, patience_seconds: see ``PolicyServer``.
+    use: makes the value that callers get, from a new client, the run's name, the policy's name and its sampling.
+    addresses, retry_seconds: see ``PolicyClient``.
     """
 
     def __init__(
         self,
-        use: Callable[[PolicyServer, str, str, Sampling], Awaitable[Used]],
+        use: Callable[[PolicyClient, str, str, Sampling], Awaitable[Used]],
         addresses: Addresses,
-        patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        retry_seconds: float = POLICY_TIMEOUT_SECONDS,
     ):
         self._use = use
         self._addresses = addresses
-        self._patience = patience_seconds
+        self._retry_seconds = retry_seconds
         self._made = Shared(self._make)
 
     async def get(self, resources: PolicyResources, name: str, caller: str, policy: str | None = None) -> Used:
-        """What there is of the server that answers a caller's calls of the policy ``name`` (``where_served``)."""
-        endpoint, model = where_served(resources, name, caller, policy)
-        # By run, since another run may serve another model at the same address under the same name.
+        """The value for the server that answers a caller's calls of the policy ``name`` (``endpoint_of``)."""
+        endpoint, model = endpoint_of(resources, name, caller, policy)
+        # Keyed by run, since another run may serve another model at the same address and name.
         _, used = await self._made.get((resources.run_name, name, endpoint, model, resources.sampling))
         return used
 
@@ -49,9 +49,9 @@ class Connections(Generic[Used]):
         for server, _ in await self._made.close():
             await server.close()
 
-    async def _make(self, key: tuple[str, str, str, str, Sampling]) -> tuple[PolicyServer, Used]:
+    async def _make(self, key: tuple[str, str, str, str, Sampling]) -> tuple[PolicyClient, Used]:
         run_name, name, endpoint, model, sampling = key
-        server = PolicyServer(endpoint, model, sampling.temperature, self._addresses, self._patience)
+        server = PolicyClient(endpoint, model, sampling.temperature, self._addresses, self._retry_seconds)
         try:
             return server, await self._use(server, run_name, name, sampling)
         except BaseException:
@@ -60,27 +60,27 @@ class Connections(Generic[Used]):
 
 
 class Policies:
-    """Servers and tokenizers of policies that are played token by token; one tokenizer for all servers of a policy.
+    """Clients and tokenizers of policies; one tokenizer for all servers of a policy.
 
     tokenizer: folder of the trained policy's tokenizer; None takes the folder that the policy's server names, if it is
         on this machine, and else the tokenizer of the server itself. A frozen policy's is always found that way.
-    addresses, patience_seconds: see ``PolicyServer``.
+    addresses, retry_seconds: see ``PolicyClient``.
     """
 
     def __init__(
         self,
         addresses: Addresses,
         tokenizer: Path | None = None,
-        patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        retry_seconds: float = POLICY_TIMEOUT_SECONDS,
     ):
         self._tokenizer = tokenizer
-        self._connections = Connections(self._with_tokens, addresses, patience_seconds)
+        self._connections = Connections(self._with_tokens, addresses, retry_seconds)
         self._tokenizers = Shared(_load)
 
     async def serving(
         self, resources: PolicyResources, name: str = TRAINED_POLICY, seat: str = "", policy: str | None = None
-    ) -> tuple[PolicyServer, ChatTokens]:
-        """The server and the tokenizer with which a seat plays the policy ``name``. seat: which seat of which game.
+    ) -> tuple[PolicyClient, ChatTokens]:
+        """The client and the tokenizer with which a seat plays the policy ``name``. seat: "game/seat".
 
         Raises UnusableTokenizer and PolicyUnavailable.
         """
@@ -93,8 +93,8 @@ class Policies:
         folder = self._tokenizer or Path(resources.model)
         if self._tokenizer is None and not folder.is_dir():
             raise UnusableTokenizer(
-                f"the policy of {resources.resources_id} is served nowhere, and its tokenizer's folder {folder} is not "
-                f"on this machine: copy the model's tokenizer files here and name their folder with --tokenizer"
+                f"the policy of {resources.resources_id} has no server, and its tokenizer folder {folder} does not "
+                f"exist on this machine: copy the model's tokenizer files here and set --tokenizer to their folder"
             )
         return await self._tokenizers.get((resources.run_name, folder, resources.sampling.thinking))
 
@@ -103,12 +103,12 @@ class Policies:
         await self._tokenizers.close()
 
     async def _with_tokens(
-        self, server: PolicyServer, run_name: str, name: str, sampling: Sampling
-    ) -> tuple[PolicyServer, ChatTokens]:
+        self, server: PolicyClient, run_name: str, name: str, sampling: Sampling
+    ) -> tuple[PolicyClient, ChatTokens]:
         own = self._tokenizer if name == TRAINED_POLICY else None
         folder = own or Path(await server.model_folder())
         if own is None and not folder.is_dir():
-            logger.info("%s is not on this machine: asking %s for every token", folder, server.endpoint)
+            logger.info("%s is not on this machine: using the tokenizer at %s", folder, server.endpoint)
             tokens = await ChatTokens.served(server, sampling.thinking)
         else:
             tokens = await self._tokenizers.get((run_name, folder, sampling.thinking))
@@ -122,17 +122,15 @@ async def _load(key: tuple[str, Path, bool]) -> ChatTokens:
     return await ChatTokens.load(folder, thinking)
 
 
-def where_served(resources: PolicyResources, name: str, caller: str, policy: str | None = None) -> tuple[str, str]:
+def endpoint_of(resources: PolicyResources, name: str, caller: str, policy: str | None = None) -> tuple[str, str]:
     """(base URL of the server that answers a player's calls, the policy's name there).
 
-    name: ``TRAINED_POLICY`` or one of ``resources.frozen``. caller: which seat or actor of which task; of a policy's
-    servers a caller always gets the same one, so that its prefix cache helps. policy: which of the
-    player's policies (``PolicyResources.policy_of``); None for the first. Raises PolicyUnavailable.
+    name: ``TRAINED_POLICY`` or one of ``resources.frozen``. caller: a task's seat or actor, which always gets the same
+    server, for its prefix cache. policy: one of the player's policies (``PolicyResources.policy_of``); None for the
+    first. Raises PolicyUnavailable.
     """
     own = [one for one in resources.policies if one.seated_as == name and policy in (None, one.name)]
     served = own[0] if own else resources
     if not served.endpoints:
-        raise PolicyUnavailable(
-            f"the task wants {TRAINED_POLICY!r}, and {resources.resources_id} says that it is served nowhere"
-        )
+        raise PolicyUnavailable(f"the task seats {TRAINED_POLICY!r}, but {resources.resources_id} has no server of it")
     return served.endpoints[seed_of(caller) % len(served.endpoints)], served.model

@@ -1,4 +1,4 @@
-"""Plays one attempt of a game rollout: reads its task and resources, and has the game played."""
+"""Plays one attempt of a game: reads its task and resources, then runs the game."""
 
 from functools import cached_property
 from pathlib import Path
@@ -8,8 +8,8 @@ from runners.addresses import Addresses
 from runners.errors import PolicyUnavailable, RouteRefused, UnusableTask
 from runners.keys import ApiKeys
 from runners.play import TurnSink
+from runners.policy.client import POLICY_TIMEOUT_SECONDS
 from runners.policy.resources import PublishedResources
-from runners.policy.server import POLICY_PATIENCE_SECONDS
 from runners.werewolf.game import get_preset
 from store.client import StoreClient
 from store.printable import printable
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 class WerewolfPlay:
     """A ``runners.play.Play`` for Werewolf. One instance serves a whole runner process.
 
-    tokenizer, policy_patience_seconds, keys: see ``WerewolfGames``.
-    resources_patience_seconds: how long missing resources are waited for.
-    addresses: that models may be called at; None: the defaults for the client's hub.
+    tokenizer, policy_timeout_seconds, keys: see ``WerewolfGames``.
+    resources_timeout_seconds: how long to wait for resources that are not published yet.
+    addresses: the allowed addresses of models; None: the defaults for the client's hub.
     """
 
     def __init__(
         self,
         client: StoreClient,
         tokenizer: Path | None = None,
-        resources_patience_seconds: float = 60.0,
-        policy_patience_seconds: float = POLICY_PATIENCE_SECONDS,
+        resources_timeout_seconds: float = 60.0,
+        policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
         keys: ApiKeys | None = None,
         addresses: Addresses | None = None,
     ):
         addresses = addresses or Addresses(client.server_address_root)
-        self._resources = PublishedResources(client, resources_patience_seconds, addresses)
-        self._settings = (addresses, tokenizer, policy_patience_seconds, keys)
+        self._resources = PublishedResources(client, resources_timeout_seconds, addresses)
+        self._settings = (addresses, tokenizer, policy_timeout_seconds, keys)
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:
         """Play the rollout's game. Raises CannotPlay, naming the task, preset, resources, player or server at fault."""
@@ -48,13 +48,13 @@ class WerewolfPlay:
         try:
             return await self._games.play(task, resources, on_turn)
         except (PolicyUnavailable, RouteRefused):
-            # The algorithm may have started again, and published the same version with another server.
+            # The algorithm may have restarted and published the same version with another server.
             self._resources.forget(resources.resources_id)
             raise
 
     @cached_property
     def _games(self) -> "WerewolfGames":
-        # AgentScope takes a second and 100 MB: a runner asks for its first game before.
+        # Imports AgentScope (a second, 100 MB) only after the first dequeue.
         from runners.werewolf.agent import WerewolfGames
 
         return WerewolfGames(*self._settings)
@@ -67,11 +67,11 @@ class WerewolfPlay:
 
 
 def read_task(rollout: Rollout) -> GameTask:
-    """The task in a rollout's input. Raises UnusableTask, which names the field or the preset at fault."""
+    """The task in a rollout's input. Raises UnusableTask, naming the field or the preset at fault."""
     try:
         task = GameTask.decode(rollout.input)
         get_preset(task.preset, task.rules)
     except ValueError as error:
-        reason = printable("; ".join(str(error).splitlines()))  # it quotes the input
+        reason = printable("; ".join(str(error).splitlines()))  # it contains parts of the input
         raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {reason}") from error
     return task
