@@ -35,12 +35,9 @@ PACKAGES = ("algo", "configs", "runners", "store")
 
 
 def on_page_markdown(markdown, page, **_):
-    """The text of a page of the reference, in place of what the repository's file says."""
-    return _reference(page.file.src_uri) if page.file.src_uri.startswith("reference/") else markdown
-
-
-def on_page_markdown(markdown, **_):
-    """Links out of docs/, such as to AGENTS.md, work in the repository only: the site shows their text."""
+    """The reference's pages come from the code. Links out of docs/ work in the repository only: others show their text."""
+    if page.file.src_uri.startswith("reference/"):
+        return _reference(page.file.src_uri)
     return re.sub(r"\[([^\]]+)\]\(\.\./[A-Z]+\.md[^)]*\)", r"\1", markdown)
 
 
