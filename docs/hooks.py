@@ -35,7 +35,7 @@ PACKAGES = ("algo", "configs", "runners", "store")
 
 
 def on_page_markdown(markdown, page, **_):
-    """The reference's pages come from the code. Links out of docs/ work in the repository only: others show their text."""
+    """The reference's pages, from the code. Of links out of docs/, which work in the repository only, their text."""
     if page.file.src_uri.startswith("reference/"):
         return _reference(page.file.src_uri)
     return re.sub(r"\[([^\]]+)\]\(\.\./[A-Z]+\.md[^)]*\)", r"\1", markdown)
