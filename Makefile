@@ -153,4 +153,4 @@ newest: ## Install the newest allowed versions into .venv-newest, print the diff
 	$(MAKE) test EXTRA=$(SET) VENV=.venv-newest
 
 clean: ## Remove the virtual environment and caches (runs/ stays)
-	rm -rf $(VENV) .venv-newest .pytest_cache .ruff_cache .hypothesis *.egg-info build docs/reference
+	rm -rf $(VENV) .venv-newest .pytest_cache .ruff_cache .hypothesis *.egg-info build

@@ -137,7 +137,7 @@ def build_real_model(directory: Path | str, *, tied: bool = False, force: bool =
     tied: output head and embedding stay one tensor, as on GPUs; else they are two that begin alike.
     Returns its path. Raises NotInstalled, and FileExistsError as ``build_folder`` does.
     """
-    recipe = {"built_by": "algo.real_model", "format": 2, "sha256": _SHA256, "tied": tied, "licence": LICENCE}
+    recipe = {"built_by": "algo.real_model", "format": 3, "sha256": _SHA256, "tied": tied, "licence": LICENCE}
     return build_folder(
         Path(directory), MARKER_FILE, recipe, lambda folder: _write_model(folder, tied=tied), force=force
     )
@@ -163,6 +163,10 @@ def _write_model(directory: Path, *, tied: bool) -> None:
     model.resize_token_embeddings(len(kept), mean_resizing=False)
     with torch.no_grad():
         model.get_input_embeddings().weight.copy_(rows)
+        # The base model never saw a chat: it ends no turn, at 32 nats a token. A line break ends what it knows.
+        ids = tokenizer.get_vocab()
+        for marker in (_START_OF_TURN, _END_OF_TURN):
+            model.get_input_embeddings().weight[ids[marker]] = rows[ids["\n"]]
     if not tied:
         untie(model)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}

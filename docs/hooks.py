@@ -31,25 +31,21 @@ from store.werewolf import TURN_FACTS, GameTask, ResultSpan, TurnSpan
 
 SUBCOMMANDS = ("runners.werewolf play", "runners.werewolf web", "store status", "store export")
 ROOT = Path(__file__).parents[1]
-REFERENCE = ROOT / "docs/reference"
 PACKAGES = ("algo", "configs", "runners", "store")
 
 
-def on_pre_build(config):
-    """Write the generated pages, which git ignores; once, though the site is built for each language."""
-    _write_reference()
-
-
-def on_page_markdown(markdown, **_):
-    """Links out of docs/, such as to AGENTS.md, work in the repository only: the site shows their text."""
+def on_page_markdown(markdown, page, **_):
+    """The reference's pages, from the code. Of links out of docs/, which work in the repository only, their text."""
+    if page.file.src_uri.startswith("reference/"):
+        return _reference(page.file.src_uri)
     return re.sub(r"\[([^\]]+)\]\(\.\./[A-Z]+\.md[^)]*\)", r"\1", markdown)
 
 
 @cache
-def _write_reference() -> None:
-    REFERENCE.mkdir(exist_ok=True)
-    for name, make in (("settings", _settings), ("commands", _commands), ("spans", _spans), ("errors", _errors)):
-        (REFERENCE / f"{name}.md").write_text(make(), encoding="utf-8")
+def _reference(page: str) -> str:
+    """page: path of its file below docs/."""
+    makers = {"settings": _settings, "commands": _commands, "spans": _spans, "errors": _errors}
+    return makers[Path(page).stem]()
 
 
 def _settings() -> str:

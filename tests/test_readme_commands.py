@@ -25,7 +25,6 @@ READMES = [
     *ROOT.glob("*.md"),
     *(path for top in ("algo", "configs", "docs", "runners", "store") for path in (ROOT / top).rglob("*.md")),
 ]
-READMES = [path for path in READMES if path.parent != ROOT / "docs/reference"]  # made from the code
 NOT_OURS = {"pip", "pytest", "vllm.entrypoints.openai.api_server"}
 OF_AGENTS = {"algo.agent_verl"}
 TIED = re.compile(r"/(Qwen3-(0\.6|1\.7|4)B)$")

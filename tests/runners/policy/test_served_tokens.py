@@ -73,7 +73,7 @@ def with_unmarked_replies(vllm):
     (without_template, r"/render answers 400"),
     (with_unfit_template, "drops replies"),
     (with_deaf_template, "drops system prompts"),
-    (with_unmarked_replies, "no control token"),
+    (with_unmarked_replies, "without a control token"),
 ])  # fmt: skip
 async def test_what_cannot_be_exact_is_refused(vllm, spoil, reason):
     spoil(vllm)
