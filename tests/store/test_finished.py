@@ -66,7 +66,7 @@ async def test_a_mark_of_another_database_is_refused(our_store, tmp_path):
         (mine, mark), (_, foreign) = await our_store.finished_since(None), await other.finished_since(None)
     assert mine == [] and await our_store.finished_since(mark) == ([], mark)
     for wrong in (foreign, "", "x", f"{mark}1", f"{mark.partition('/')[0]}/x"):
-        with pytest.raises(ValueError, match="no mark of this hub"):
+        with pytest.raises(ValueError, match="not a mark of this hub"):
             await our_store.finished_since(wrong)
 
 

@@ -39,7 +39,7 @@ def test_the_policy_of_the_start_is_scored_when_the_first_step_has_made_a_probe(
         config=load_config(None),
         state=SimpleNamespace(probe=None, policy_version=0),
         serving=SimpleNamespace(score=score, sleep=sleep),
-        league=SimpleNamespace(know=lambda *told: known.append(told)),
+        league=SimpleNamespace(set_log_probs=lambda *given: known.append(given)),
         _served_before=[],
     )
     run._score_probe = partial(RunContext._score_probe, run)

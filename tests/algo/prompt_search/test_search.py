@@ -64,7 +64,7 @@ def test_failed_plays_are_left_out_of_comparisons():
 
 def test_a_worse_challenger_is_called_worse_and_a_better_one_may_have_to_stand_apart():
     verdict = judge(StandIns([0.2, 0.8], seed=5).play((0, 1), 50))
-    assert "is worse than #0" in verdict.claim and verdict.difference.high < 0
+    assert "is worse than the baseline" in verdict.claim and verdict.difference.high < 0
     # Better on every task by the same little: the difference is clear, and the two means are about the same.
     incumbent = np.linspace(0.0, 0.9, 50)
     close = np.stack([incumbent + np.linspace(0.05, 0.06, 50), incumbent], axis=1)

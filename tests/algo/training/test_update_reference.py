@@ -19,7 +19,7 @@ import torch
 from verl.workers.config import FSDPOptimizerConfig
 
 from algo.advantages.estimators import TokenAdvantages, token_advantages
-from algo.loop.policy_update import Share, update
+from algo.loop.policy_update import LearnerShare, update_policy
 from algo.sequences.batch import build_batch
 from algo.sequences.selection import Selection
 from algo.sequences.targets import TargetRow
@@ -277,7 +277,7 @@ def test_a_step_of_the_loop_weighs_by_turn_and_by_importance(started):
     )
     advantages = TokenAdvantages(rows.advantages, (True,) * len(trajectories), None, {})
     selected = Selection(tuple(range(len(trajectories))), Counter())
-    share = Share("policy", tuple(trajectories), None, advantages, selected)
+    share = LearnerShare("policy", tuple(trajectories), None, advantages, selected)
     done, found = started.step(lambda engine: update(config, engine, share, policy_version=2))
     assert done.metrics["policy_lag/mean"] == 2 and done.trained == tuple(trajectories)
 

@@ -119,7 +119,7 @@ async def test_a_small_answer_does_not_become_a_large_one(api, status):
         return web.Response(status=status, body=body, headers=headers)
 
     api.faults = [bomb]
-    assert "cannot be read" in await refusal(api.endpoint(tries=1))
+    assert "its answer is invalid" in await refusal(api.endpoint(tries=1))
 
 
 async def test_thoughts_that_come_in_a_field_of_their_own_are_kept_apart(api):
@@ -229,7 +229,7 @@ def test_a_missing_or_impossible_key_is_named_by_its_variable(monkeypatch, value
     endpoint = ChatEndpoint(endpoint="https://example.invalid/v1", model="big", api_key_env="TEST_API_KEY")
     monkeypatch.delenv("TEST_API_KEY", raising=False)
     keys = ApiKeys.of(["TEST_API_KEY=https://example.invalid"])
-    with pytest.raises(MissingApiKey, match=r"TEST_API_KEY.*https://example\.invalid.*holds none"):
+    with pytest.raises(MissingApiKey, match=r"TEST_API_KEY.*https://example\.invalid.*not set"):
         ApiModel(endpoint, keys=keys)
     monkeypatch.setenv("TEST_API_KEY", value)
     with pytest.raises(MissingApiKey, match="TEST_API_KEY") as caught:

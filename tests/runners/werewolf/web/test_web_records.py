@@ -65,7 +65,7 @@ async def test_a_demonstration_is_imitated_and_no_one_elses_turns(hub, client, p
     runs = tmp_path / "runs"
     url = await policy(make_checkpoint(runs, tiny_model))
     config = load_config(None, [f"model.path={tiny_model}", "warm_start.selection={losers: 1.0, draws: 1.0}"])
-    with pytest.raises(NothingToImitate, match="have some played"):
+    with pytest.raises(NothingToImitate, match="play some with"):
         await stored_games(client, StoredGames(kept_for=DEMONSTRATION), 9)
     async with (
         WebServer(tmp_path, runs=runs, hub=hub.url, tokenizer=tiny_model, model_url=url) as server,
