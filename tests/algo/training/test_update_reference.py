@@ -278,7 +278,7 @@ def test_a_step_of_the_loop_weighs_by_turn_and_by_importance(started):
     advantages = TokenAdvantages(rows.advantages, (True,) * len(trajectories), None, {})
     selected = Selection(tuple(range(len(trajectories))), Counter())
     share = LearnerShare("policy", tuple(trajectories), None, advantages, selected)
-    done, found = started.step(lambda engine: update(config, engine, share, policy_version=2))
+    done, found = started.step(lambda engine: update_policy(config, engine, share, policy_version=2))
     assert done.metrics["policy_lag/mean"] == 2 and done.trained == tuple(trajectories)
 
     model, then = started.before(), [torch.tensor(one.logprobs) for one in trajectories]
