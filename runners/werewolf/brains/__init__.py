@@ -41,4 +41,4 @@ BRAINS: Mapping[str, NewBrain] = {
     "timid": TimidBrain,
     "random": RandomBrain,
 }
-"""By the names that tasks use: ``store.schema.PLAYERS_WITHOUT_A_MODEL``, ``configs.sections.opponents``."""
+"""By the names that tasks use: ``store.players.PLAYERS_WITHOUT_A_MODEL``, ``configs.sections.opponents``."""
