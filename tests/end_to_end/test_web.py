@@ -76,7 +76,7 @@ async def vllm(checkpoint, start):
     """Address of a vLLM that ``python -m algo.serve`` has started, ending in /v1."""
     limits = [part for name, value in LIMITS.items() for part in ("--set", f"rollout.{name}={value}")]
     serving = await start("algo.serve", checkpoint.parent.parent.parent, *limits, stdout=subprocess.PIPE)
-    line = await said(serving, f"version {VERSION} is served")
+    line = await said(serving, f"serving version {VERSION}")
     return line.split("--model-url ")[1]
 
 

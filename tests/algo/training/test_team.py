@@ -111,6 +111,6 @@ def test_each_policy_learns_as_if_it_were_alone_and_comes_back_from_a_checkpoint
         engine.select("villagers")
         assert same(exported(engine, tmp_path / "villagers"), villagers)
 
-        with pytest.raises(ConfigError, match=r"written with the policies that learn \(policies\)=\['policy'\], and"):
+        with pytest.raises(ConfigError, match=r"written with the policies that learn \(policies\)=\['policy'\], but"):
             engine.load(folder / "checkpoint")
     assert (tmp_path / "checkpoint" / "wolves" / "policy").is_dir() and (folder / "checkpoint" / "policy").is_dir()
