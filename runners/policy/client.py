@@ -308,7 +308,7 @@ async def _request(
 def _is_retryable(error: BaseException) -> bool:
     """Whether a retry may succeed."""
     if isinstance(error, RouteRefused):
-        return error.status in _RETRYABLE_STATUSES or error.status >= 500
+        return error.status in _RETRYABLE_STATUSES or (error.status >= 500 and error.status != 501)  # 501: never
     return isinstance(error, (aiohttp.ClientError, TimeoutError))
 
 

@@ -147,7 +147,7 @@ class ChatServer:
             try:
                 answer = await self.server.ask(PARSE_ROUTE, body | {"chat_request": self._chat_request(request)})
             except RouteRefused as error:
-                if state is not None or error.status != 400:
+                if state is not None or error.status not in (400, 501):
                     raise PolicyUnavailable(f"{error}: {error.detail}") from error
                 self._parses_parts = False  # vLLM before 0.31
                 return None
