@@ -232,7 +232,7 @@ class PolicyClient:
             text, headers = await retrying(self._send_while_alive, method, url, data, take)
             return None if take else json.loads(text), headers
         except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
-            if isinstance(error, RouteRefused) and error.status < 500:
+            if isinstance(error, RouteRefused) and not _is_unavailable(error.status):
                 raise
             reason = f"{error.status}: {error.detail}" if isinstance(error, RouteRefused) else str(error)
             raise PolicyUnavailable(
@@ -305,10 +305,14 @@ async def _request(
         return bytes(text), answer.headers
 
 
+def _is_unavailable(status: int) -> bool:
+    return status >= 500 and status != 501  # 501: this server never can
+
+
 def _is_retryable(error: BaseException) -> bool:
     """Whether a retry may succeed."""
     if isinstance(error, RouteRefused):
-        return error.status in _RETRYABLE_STATUSES or (error.status >= 500 and error.status != 501)  # 501: never
+        return error.status in _RETRYABLE_STATUSES or _is_unavailable(error.status)
     return isinstance(error, (aiohttp.ClientError, TimeoutError))
 
 
