@@ -22,6 +22,7 @@ from runners.policy.connections import Connections
 from store.agents import AGENTS
 from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
+from tests.support.agents.streams import assemble
 from tests.support.agents.tool_model import TOOL
 from tests.support.processes import end, start_module
 from tests.support.small_models import calls_that_go_on, load_model
@@ -42,15 +43,8 @@ def vllm(tool_vllm):
 async def chat(client, history, streamed):
     """One call of chat completions with all that was said; what is to be said next."""
     if streamed:
-        content, calls = "", {}
-        async for chunk in await client.chat.completions.create(
-            model="policy", messages=history, tools=[TOOL], stream=True
-        ):
-            for choice in chunk.choices:
-                content += choice.delta.content or ""
-                calls |= {call.index: call.model_dump(exclude={"index"}) for call in choice.delta.tool_calls or ()}
-        message = {"role": "assistant", "content": content}
-        message |= {"tool_calls": [calls[n] for n in sorted(calls)]} if calls else {}
+        chunks = await client.chat.completions.create(model="policy", messages=history, tools=[TOOL], stream=True)
+        message, _, _ = await assemble(chunks)
     else:
         answer = await client.chat.completions.create(model="policy", messages=history, tools=[TOOL])
         message = answer.choices[0].message.model_dump(exclude_none=True, exclude={"reasoning"})

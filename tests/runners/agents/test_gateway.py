@@ -13,6 +13,7 @@ from runners.errors import PolicyUnavailable
 from runners.uploads import SpansRejected
 from store.token_spans import context_digest
 from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, resources_of
+from tests.support.agents.streams import assemble
 from tests.support.agents.tool_model import TOOL
 
 
@@ -100,21 +101,11 @@ async def test_a_conversation_with_tools_is_one_sequence_streamed_or_not(world):
 
 async def streamed(client, messages, **options):
     """The message that a client puts together from a stream."""
-    content, calls, finish = "", {}, None
-    async for chunk in await ask(client, messages, stream=True, stream_options={"include_usage": True}, **options):
-        usage = chunk.usage
-        for choice in chunk.choices:
-            content += choice.delta.content or ""
-            finish = choice.finish_reason or finish
-            for call in choice.delta.tool_calls or ():
-                told = calls.setdefault(
-                    call.index, {"id": call.id, "type": call.type, "function": {"name": "", "arguments": ""}}
-                )
-                told["function"]["name"] += call.function.name or ""
-                told["function"]["arguments"] += call.function.arguments or ""
-    assert finish == ("tool_calls" if calls else "stop") and usage.total_tokens > usage.completion_tokens > 0
-    message = {"role": "assistant", "content": content}
-    return {**message, "tool_calls": [calls[n] for n in sorted(calls)]} if calls else message
+    chunks = await ask(client, messages, stream=True, stream_options={"include_usage": True}, **options)
+    message, finish, usage = await assemble(chunks)
+    assert finish == ("tool_calls" if "tool_calls" in message else "stop")
+    assert usage.total_tokens > usage.completion_tokens > 0
+    return message
 
 
 async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world):
