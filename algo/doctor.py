@@ -26,6 +26,7 @@ import aiohttp
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from algo.machine.disk import free_bytes
 from algo.machine.ports import is_taken
 from configs.agents import AgentConfig
 from configs.command_line import add_set_option
@@ -68,10 +69,7 @@ def _python(_: Subject) -> Iterator[Finding]:
 
 
 def _packages(_: Subject) -> Iterator[Finding]:
-    yield from package_findings(
-        importlib.metadata.requires(PROJECT) or [],
-        {_normal(one.name): one.version for one in importlib.metadata.distributions()},
-    )
+    yield from package_findings(importlib.metadata.requires(PROJECT) or [], _installed())
 
 
 def package_findings(requirements: Iterable[str], installed: Mapping[str, str]) -> Iterator[Finding]:
@@ -92,13 +90,16 @@ def package_findings(requirements: Iterable[str], installed: Mapping[str, str]) 
         yield OK, f"all versions fit those of {PROJECT}"
 
 
+def _installed() -> dict[str, str]:
+    return {_normal(one.name): one.version for one in importlib.metadata.distributions()}
+
+
 def _normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _builds(subject: Subject) -> Iterator[Finding]:
-    installed = {_normal(one.name): one.version for one in importlib.metadata.distributions()}
-    yield build_finding(installed, _torch_cuda(), subject.config.training.device == "cuda")
+    yield build_finding(_installed(), _torch_cuda(), subject.config.training.device == "cuda")
 
 
 def build_finding(installed: Mapping[str, str], cuda: str | None, trains_on_gpus: bool) -> Finding:
@@ -170,7 +171,7 @@ def _memory(_: Subject) -> Iterator[Finding]:
 
 def _disk(subject: Subject) -> Iterator[Finding]:
     runs = subject.config.run.dir.absolute()
-    free = shutil.disk_usage(next(folder for folder in (runs, *runs.parents) if folder.exists())).free / _GIB
+    free = free_bytes(runs) / _GIB
     level = PROBLEM if free < 1 else WARNING if free < 10 else OK
     remedy = "" if level == OK else ": free some space, set run.dir, or lower checkpoint.keep"
     yield level, f"{free:.1f} GiB free for {runs}{remedy}"

@@ -17,6 +17,11 @@ class DiskFull(OSError):
     """No space for a file; the message names it and the remedy."""
 
 
+def free_bytes(path: Path) -> int:
+    """Free space of the disk for a path, which need not exist."""
+    return shutil.disk_usage(next(each for each in (path, *path.absolute().parents) if each.exists())).free
+
+
 def disk_full(error: BaseException, path: Path | str | None, remedy: str) -> DiskFull | None:
     """The error to report if a full disk, a quota or a file size limit is the cause of ``error``; else None.
 
@@ -30,8 +35,7 @@ def disk_full(error: BaseException, path: Path | str | None, remedy: str) -> Dis
         cause = cause.__cause__ or cause.__context__
     if path is None:
         return None if number is None else DiskFull(f"{os.strerror(number)}. {remedy}")
-    existing = next(folder for folder in (Path(path), *Path(path).absolute().parents) if folder.exists())
-    free = shutil.disk_usage(existing).free
+    free = free_bytes(Path(path))
     if number is None and free >= _NOTHING_LEFT_BYTES:
         return None
     reason = os.strerror(number or errno.ENOSPC)

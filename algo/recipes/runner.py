@@ -319,9 +319,8 @@ def _set_aside(folder: Path, directory: Path) -> None:
 
 def _append(opened: RecipeFolder, try_: Mapping[str, Any]) -> None:
     with (opened.directory / STAGES_FILE).open("a", encoding="utf-8") as file:
-        file.write(
-            "\n" * (file.tell() > 0) + json.dumps(try_)
-        )  # an incomplete line of a killed process stays a line of its own
+        # An incomplete line of a killed process stays a line of its own.
+        file.write("\n" * (file.tell() > 0) + json.dumps(try_))
 
 
 def _write(opened: RecipeFolder) -> RecipeFolder:

@@ -49,9 +49,8 @@ class ChatCompletions(Api):
         return self._chunk({"tool_calls": [{"index": self.calls - 1, **call}]})
 
     def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
-        delta["audio"] = (
-            ""  # AgentScope 1.0.21 looks into it and fails at None, the Agents SDK at all that is something
-        )
+        # AgentScope 1.0.21 looks into it and fails at None, the Agents SDK fails at anything else.
+        delta["audio"] = ""
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return {**self._head("chat.completion.chunk"), "choices": [choice]}
 
@@ -64,9 +63,8 @@ def _read_message(message: Any, number: int) -> Message:
     where = f"message {number}"
     if not isinstance(message, dict) or message.get("role") not in _ROLES:
         raise RequestRefused(f"{where} must be an object with a role of {', '.join(sorted(_ROLES))}", param="messages")
-    role = (
-        "system" if message["role"] == "developer" else message["role"]
-    )  # the same to OpenAI; templates know one of them
+    # The two are the same to OpenAI; templates know one of them.
+    role = "system" if message["role"] == "developer" else message["role"]
     read: Message = {"role": role, "content": text_of(message.get("content"), where)}
     for name in ("name", "tool_call_id"):
         if message.get(name):

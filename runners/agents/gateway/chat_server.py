@@ -100,9 +100,8 @@ class ChatServer:
 
         new: number of the prompt's ids that are new in this call. on_part: see ``Attempt.call``.
         """
-        in_parts = (
-            on_part is not None and self._parses_parts and not request.stop
-        )  # stop texts are found in whole replies only
+        # Stop texts are found in whole replies only.
+        in_parts = on_part is not None and self._parses_parts and not request.stop
         tokens: asyncio.Queue[Sequence[int]] = asyncio.Queue()
         on_tokens = tokens.put_nowait if in_parts else None
         sampling = asyncio.create_task(self.server.complete(prompt, reply_tokens, seed, request.stop, on_tokens))

@@ -220,9 +220,8 @@ class Tables:
     async def _store(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> str:
         resources = table.resources
         if resources.endpoints and not await self._client.query_resources(resources_id=resources.resources_id):
-            await self._client.update_resources(
-                resources.resources_id, resources.encode()
-            )  # the run may use another hub
+            # The run may use another hub.
+            await self._client.update_resources(resources.resources_id, resources.encode())
         rollout = await self._client.start_rollout(
             input=table.task_of_game.encode(),
             mode="train" if table.wanted.record == DEMONSTRATION else "val",
