@@ -1,4 +1,4 @@
-"""Requests to a policy's server that is away, slow, inexact, or wants more than to be asked."""
+"""Requests to a policy server that is away, slow or invalid, or requires a key."""
 
 import asyncio
 import gzip
@@ -8,7 +8,7 @@ from aiohttp import web
 from tenacity import wait_none
 
 from runners.errors import PolicyUnavailable, RouteRefused
-from runners.policy import client as policy_server
+from runners.policy import client
 from runners.policy.client import PolicyClient
 from tests.support.fakes import FakeVllm
 from tests.support.tasks import HERE
@@ -56,7 +56,7 @@ async def connect():
 
 
 async def test_no_more_is_read_of_an_answer_than_one_can_need(stranger, connect, monkeypatch):
-    monkeypatch.setattr(policy_server, "MAX_ANSWER_BYTES", 2**20)
+    monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 2**20)
     url, box, asked = stranger
     written = 0
 
@@ -193,6 +193,6 @@ async def test_a_streamed_reply_that_breaks_off_is_not_asked_for_again(vllm, con
 
 async def test_a_streamed_reply_is_asked_for_again_until_it_begins(vllm, connect, monkeypatch):
     vllm.fail_next = 1
-    monkeypatch.setattr(policy_server, "_PAUSES", wait_none())
+    monkeypatch.setattr(client, "_PAUSES", wait_none())
     server = connect(vllm.endpoint, patience=60)
     assert (await server.complete([1, 2, 3], 100, seed=1, on_tokens=len)).token_ids
