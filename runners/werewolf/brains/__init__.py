@@ -10,6 +10,7 @@ public speeches alone (``runners.werewolf.language``).
   ``beliefs`` (whom a good seat trusts), ``speech`` (what is said), ``good`` and ``wolf`` (what each side answers).
 - ``patient``: as scripted, but has a vote tied where the good side could but guess.
 - ``expert``: as scripted, on exact odds over the deal (``odds``).
+- ``poser``, ``follower``: as scripted, with one habit each (``habits``).
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from random import Random
 from typing import Protocol
 
 from runners.werewolf.brains.expert import ExpertBrain
+from runners.werewolf.brains.habits import FollowerBrain, PoserBrain
 from runners.werewolf.brains.patient import PatientBrain
 from runners.werewolf.brains.random_brain import RandomBrain
 from runners.werewolf.brains.scripted import ScriptedBrain, TimidBrain
@@ -40,5 +42,7 @@ BRAINS: Mapping[str, NewBrain] = {
     "scripted": ScriptedBrain,
     "timid": TimidBrain,
     "random": RandomBrain,
+    "poser": PoserBrain,
+    "follower": FollowerBrain,
 }
 """By the names that tasks use: ``store.players.PLAYERS_WITHOUT_A_MODEL``, ``configs.sections.opponents``."""
