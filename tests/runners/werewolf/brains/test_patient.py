@@ -61,7 +61,7 @@ def test_the_seer_says_who_votes_for_whom_and_keeps_to_it(limit):
         assert len(text) <= limit
         heard = understand(text)
         (named,) = heard.accused
-        assert named in (3, 4) and heard.asked == ((2, 7 - named),) and heard.reports == ((2, Side.GOOD),)
+        assert named in (3, 4) and heard.requested_votes == ((2, 7 - named),) and heard.reports == ((2, Side.GOOD),)
         against_it = [accuses(seat, 7 - named) for seat in (2, 3, 4)]
         assert brain.act(seen(1, Role.SEER, Decision.EXILE_VOTE, *against_it, **settings)).choice == named
 
