@@ -1,15 +1,14 @@
 """Players without a model: decisions from observations and a random generator.
 
-A brain receives only Observations, which hold new events, so scripted brains have a memory; repeated observations do
-not change it. Scripted players understand each other through the words of
-public speeches alone (``runners.werewolf.language``).
+An Observation holds new events only, so scripted brains keep a memory; a repeated observation does not change it.
+Scripted players understand each other by the words of public speeches alone (``runners.werewolf.language``).
 
 - ``random_brain``: any legal answer.
-- ``timid``: plays sensibly and mostly abstains.
-- ``scripted``: sensible play, made of ``memory`` (what a seat learned), ``turn`` (what an answer may depend on),
-  ``beliefs`` (whom a good seat trusts), ``speech`` (what is said), ``good`` and ``wolf`` (what each side answers).
-- ``patient``: as scripted, but has a vote tied where the good side could but guess.
-- ``expert``: as scripted, on exact odds over the deal (``odds``).
+- ``timid``: as scripted, but mostly abstains.
+- ``scripted``: play by rule, made of ``memory`` (a seat's knowledge), ``turn`` (the inputs of an answer),
+  ``beliefs`` (trust and suspicion of a good seat), ``speech`` (sentences), ``good`` and ``wolf`` (decisions by side).
+- ``patient``: as scripted, but arranges a tied vote where the good side could only guess.
+- ``expert``: as scripted, with exact odds over the deal (``odds``).
 - ``poser``, ``follower``: as scripted, with one habit each (``habits``).
 """
 
