@@ -9,6 +9,7 @@ Scripted players understand each other by the words of public speeches alone (``
   ``beliefs`` (trust and suspicion of a good seat), ``speech`` (sentences), ``good`` and ``wolf`` (decisions by side).
 - ``patient``: as scripted, but arranges a tied vote where the good side could only guess.
 - ``expert``: as scripted, with exact odds over the deal (``odds``).
+- ``poser``, ``follower``: as scripted, with one habit each (``habits``).
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from random import Random
 from typing import Protocol
 
 from runners.werewolf.brains.expert import ExpertBrain
+from runners.werewolf.brains.habits import FollowerBrain, PoserBrain
 from runners.werewolf.brains.patient import PatientBrain
 from runners.werewolf.brains.random_brain import RandomBrain
 from runners.werewolf.brains.scripted import ScriptedBrain, TimidBrain
@@ -39,5 +41,7 @@ BRAINS: Mapping[str, NewBrain] = {
     "scripted": ScriptedBrain,
     "timid": TimidBrain,
     "random": RandomBrain,
+    "poser": PoserBrain,
+    "follower": FollowerBrain,
 }
 """By the names that tasks use: ``store.players.PLAYERS_WITHOUT_A_MODEL``, ``configs.sections.opponents``."""
