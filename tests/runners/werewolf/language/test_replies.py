@@ -74,7 +74,7 @@ def test_what_is_offered_is_understood_by_its_word_and_nothing_else_is(request_)
 
 def test_who_is_asked_again_is_told_why():
     assert code_of("决定：不投3号", QUESTIONS["vote"]) == "negated"
-    assert code_of("决定：3号或5号", QUESTIONS["vote"]) == "ambiguous"
+    assert code_of("答案：3号\n结论：4号", QUESTIONS["vote"]) == "ambiguous"
     assert code_of("今天天气不错", QUESTIONS["vote"]) == "no_choice"
 
 
