@@ -18,6 +18,7 @@ from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.sections.opponents import INITIAL_POLICY, unknown_player
 from configs.werewolf import WerewolfConfig
+from store.players import NAMES_WITHOUT_A_MODEL
 from store.printable import set_up_logging
 
 logger = logging.getLogger("algo.evaluate")
@@ -25,7 +26,7 @@ logger = logging.getLogger("algo.evaluate")
 EVALUATED_FOLDER = "evaluated"
 """Folder in the run's folder, with a folder for each label."""
 
-PANELS = ("run", "cross", "v3")
+PANELS = ("run", "cross", "training", "held-out", "v3")
 """As in ``algo.evaluation.panel``, which takes seconds to import."""
 DEFAULT_PLAYERS = ("random", "scripted", "policy")
 
@@ -51,16 +52,17 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         choices=PANELS,
         default="run",
         help="run (default): the policy against evaluation.opponents, each deal with sides swapped; cross: each of "
-        "--players against every other and itself, as either side; v3: a fixed panel of opponents, whole sides and "
-        "single seats, votes and beliefs, every figure with and without games that have errors, plus "
-        "evaluation.opponents. evaluation.deals is the number of deals",
+        "--players against every other and itself, as either side; training: against scripted, timid and patient; "
+        "held-out: against expert, poser and follower, which no shipped recipe trains against; v3: a fixed panel of "
+        "opponents, whole sides and single seats, votes and beliefs, every figure with and without games that have "
+        "errors, plus evaluation.opponents. evaluation.deals is the number of deals",
     )
     parser.add_argument(
         "--players",
         nargs="+",
         metavar="NAME",
-        help="for --panel cross: random, timid, scripted, expert, policy, initial (the weights in model.path), or "
-        f"names in the sections players and frozen (default: {' '.join(DEFAULT_PLAYERS)})",
+        help=f"for --panel cross: policy, {NAMES_WITHOUT_A_MODEL}, initial (the weights in model.path), or names "
+        f"in the sections players and frozen (default: {' '.join(DEFAULT_PLAYERS)})",
     )
     parser.add_argument("--label", help="name of the evaluation (default: the folder's, or the checkpoint's)")
     parser.add_argument(

@@ -20,7 +20,7 @@ from configs.sections.policies import SOLE_LEARNER, LearnerConfig, problem_with_
 from configs.sections.rewards import RewardConfig
 from configs.sections.warm_start import WarmStartConfig
 from configs.sections.watch import BoundConfig
-from store.players import PAST_SELVES, ChatEndpoint
+from store.players import NAMES_WITHOUT_A_MODEL, PAST_SELVES, ChatEndpoint
 
 
 class GameEvaluationConfig(EvaluationConfig):
@@ -30,8 +30,8 @@ class GameEvaluationConfig(EvaluationConfig):
     opponents: tuple[str, ...] = Field(
         ("scripted", "random"),
         min_length=1,
-        description="expert, patient, scripted, timid, random, initial (the weights that the run started from), or "
-        "names from the sections players and frozen",
+        description=f"{NAMES_WITHOUT_A_MODEL}, initial (the weights that the run started from), or names "
+        " from the sections players and frozen",
     )
 
     @property

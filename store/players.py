@@ -13,8 +13,20 @@ EXPERT_PLAYER = "expert"
 PATIENT_PLAYER = "patient"
 TIMID_PLAYER = "timid"
 RANDOM_PLAYER = "random"
-PLAYERS_WITHOUT_A_MODEL = (EXPERT_PLAYER, PATIENT_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, RANDOM_PLAYER)
+POSER_PLAYER = "poser"
+FOLLOWER_PLAYER = "follower"
+PLAYERS_WITHOUT_A_MODEL = (
+    EXPERT_PLAYER,
+    PATIENT_PLAYER,
+    SCRIPTED_PLAYER,
+    TIMID_PLAYER,
+    RANDOM_PLAYER,
+    POSER_PLAYER,
+    FOLLOWER_PLAYER,
+)
 """Built-in players of every runner, by their names in tasks."""
+NAMES_WITHOUT_A_MODEL = ", ".join(PLAYERS_WITHOUT_A_MODEL)
+"""For help texts."""
 PAST_SELVES = "past"
 """In a task: a past self, drawn by the runner among the ``ServedPolicy`` with a share, one for all such seats."""
 
@@ -36,8 +48,8 @@ class SeatingRule(BaseModel):
     seat: int | None = Field(None, ge=1, description="the seat with this number")
     players: dict[str, float] = Field(
         min_length=1,
-        description="name -> share of the draws, one per deal: policy, expert, patient, scripted, timid, random, past "
-        "(section league), or a name of the sections players and frozen",
+        description=f"name -> share of the draws, one per deal: policy, {NAMES_WITHOUT_A_MODEL}, past (section "
+        "league), or a name of the sections players and frozen",
     )
     together: bool = Field(False, description="one draw for all seats of a game, instead of one per seat")
 

@@ -37,6 +37,38 @@ TaskName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_p
 """A name that is safe in logs and terminals: no line ends, no escape codes."""
 
 
+class RecordedReply(BaseModel):
+    """A policy's reply of a recorded game.
+
+    prompt: ``context_digest`` of the whole prompt. finish_reason: as in ``CallSpan``.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prompt: str
+    token_ids: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...]
+    finish_reason: str
+
+
+class Past(BaseModel):
+    """A recorded game up to one decision, from which a game branches off.
+
+    sampling_seed: of the recorded game, from which players without a model repeat their choices.
+    moment, seat: of the decision that is made anew (``TurnSpan.moment``), while seats asked at the same moment repeat
+        theirs.
+    prompt: ``context_digest`` of that decision's whole prompt.
+    replies: seat -> the repeated replies, in their order, for every seat of a policy.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sampling_seed: int = Field(ge=0)
+    moment: int = Field(ge=0)
+    seat: int = Field(ge=1)
+    prompt: str
+    replies: dict[int, tuple[RecordedReply, ...]]
+
+
 class GameTask(BaseModel):
     """One game: the ``input`` of a rollout.
 
@@ -55,6 +87,8 @@ class GameTask(BaseModel):
     demonstrators: players with recorded decisions: each is stored as a turn of the trained policy, with the prompt that
         the policy would have received and the decision as its reply.
     study: further records of the game (``store.werewolf_study``); None: none.
+    past: what the game repeats before it goes on with its own ``sampling_seed``; repeated replies are recorded as turns
+        that are not trainable. None: the game begins with the deal.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -71,6 +105,7 @@ class GameTask(BaseModel):
     demonstrators: frozenset[str] = frozenset()
     limits: TokenLimits
     study: Study | None = None
+    past: Past | None = None
 
     @field_validator("seating", mode="before")
     @classmethod
@@ -110,7 +145,9 @@ class GameTask(BaseModel):
         return side in self.trainable and (player == TRAINED_POLICY or player in self.demonstrators)
 
     def encode(self) -> dict[str, Any]:
-        payload = self.model_dump(mode="json", exclude={"study"} if self.study is None else None)
+        payload = self.model_dump(
+            mode="json", exclude={name for name in ("study", "past") if getattr(self, name) is None}
+        )
         payload["trainable"] = sorted(self.trainable)
         payload["demonstrators"] = sorted(self.demonstrators)
         return payload
@@ -185,6 +222,7 @@ class TurnSpan(CallSpan):
     events: new events since the turns before it, including the consequences of its reply (``encode_events``); for
         seats with simultaneous decisions only in the last turn.
     events_before: number of the game's events before the decision.
+    moment: number of the referee's earlier rounds of questions; seats with simultaneous decisions share it.
     claimed_role: first role that a public speech claims for its speaker; None without a claim.
     facts: of the reply by name (``TURN_FACTS``); the configuration weights them.
     """
@@ -208,6 +246,7 @@ class TurnSpan(CallSpan):
     facts: Facts = Field(default_factory=dict)
     events: str = ""
     events_before: int = Field(0, ge=0)
+    moment: int = Field(0, ge=0)
 
     def as_data(self) -> dict[str, Any]:
         """The turn as JSON data, without its tokens and without None.

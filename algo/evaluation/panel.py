@@ -1,7 +1,8 @@
 """The matches of an evaluation, and the tasks of its games.
 
 A panel selects the matches. ``run``: the policy against ``evaluation.opponents``. ``cross``: every player against
-every other and itself, as either side. ``v3`` is fixed: from the first release on a version never changes; a
+every other and itself, as either side. ``training`` and ``held-out``: the opponents that a run may train against, and
+those that none trains against. ``v3`` is fixed: from the first release on a version never changes; a
 change of figures needs a new version. Against opponents that make many errors a win rate measures little else; hence v3
 has opponents of every strength, single seats among mixed players, and repeats every figure for games without errors.
 """
@@ -19,7 +20,16 @@ from algo.werewolf.tasks import derived_seed, token_limits
 from configs.roles_and_decks import DECKS, Role, Side
 from configs.sections.opponents import INITIAL_POLICY
 from configs.werewolf import WerewolfConfig
-from store.players import EXPERT_PLAYER, RANDOM_PLAYER, SCRIPTED_PLAYER, TIMID_PLAYER, TRAINED_POLICY
+from store.players import (
+    EXPERT_PLAYER,
+    FOLLOWER_PLAYER,
+    PATIENT_PLAYER,
+    POSER_PLAYER,
+    RANDOM_PLAYER,
+    SCRIPTED_PLAYER,
+    TIMID_PLAYER,
+    TRAINED_POLICY,
+)
 from store.werewolf import GameTask, SeatingRule
 from store.werewolf_study import Study
 
@@ -47,6 +57,8 @@ PANELS: Mapping[str, Panel] = MappingProxyType(
     {
         RUN: Panel(RUN),
         CROSS: Panel(CROSS),
+        "training": Panel("training", (SCRIPTED_PLAYER, TIMID_PLAYER, PATIENT_PLAYER)),
+        "held-out": Panel("held-out", (EXPERT_PLAYER, POSER_PLAYER, FOLLOWER_PLAYER)),
         # Only for reading recorded games: its scripted players spoke differently.
         "v2": replace(_V3, name="v2"),
         "v3": _V3,

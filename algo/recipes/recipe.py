@@ -28,7 +28,7 @@ class Stage(Section):
         "",
         description="of build: writes a model into the folder {model}; {python} is this Python",
     )
-    panel: Literal["run", "cross", "v3"] = Field("run", description="of evaluate: the matches")
+    panel: Literal["run", "cross", "training", "held-out", "v3"] = Field("run", description="of evaluate: the matches")
     players: tuple[str, ...] = Field((), description="of evaluate with panel cross")
     config: dict[str, Any] = Field({}, description="settings of this stage; override those of the recipe")
 

@@ -8,6 +8,7 @@ from pydantic import Field, FilePath, field_validator, model_validator
 from configs.roles_and_decks import DECKS, Role, SideName
 from configs.section import Section
 from configs.sections.opponents import SeatingRuleConfig
+from store.players import NAMES_WITHOUT_A_MODEL
 
 FRAME: Literal["system"] = "system"
 
@@ -58,8 +59,8 @@ class GameConfig(Section):
     )
     opponent: str = Field(
         "policy",
-        description="who plays against the trained side: policy, expert, patient, scripted, timid, random, past "
-        "(section league), or a name from the sections players and frozen. If both sides are trained and this is not "
+        description=f"who plays against the trained side: policy, {NAMES_WITHOUT_A_MODEL}, past (section league), "
+        "or a name from the sections players and frozen. If both sides are trained and this is not "
         "the policy, deals alternate between training the wolves and training the good side",
     )
     seating: tuple[SeatingRuleConfig, ...] = Field(

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from configs.section import Section
 from configs.sections.training import SelectionConfig
+from store.players import NAMES_WITHOUT_A_MODEL
 
 
 class WarmStartConfig(Section):
@@ -14,7 +15,7 @@ class WarmStartConfig(Section):
 
     demonstrator: str = Field(
         "scripted",
-        description="the player of all seats: expert, patient, scripted, timid, random, or a name from the sections "
+        description=f"the player of all seats: {NAMES_WITHOUT_A_MODEL}, or a name from the sections "
         "players and frozen; its turns on game.train_sides are imitated",
     )
     games: int = Field(64, ge=1, description="games to imitate; with --from-run the newest ones, at most this many")

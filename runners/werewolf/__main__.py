@@ -21,6 +21,7 @@ from runners.processes import EXIT_INTERRUPTED
 from runners.werewolf.game import PRESETS
 from runners.werewolf.local import add_play_command, players_by_side
 from runners.werewolf.web.command import add_web_command
+from store.players import NAMES_WITHOUT_A_MODEL
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -77,7 +78,7 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
         "--players",
         type=players_by_side,
         metavar="NAMES",
-        help="players: policy, expert, patient, scripted, timid, random or a model of the run; by side: "
+        help=f"players: policy, {NAMES_WITHOUT_A_MODEL} or a model of the run; by side: "
         "wolf=policy,good=scripted (default: policy)",
     )
     group.add_argument(

@@ -21,6 +21,7 @@ from runners.werewolf.demonstrations import DemonstratingPlayer
 from runners.werewolf.game import Role, get_preset, new_game
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
 from runners.werewolf.prompts_zh.system import check_templates, system_prompt
+from runners.werewolf.replay import RepeatedReplies
 from runners.werewolf.seating import players_by_seat
 from runners.werewolf.table import play_game
 from store.schema import TRAINED_POLICY, PolicyResources
@@ -82,6 +83,9 @@ class WerewolfGames:
             seat: await self.policies.serving(resources, names[seat], f"{task.game_id}/{seat}", policy)
             for seat, policy in policies.items()
         }
+        past, chances = task.past, {}  # seat -> the random generator of its player without a model
+        if past is not None and (strangers := sorted({*names.values()} - BRAINS.keys() - {names[s] for s in served})):
+            raise UnusableTask(f"game {task.game_id} cannot repeat the choices of {strangers[0]!r}")
         demonstrators = task.demonstrators.intersection(names.values())
         tokens = await self.policies.tokens(resources) if demonstrators else None
 
@@ -90,10 +94,14 @@ class WerewolfGames:
             if name in guests:
                 return guests[name](seat)
             if name in BRAINS:
-                return BrainPlayer(seat, BRAINS[name](random.Random(seed_of(key))))
+                began = task.sampling_seed if past is None else past.sampling_seed
+                chances[seat] = random.Random(seed_of(f"{began}/{seat}"))
+                return BrainPlayer(seat, BRAINS[name](chances[seat]))
             prompt = system_prompt(preset, seat, role, resources.prompt_templates)
             if seat in served:
-                return PolicyPlayer(seat, TokenExactChatModel(*served[seat], task.limits, key), prompt)
+                server, own_tokens = served[seat]
+                sampler = server if past is None else RepeatedReplies(server, past, seat)
+                return PolicyPlayer(seat, TokenExactChatModel(sampler, own_tokens, task.limits, key), prompt)
             if name in resources.players:
                 return ApiPlayer(seat, self._api_models.get(resources.players[name]), prompt)
             known = ", ".join((TRAINED_POLICY, *BRAINS, *resources.players, *resources.frozen))
@@ -106,12 +114,24 @@ class WerewolfGames:
             prompt = system_prompt(preset, seat, role, resources.prompt_templates)
             return DemonstratingPlayer(player, tokens, task.limits, prompt)
 
+        def begin_anew() -> None:
+            for seat, chance in chances.items():
+                chance.seed(seed_of(f"{task.sampling_seed}/{seat}"))
+
         judge = None if resources.judge is None else Judge(self._api_models.get(resources.judge))
         learners = {
             seat: policy for seat, policy in policies.items() if policy is not None and names[seat] == TRAINED_POLICY
         }
         return await play_game(
-            task, resources.version, seat_player, on_turn, judge, resources.prompt_templates, past_selves, learners
+            task,
+            resources.version,
+            seat_player,
+            on_turn,
+            judge,
+            resources.prompt_templates,
+            past_selves,
+            learners,
+            begin_anew,
         )
 
     async def context_tokens(self, resources: PolicyResources, player: str, demonstrated: bool) -> int | None:

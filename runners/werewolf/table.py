@@ -16,6 +16,7 @@ from types import MappingProxyType
 from agentscope.message import Msg
 from agentscope.pipeline import MsgHub
 
+from runners.errors import UnusableTask
 from runners.play import TurnSink
 from runners.policy.model import SampledTurn
 from runners.werewolf.api.judge import Judge, JudgedGame
@@ -61,6 +62,7 @@ async def play_game(
     prompt_templates: Mapping[str, str] = NO_OVERRIDES,
     past_selves: Mapping[str, float] = MappingProxyType({}),
     learners: Mapping[int, str] = MappingProxyType({}),
+    on_branch: Callable[[], None] = lambda: None,
 ) -> ResultSpan:
     """Play one game to its end.
 
@@ -71,8 +73,9 @@ async def play_game(
     prompt_templates: of the players' system prompts, to detect speeches that print them.
     past_selves: see ``players_by_seat``.
     learners: seat -> its policy of the team, if several policies learn.
-    Raises ValueError for an unknown preset, and errors of players, e.g. for an unreachable model; invalid replies never
-    raise.
+    on_branch: called once the seats asked at the moment of ``task.past`` have answered.
+    Raises UnusableTask if the game does not repeat ``task.past``, ValueError for an unknown preset, and errors of
+    players, e.g. for an unreachable model; invalid replies never raise.
     """
     state = new_game(get_preset(task.preset, task.rules), task.seed)
     roles = {seat: state.role_of(seat) for seat in state.preset.seats}
@@ -86,6 +89,7 @@ async def play_game(
             name=names[seat],
             learner=learners.get(seat),
             trainable=task.may_train(names[seat], role.side.value),
+            repeated=0 if task.past is None else len(task.past.replies.get(seat, ())),
             speaker=Speaker(
                 side=role.side,
                 mates=wolves - {seat},
@@ -111,19 +115,31 @@ async def play_game(
                         noted = study_of(task.game_id, state, probes.answers, table.speaking_turns)
                         on_turn(noted, time.time(), time.time())
                     return table.result(state, () if judged is None else await judged.judgements())
-                state = apply(state, await table.ask(state, requests))
+                answers = await table.ask(state, requests)
+                if task.past is not None and table.moment == task.past.moment:
+                    if task.past.seat not in answers:
+                        raise UnusableTask(
+                            f"game {task.game_id} differs from its recorded past at seat {task.past.seat}"
+                        )
+                    on_branch()
+                state = apply(state, answers)
                 table.flush_turns(state)
+                table.moment += 1
 
 
 @dataclass(slots=True)
 class _Seat:
-    """The player of a seat, and its counts so far. segments: number of its conversations."""
+    """The player of a seat, and its counts so far. segments: number of its conversations.
+
+    repeated: number of its first turns that are those of a recorded game.
+    """
 
     player: Player
     role: Role
     name: str
     learner: str | None
     trainable: bool
+    repeated: int
     speaker: Speaker
     facts: list[dict[str, float]] = field(default_factory=list)  # of each model turn
     said: list[str] = field(default_factory=list)
@@ -151,6 +167,7 @@ class _Table:
         self._judged = judged
         self._turns: list[tuple[TurnSpan, float, float]] = []  # of the seats that are being asked
         self._written_events = 0
+        self.moment = 0  # number of finished rounds of questions
         self.speaking_turns: dict[tuple[int, int], int] = {}  # (events before, seat) -> number of its turn that spoke
         self._wolves = frozenset(number for number, seat in seats.items() if seat.role.side is Side.WOLF)
         self.public_hub = MsgHub([seat.player for seat in seats.values()], enable_auto_broadcast=False)
@@ -220,7 +237,7 @@ class _Table:
             learner=seat.learner,
             policy_version=self._version_of(seat, sampled),
             version_until=sampled.version_until,
-            trainable=seat.trainable,
+            trainable=seat.trainable and len(seat.facts) >= seat.repeated,
             valid=turn.error is None,
             error=turn.error,
             context_tokens=sampled.context_tokens,
@@ -233,6 +250,7 @@ class _Table:
             thought=turn.thought,
             target=target,
             events_before=len(state.events),
+            moment=self.moment,
             claimed_role=None if claimed is None else claimed.value,
             facts=facts,
         )

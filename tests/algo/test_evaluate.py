@@ -190,7 +190,7 @@ async def test_invalid_evaluations_are_rejected_before_a_game_is_played(client, 
         (
             make_config(tmp_path, opponents=["initial"]),
             "a",
-            "'initial' is not served; choose from expert, patient, policy, random, scripted",
+            "'initial' is not served; choose from expert, follower, patient, policy, poser",
         ),
         (make_config(tmp_path), "a/b", "'a/b' is no valid label"),
         (make_config(tmp_path, deals=0), "a", "evaluation.deals"),

@@ -1,15 +1,15 @@
 """Players without a model: decisions from observations and a random generator.
 
-A brain receives only Observations, which hold new events, so scripted brains have a memory; repeated observations do
-not change it. Scripted players understand each other through the words of
-public speeches alone (``runners.werewolf.language``).
+An Observation holds new events only, so scripted brains keep a memory; a repeated observation does not change it.
+Scripted players understand each other by the words of public speeches alone (``runners.werewolf.language``).
 
 - ``random_brain``: any legal answer.
-- ``timid``: plays sensibly and mostly abstains.
-- ``scripted``: sensible play, made of ``memory`` (what a seat learned), ``turn`` (what an answer may depend on),
-  ``beliefs`` (whom a good seat trusts), ``speech`` (what is said), ``good`` and ``wolf`` (what each side answers).
-- ``patient``: as scripted, but has a vote tied where the good side could but guess.
-- ``expert``: as scripted, on exact odds over the deal (``odds``).
+- ``timid``: as scripted, but mostly abstains.
+- ``scripted``: play by rule, made of ``memory`` (a seat's knowledge), ``turn`` (the inputs of an answer),
+  ``beliefs`` (trust and suspicion of a good seat), ``speech`` (sentences), ``good`` and ``wolf`` (decisions by side).
+- ``patient``: as scripted, but arranges a tied vote where the good side could only guess.
+- ``expert``: as scripted, with exact odds over the deal (``odds``).
+- ``poser``, ``follower``: as scripted, with one habit each (``habits``).
 """
 
 from collections.abc import Callable, Mapping
@@ -17,6 +17,7 @@ from random import Random
 from typing import Protocol
 
 from runners.werewolf.brains.expert import ExpertBrain
+from runners.werewolf.brains.habits import FollowerBrain, PoserBrain
 from runners.werewolf.brains.patient import PatientBrain
 from runners.werewolf.brains.random_brain import RandomBrain
 from runners.werewolf.brains.scripted import ScriptedBrain, TimidBrain
@@ -40,5 +41,7 @@ BRAINS: Mapping[str, NewBrain] = {
     "scripted": ScriptedBrain,
     "timid": TimidBrain,
     "random": RandomBrain,
+    "poser": PoserBrain,
+    "follower": FollowerBrain,
 }
 """By the names that tasks use: ``store.players.PLAYERS_WITHOUT_A_MODEL``, ``configs.sections.opponents``."""

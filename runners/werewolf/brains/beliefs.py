@@ -1,4 +1,4 @@
-"""Beliefs of a good seat: which claim to be the seer it trusts, and its suspicion of each seat."""
+"""Beliefs of a good seat: the seer's claim that it trusts, and its suspicion of each seat."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -11,44 +11,44 @@ from runners.werewolf.game import Role, Side
 CERTAIN = 100.0
 """A seat's own checks outweigh everything else."""
 
-# What speaks for a claim to be the seer. To be hit in the first night speaks for nobody: wolves may hit one of their
-# own and have it pose, saved or in its last words. Later they seldom do, but the witch may have poisoned it.
+# Evidence for a claim to be the seer. A death in the first night is none: wolves may attack one of their own, which
+# then poses as the seer. Later they seldom do, but the witch may have poisoned the seat.
 KILLED_ALONE, KILLED_WITH_ANOTHER = 3.0, 1.0
 PROVEN = 3.0  # it named a seat that exploded
 CLEARED_A_VICTIM, HOLDS_BADGE, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.7, 0.3, 0.1, 0.6
-# What speaks against it: that it came late, or to answer whoever named it; that it called anybody a wolf, above all one
-# whom nobody else disputes to be one of the 神职.
+# Evidence against it: a late claim; an answer to an accusation; a report of a wolf, most of all of an undisputed 神职.
 CLAIMED_LATE, ONLY_ANSWERED, NAMED_A_WOLF, NAMED_A_GOD = -2.0, -2.0, -0.5, -1.7
 CLEAR_MARGIN = 1.5
-"""How far a claim must lead the next for a seat to count on it."""
+"""How far a claim must lead the next for a seat to rely on it."""
 
-# What speaks against a seat (or for it, if negative).
+# Evidence against a seat (negative: for it).
 LIAR = 8.0
 NAMED_BY_CLEAR_SEER, NAMED_BY_SEER = 6.0, 3.0
 RIVAL_OF_CLEAR_SEER, RIVAL_OF_SEER = 5.0, 0.7
 IS_SEER, CLEARED_BY_SEER = -6.0, -4.0
-# A wolf may have hit itself to be saved, and may call itself what nobody disputes while the true one is dead or hides.
+# Weak evidence: a wolf may have attacked itself to be saved, and may claim a role while its true holder is dead or
+# hides.
 SAVED_BY_ME, UNRIVALLED_GOD, RIVAL_GOD, OUTLIVED_RIVAL_GOD = -1.0, -1.6, 1.5, 6.0
 ATTACKED_SEER, FOLLOWED_RIVAL, RALLIED_BY_SHERIFF = 1.0, 0.8, 1.5
 VOTED_FOR_WOLF, VOTED_FOR_GOOD = -1.3, 0.6
 ACCUSED_BY_ONE, MOST_ACCUSERS_COUNTED = 0.3, 5
 
 BEYOND_CHANCE = 3.0
-"""From here on a suspicion rests on more than hunches and noise."""
+"""Least suspicion that is more than hunches and noise."""
 CONFIDENT = 2.5
-"""From here on a suspicion is good enough to kill for by night."""
+"""Least suspicion for a kill by night."""
 TRUSTED = -1.5
-"""Up to here a seat is trusted with the badge."""
+"""Highest suspicion of a seat that gets the badge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beliefs:
     """Beliefs of a good seat at one turn."""
 
-    seer: int | None  # the seat whose claim it believes; None without a credible claim, and for the seer itself
+    seer: int | None  # seat of the trusted claim; None without a credible claim, and for the seer itself
     clear: bool  # whether no other claim comes close
-    suspicion: Mapping[int, float]  # each living seat but its own -> how suspect it is; below 0 it is trusted
-    asks: tuple[int, int] | None = None  # (seat, whom it is to vote for), where the seat wants a vote tied
+    suspicion: Mapping[int, float]  # other living seat -> suspicion; below 0 it is trusted
+    split: tuple[int, int] | None = None  # (seat, target) of the vote that it requests to get a tie
 
     def most_suspected(self, seats: Collection[int], at_least: float = float("-inf")) -> int | None:
         """The seat of ``seats`` suspected most; None if none is suspected ``at_least`` so much."""
@@ -119,14 +119,14 @@ def believe_by_rule(turn: Turn, role: Role) -> Beliefs:
 
 
 def _judge_claims(turn: Turn, unrivalled: set[int]) -> tuple[int | None, bool, set[int]]:
-    """(the claim to be the seer that is believed, whether it is clear of the others, the claims that are lies)."""
+    """(seat of the trusted seer's claim, whether it leads clearly, seats of false claims)."""
     memory = turn.memory
     liars = {
         seat
         for seat, reports in memory.claims.items()
         if seat in memory.exploded
         or seat in memory.pretenders
-        # It knows itself to be good.
+        # The player knows that it is good.
         or reports.get(turn.me) is Side.WOLF
         or any(reports.get(wolf) is Side.GOOD for wolf in memory.exploded)
     }
@@ -146,7 +146,7 @@ def _credibility(turn: Turn, seat: int, unrivalled: set[int]) -> float:
         killed = KILLED_ALONE if memory.night_deaths[seat][1] == 1 else KILLED_WITH_ANOTHER
     named_wolves = _of_side(reports, Side.WOLF)
     first_day = min(memory.claimed_on.values())
-    answers = any(other != seat and told.get(seat) is Side.WOLF for other, told in memory.claims.items())
+    answers = any(other != seat and checks.get(seat) is Side.WOLF for other, checks in memory.claims.items())
     return (
         killed
         + PROVEN * (not named_wolves.isdisjoint(memory.exploded))
@@ -162,10 +162,7 @@ def _credibility(turn: Turn, seat: int, unrivalled: set[int]) -> float:
 
 
 def _judge_gods(memory: TableMemory) -> tuple[set[int], set[int], set[int]]:
-    """(seats that alone claim to be what they claim; those of which at least one lies; those whose rival was killed).
-
-    The claims to be the seer apart.
-    """
+    """Claimants of a 神职 other than the seer: (undisputed, disputed, disputed with a rival killed by the wolves)."""
     claimants: dict[Role, list[int]] = {}
     for seat, role in memory.gods.items():
         claimants.setdefault(role, []).append(seat)
@@ -181,7 +178,7 @@ def _judge_gods(memory: TableMemory) -> tuple[set[int], set[int], set[int]]:
 
 
 def _victims(memory: TableMemory) -> set[int]:
-    """Whom the wolves killed after the first night, as far as is known."""
+    """Seats that the wolves killed after the first night, as far as is known."""
     return {seat for seat, (night, _) in memory.night_deaths.items() if night > 1} - {memory.poisoned}
 
 

@@ -15,20 +15,20 @@ from runners.werewolf.game import Action, Decision, Observation, Option, Role, S
 from runners.werewolf.game.roles import CARDS
 
 SPREAD = 8.0
-"""A suspicion of the scripted players' scale for the whole way from certainly good to certainly a wolf."""
+"""Suspicion, on the scripted players' scale, per unit of the probability of being a wolf."""
 CLEAR_LEAD = 0.3
-"""How much likelier than the next a seat must be the seer to be counted on."""
+"""How far the likeliest seer must lead the next, in probability, for a seat to rely on it."""
 SHOOTS_AT, POISONS_AT, LATE_POISONS_AT = 0.4, 0.6, 0.42
-"""How likely a wolf a seat must be to be shot, and to be poisoned by night, first and from the third night on."""
+"""Least probability of being a wolf for a shot, for poison in the second night, and from the third night on."""
 SAVES_BELOW = 0.3
-"""Up to which odds of being a wolf the witch saves tonight's victim."""
+"""The witch saves a victim below this probability of being a wolf."""
 
 ENOUGH_TO_POSE = 3
-"""From so many wolves on, one that poses is worth its life."""
+"""Least number of wolves at which one is sent to pose as the seer, which costs its life."""
 
 
 class ExpertBrain(ScriptedBrain):
-    """A scripted player with exact odds as beliefs."""
+    """A scripted player with exact odds as its beliefs."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
@@ -74,7 +74,7 @@ class ExpertBrain(ScriptedBrain):
         return self._known
 
     def _believe_odds(self, turn: Turn, role: Role) -> Beliefs:
-        """Odds as beliefs of the scripted players' kind; a wolf's are those of the public record."""
+        """Odds on the scripted players' scale; a wolf uses the odds given the public record."""
         memory = turn.memory
         odds = self._odds(turn.observation, role, publicly=turn.observation.side is Side.WOLF)
         wolf = wolf_odds(odds)
@@ -85,7 +85,7 @@ class ExpertBrain(ScriptedBrain):
         for seat in turn.others:
             likely = {Side.WOLF: 1.0, Side.GOOD: 0.0}.get(found.get(seat), wolf[seat])
             heard = sum(accused == seat for _, accused in memory.accusations)
-            # Votes count only together: a little weight for what others want, and a hunch between equals.
+            # An exile takes several votes, so others' accusations weigh a little; hunches break ties.
             suspicion[seat] = SPREAD * (likely - level) + 0.15 * min(heard, 5) + 0.1 * turn.hunch(seat)
             if memory.rallied == seat and wolf.get(turn.observation.sheriff, 1.0) < level:
                 suspicion[seat] += 0.5
@@ -97,7 +97,7 @@ class ExpertBrain(ScriptedBrain):
 
 
 def _worth(odds: Mapping[Role, float]) -> float:
-    """What it is worth to the wolves to kill a seat by night."""
+    """Expected value of a seat's death for the wolves."""
     return sum(CARDS[role].worth * likely for role, likely in odds.items())
 
 
@@ -107,5 +107,5 @@ def _likeliest(wolf: dict[int, float], seats: list[int], at_least: float) -> int
 
 
 def _uncertainty(likely: float) -> float:
-    """Highest for a seat that is as likely a wolf as not; of two as uncertain, the likelier wolf."""
+    """Highest for even odds; of two equally uncertain seats, for the likelier wolf."""
     return likely * (1.0 - likely) + 0.02 * likely

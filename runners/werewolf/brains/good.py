@@ -1,4 +1,4 @@
-"""The good side's play: the seer reports, others follow the seer that they trust, potions and shots wait."""
+"""The good side's play: the seer reports, others follow the seer that they trust; potions and shots need evidence."""
 
 from runners.werewolf.brains.beliefs import BEYOND_CHANCE, CONFIDENT, TRUSTED, Beliefs, form_beliefs
 from runners.werewolf.brains.speech import candidates, plan_checks, reveals, speak, speak_as_candidate
@@ -7,15 +7,14 @@ from runners.werewolf.game import Action, Decision, Option, Role, Side
 from runners.werewolf.game.roles import CARDS
 
 WITHDRAWAL_RATE = 0.9
-"""Probability that a candidate steps down for somebody who claimed to be the seer."""
+"""Probability that a candidate withdraws after a claim to be the seer."""
 ABSTENTION_RATE = 0.03
-"""Probability that a seat casts no vote while it has nothing to go by."""
-POISONS_AT = 1.0
-"""From which suspicion on the witch poisons where claims do not stand against each other."""
-LATE_POISONS_AT = 0.0
+"""Probability that a seat without evidence abstains."""
+POISONS_AT, LATE_POISONS_AT = 1.0, 0.0
+"""Least suspicion for poison in the second night, if no claims conflict, and from the third night on."""
 FIRST_NIGHT_SAVE_RATE, UNGUARDED_SAVE_RATE = 0.9, 0.4
-"""Probability that the witch saves the first night's victim, who may be a wolf that hopes for it; the second where no
-guard is dealt, so that the seer has nobody else to protect it later."""
+"""Probability that the witch saves the first night's victim, which may be a wolf; the second without a guard in the
+deck, since then only the antidote protects the seer later."""
 
 
 def answer(turn: Turn) -> Action:
@@ -53,7 +52,7 @@ def answer(turn: Turn) -> Action:
 
 
 def _check(turn: Turn) -> Action:
-    # Whoever else claims to be the seer is no riddle to it.
+    # The seer knows that other claims to be the seer are false.
     memory = turn.memory
     known = memory.found.keys() | memory.claims.keys()
     for planned in memory.plan:
@@ -71,21 +70,21 @@ def _use_potion(turn: Turn) -> Action:
     ):
         return Action(Option.SAVE)
     if request.day == 1:
-        return Action(None)  # nothing was said yet
-    # Between claims that are as good as each other she waits for better, but not for long: she may be killed herself.
+        return Action(None)  # there is no evidence yet
+    # Between equally credible claims the witch waits one night for evidence; she may be killed if she waits longer.
     between_claims = beliefs.seer is not None and not beliefs.clear
     level = CONFIDENT if between_claims else POISONS_AT
     return Action(beliefs.most_suspected(request.targets, at_least=level if request.day == 2 else LATE_POISONS_AT))
 
 
 def _guard(turn: Turn) -> Action:
-    # The witch saves in the first night, and guarded and saved at once is death.
+    # The witch mostly saves in the first night, and a victim that is guarded and saved at once dies.
     wanted = _precious(turn, form_beliefs(turn)) if turn.request.day > 1 else ()
     return Action(next((seat for seat in wanted if seat in turn.request.targets), None))
 
 
 def _precious(turn: Turn, beliefs: Beliefs) -> list[int]:
-    """Whom to keep alive, the most important first: the seer that it believes, the sheriff, itself."""
+    """Seats to protect, the most important first: the trusted seer, the sheriff, itself."""
     sheriff = turn.observation.sheriff
     trusts_sheriff = sheriff is not None and beliefs.suspicion.get(sheriff, 0.0) < BEYOND_CHANCE
     wanted = (beliefs.seer, sheriff if trusts_sheriff else None, turn.me)
@@ -98,7 +97,7 @@ def runs(turn: Turn, role: Role) -> bool:
 
 
 def withdraws(turn: Turn) -> bool:
-    """Whether a candidate that shows no role steps down."""
+    """Whether a candidate that reveals no role withdraws."""
     return bool(turn.memory.claims) and turn.resolves("withdraw", WITHDRAWAL_RATE)
 
 
@@ -114,7 +113,7 @@ def _vote(turn: Turn) -> Action:
     request = turn.request
     found = turn.memory.found
     eligible = [seat for seat in request.targets if found.get(seat) is not Side.GOOD]
-    if not eligible:  # Only seats that it cleared itself are to choose from.
+    if not eligible:  # the seer has cleared all targets
         return Action(None if request.may_pass else turn.chance.choice(request.targets))
     suspect = turn.own_rally or beliefs.most_suspected(eligible)
     undecided = beliefs.suspicion[suspect] < BEYOND_CHANCE
@@ -129,7 +128,7 @@ def _pass_badge(turn: Turn) -> Action:
     first = memory.plan[0] if memory.plan else None
     if memory.night_deaths.get(turn.me, (0, 0))[0] != turn.request.day or first not in memory.found:
         return Action(trusted)
-    # Killed by night, it has no last words: the badge tells what it found of the first that it wanted to check.
+    # A seer killed by night has no last words, so its badge reports the first planned check.
     if memory.found[first] is Side.GOOD and first in targets:
         return Action(first)
     return Action(None if trusted == first else trusted)

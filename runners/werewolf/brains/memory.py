@@ -8,55 +8,51 @@ from runners.werewolf.game import SPEECHES, Event, EventKind, Role, Side
 from runners.werewolf.language.speech import understand, understand_wolf
 
 HIDDEN_GODS = tuple(role for role in Role if role.is_god and role is not Role.SEER)
-"""神职 that seldom reveal themselves; the seer is looked at apart from them, through its claims."""
+"""神职 that seldom reveal themselves: all but the seer."""
 
 
 @dataclass(slots=True)
 class TableMemory:
-    """A seat's knowledge. Learning is idempotent."""
+    """A seat's knowledge; to learn an event twice changes nothing."""
 
     deck: Counter[Role] = field(default_factory=Counter)
-    team: set[int] = field(default_factory=set)  # the wolves, for a wolf
-    # (night, seat, side) of each check that this seat stands by: a seer's true ones, a posing wolf's inventions.
+    team: set[int] = field(default_factory=set)  # all wolves; empty for a good seat
+    # (night, seat, side) of each check that this seat reports: a seer's results, a posing wolf's inventions.
     reports: list[tuple[int, int, Side]] = field(default_factory=list)
-    plan: tuple[int, ...] = ()  # whom this seat said it would check next (警徽流)
-    saved: int | None = None  # on whom this seat used its potions
-    poisoned: int | None = None
-    # Of each seat that called itself the seer, in the order of the first claims: what it reported, by seat; the day on
-    # which it first did; (day, whom it said then, for the last time, it would check next).
+    plan: tuple[int, ...] = ()  # seats that this seat announced to check next (警徽流)
+    saved: int | None = None  # target of its antidote
+    poisoned: int | None = None  # target of its poison
+    # By seat that claimed to be the seer, in the order of the first claims: its reports; the day of its first claim;
+    # (day, seats) of the last checks that it announced.
     claims: dict[int, dict[int, Side]] = field(default_factory=dict)
     claimed_on: dict[int, int] = field(default_factory=dict)
     planned: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    spoken: dict[int, int] = field(default_factory=dict)  # seat -> the last day on which it spoke in public
-    gods: dict[int, Role] = field(default_factory=dict)  # seat -> another of the 神职 that it called itself
-    vouched: set[tuple[int, int]] = field(default_factory=set)  # (claimed witch, whom she says she saved)
-    slain: set[tuple[int, int]] = field(default_factory=set)  # (claimed witch, whom she says she poisoned)
-    # Seats that claimed a role that nobody was dealt, or two roles; of such a claim nothing else is learned.
+    spoken: dict[int, int] = field(default_factory=dict)  # seat -> day of its last public speech
+    gods: dict[int, Role] = field(default_factory=dict)  # seat -> claimed 神职 other than the seer
+    vouched: set[tuple[int, int]] = field(default_factory=set)  # (claimed witch, reported target of her antidote)
+    slain: set[tuple[int, int]] = field(default_factory=set)  # (claimed witch, reported target of her poison)
+    # Seats that claimed a role that is not in the deck, or two roles; the rest of such a claim is ignored.
     pretenders: set[int] = field(default_factory=set)
-    followed: dict[int, int] = field(default_factory=dict)  # speaker -> the seat that it last called the seer
+    followed: dict[int, int] = field(default_factory=dict)  # speaker -> seat that it last called the seer
     attacks: set[tuple[int, int]] = field(default_factory=set)  # (voter, target) of every exile vote
-    night_deaths: dict[int, tuple[int, int]] = field(default_factory=dict)  # (day, how many died in that night)
-    gone: set[int] = field(default_factory=set)  # all that are dead
+    night_deaths: dict[int, tuple[int, int]] = field(default_factory=dict)  # seat -> (day, deaths in that night)
+    gone: set[int] = field(default_factory=set)  # dead seats
     over: bool = False
     exploded: set[int] = field(default_factory=set)
     shooters: set[int] = field(default_factory=set)
-    cards: dict[int, Role] = field(default_factory=dict)  # seats that showed their card to all
-    proven: dict[int, Side] = field(default_factory=dict)  # seats whose side all know
-    # Of today: (speaker, accused); (speaker, seat) -> whom the seat was told to vote for; 归票; wolf -> its first prey.
-    accusations: set[tuple[int, int]] = field(default_factory=set)
-    asked: dict[tuple[int, int], int] = field(default_factory=dict)
-    rallied: int | None = None
-    stage: tuple[int, ...] = ()  # whose votes are tied
-    proposals: dict[int, int] = field(default_factory=dict)
-    poser: int | None = None  # the wolf that is to pose as the seer
-    # What it drew for itself, so that it stays of one mind: how each seat strikes it, from 0 to 1; (purpose, day, or
-    # 0 for the game) -> the draw; the good role that a wolf pretends to have; what role but villager it said it has;
-    # what else it said -> (day, decision) of the speech in which it first did.
-    hunches: dict[int, float] = field(default_factory=dict)
-    resolves: dict[tuple[str, int], float] = field(default_factory=dict)
-    cover: Role | None = None
-    shown: Role | None = None
-    told: dict[object, tuple[int, str]] = field(default_factory=dict)
+    cards: dict[int, Role] = field(default_factory=dict)  # seats that showed their card
+    proven: dict[int, Side] = field(default_factory=dict)  # seats of publicly proven side
+    accusations: set[tuple[int, int]] = field(default_factory=set)  # (speaker, accused) of today
+    requested_votes: dict[tuple[int, int], int] = field(default_factory=dict)  # (speaker, seat) -> target, of today
+    rallied: int | None = None  # the sheriff's target of today (归票)
+    stage: tuple[int, ...] = ()  # seats tied in the last vote
+    proposals: dict[int, int] = field(default_factory=dict)  # wolf -> first victim that it proposed tonight
+    poser: int | None = None  # the wolf sent to pose as the seer
+    hunches: dict[int, float] = field(default_factory=dict)  # seat -> draw from 0 to 1 that lasts all game
+    resolves: dict[tuple[str, int], float] = field(default_factory=dict)  # (purpose, day, or 0 for the game) -> draw
+    cover: Role | None = None  # the good role that a wolf pretends to have
+    shown: Role | None = None  # role that this seat claimed, except villager
+    said: dict[object, tuple[int, str]] = field(default_factory=dict)  # statement -> (day, decision) of the first
 
     def learn(self, events: Iterable[Event], seat: int, deck: Sequence[Role]) -> None:
         """Learn from ``seat``'s new events, oldest first, except its own speeches."""
@@ -69,7 +65,7 @@ class TableMemory:
 
     @property
     def found(self) -> dict[int, Side]:
-        """The checks that this seat stands by, by seat."""
+        """Reported checks, by seat."""
         return {seat: side for _, seat, side in self.reports}
 
     def _learn(self, event: Event) -> None:
@@ -84,7 +80,7 @@ class TableMemory:
         match event.kind:
             case EventKind.NIGHT_FALLS:
                 self.accusations.clear()
-                self.asked.clear()
+                self.requested_votes.clear()
                 self.proposals.clear()
                 self.rallied = None
             case EventKind.WOLF_TEAM:
@@ -120,7 +116,7 @@ class TableMemory:
                 self._read_badge(event)
 
     def _read_badge(self, event: Event) -> None:
-        """A seer killed by night tells with its badge what it found of the first that it wanted to check."""
+        """Read the badge of a seer killed by night, which reports its first planned check."""
         seer, day = event.seat, event.day
         if self.night_deaths.get(seer, (0, 0))[0] != day or seer not in self.planned:
             return
@@ -143,7 +139,7 @@ class TableMemory:
             elif self.deck[claimed]:
                 self.gods[speaker] = claimed
         if speaker in self.claims:
-            # Its own night tells it nothing of itself; and a claim stands until the speaker claims otherwise.
+            # A claim stands until the speaker withdraws it; a seer cannot check itself.
             self.claims[speaker].update((seat, side) for seat, side in heard.reports if seat != speaker)
             if heard.next_checks:
                 self.planned[speaker] = (event.day, heard.next_checks)
@@ -153,7 +149,7 @@ class TableMemory:
         if heard.followed is not None:
             self.followed[speaker] = heard.followed
         self.accusations.update((speaker, accused) for accused in heard.accused)
-        self.asked |= {(speaker, seat): whom for seat, whom in heard.asked}
-        if event.target is not None:  # 归票, whatever the words were
+        self.requested_votes |= {(speaker, seat): target for seat, target in heard.requested_votes}
+        if event.target is not None:  # 归票 counts without a matching sentence
             self.rallied = event.target
             self.accusations.add((speaker, event.target))

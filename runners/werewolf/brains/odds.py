@@ -1,12 +1,12 @@
 """Exact odds of every seat's role, given one seat's knowledge.
 
-Every set of wolves that fits the deck is weighed by how likely what happened is under it, and under each of its
-deals: who claimed and reported what, who voted for whom, who died by night, who exploded or shot. Gods and villagers
-are summed over without listing them (forward and backward over the seats), so 12 seats take milliseconds.
+The weight of a set of wolves is the likelihood of the events under it: claims and reports, votes, deaths by night,
+explosions and shots. Good roles are summed out by dynamic programming (forward and backward over the seats), so 12
+seats take milliseconds.
 
-How likely a player does something is measured on scripted players, in the constants below. A seat's own knowledge, and
-what the rules forbid, counts as certain; that a game that goes on has a living wolf, as nearly so. What else it says is
-not used: under 屠边 that cards of both good kinds live, under parity that fewer wolves than others do.
+The constants below are frequencies of scripted players. A seat's own knowledge and the rules count as certain; that a
+running game has a living wolf, as nearly certain. Not used: under 屠边 both kinds of good cards live, under parity the
+wolves are fewer than the others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,32 +21,31 @@ from runners.werewolf.brains.memory import HIDDEN_GODS, TableMemory
 from runners.werewolf.game import Event, EventKind, Role, Side
 
 Odds = Mapping[int, Mapping[Role, float]]
-"""Seat -> role -> probability; those of a seat add up to 1, and those of a role to how often it is dealt."""
+"""Seat -> role -> probability; the sum over a seat is 1, over a role the number of its cards."""
 
 IMPOSSIBLE, NEGLIGIBLE = 1e-9, 1e-7
 
-# The seer has called itself so once it has spoken; some wolf does so in about half of the games; nobody else does.
+# Probabilities that a seer that has spoken did not claim its role, and that another good seat claims it.
 SEER_SILENT, OTHER_CLAIMS_SEER = 0.02, 0.003
 POSING_WOLVES = (0.45, 0.15, 0.004)
-"""Probability that no wolf claims to be the seer, one certain wolf alone does, two certain ones or more do."""
-# Of a wolf that calls itself the seer: what it reports of a good seat and of a mate.
+"""Probability that no wolf claims to be the seer; that one given wolf alone does; that two given wolves or more do."""
+# Reports of a wolf that claims to be the seer, about a good seat and about a mate.
 FRAMES_GOOD, CLEARS_GOOD, FRAMES_MATE, CLEARS_MATE = 0.55, 0.4, 0.03, 0.5
 CLAIMS_OWN_GOD, WOLF_CLAIMS_GOD, OTHER_CLAIMS_GOD = 0.4, 0.06, 0.004
-# Of votes: how much less a wolf votes for a mate than for another, and more a good seat for a wolf.
+# Relative frequencies of votes: of a wolf for a mate, of a good seat for a wolf; 1 for other targets.
 WOLF_FOR_MATE, GOOD_FOR_WOLF = 0.3, 1.25
-# Of following a claim to be the seer in words: a wolf a mate's, a wolf another's; a good seat half and half.
+# Probability that a wolf's speech follows a mate's claim to be the seer, or another's; a good seat's: one half.
 WOLF_BACKS_MATE, WOLF_BACKS_OTHER = 0.62, 0.38
-# Of dying by night: a wolf (poisoned, or hit by its own), and the seer, which they hunt, surviving one after its claim.
-# Where a witch may save, to be hit in the first night tells nothing: wolves that hit their own do so for what others
-# would make of it.
+# Relative frequency of a wolf's death by night, and probability that the seer survives a night after its claim. In a
+# deck with a witch the first night's victim is no evidence, since wolves may attack their own on purpose.
 WOLF_DIES_BY_NIGHT, SEER_SURVIVES = 0.2, 0.6
 
 
 def role_odds(events: Iterable[Event], seat: int, deck: Sequence[Role]) -> Odds:
     """Role odds of each seat, given all that ``seat`` knows of a game.
 
-    events: all that it may know, from the beginning, oldest first (``Event.visible_to``). deck: the roles dealt.
-    ValueError where its own role is not among the events.
+    events: all that are visible to the seat (``Event.visible_to``), oldest first. deck: the roles dealt.
+    Raises ValueError if the seat's role is not among the events.
     """
     events = tuple(events)
     own = [event for event in events if event.kind is EventKind.ROLE_DEALT and event.seat == seat]
@@ -58,9 +57,9 @@ def role_odds(events: Iterable[Event], seat: int, deck: Sequence[Role]) -> Odds:
 
 
 def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = False) -> Odds:
-    """``role_odds`` from what a seat remembers.
+    """``role_odds`` from a seat's memory.
 
-    publicly: as if ``seat`` had ``role`` and knew nothing but that and what everybody knows: what it may pretend.
+    publicly: the odds of a seat with ``role`` that knows only the public record, which a wolf pretends to hold.
     """
     deck = tuple(sorted(memory.deck.elements()))
     sets = _wolf_sets(len(deck), sum(other.side is Side.WOLF for other in deck))
@@ -77,7 +76,7 @@ def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = Fals
 
 @lru_cache(maxsize=16)
 def _wolf_sets(seats: int, wolves: int) -> NDArray[np.bool_]:
-    """All sets of wolves: a row each, whether seat N is one in column N - 1."""
+    """All sets of wolves, shape (sets, seats)."""
     return np.array([[seat in chosen for seat in range(seats)] for chosen in combinations(range(seats), wolves)], bool)
 
 
@@ -86,7 +85,7 @@ def _know(sets: NDArray[np.bool_], weight: NDArray[np.float64], seat: int, side:
 
 
 def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[np.float64], speaker: int) -> None:
-    """What the wolves did, and what the others did that hangs on who the wolves are."""
+    """Add to ``weight``, shape (sets,), the log-likelihood of the events that depend on the set of wolves alone."""
     seats, wolves = sets.shape[1], int(sets[0].sum())
     is_wolf = {seat: sets[:, seat - 1] for seat in range(1, seats + 1)}
     for seat in memory.exploded:
@@ -94,7 +93,7 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
     for seat, side in memory.proven.items():
         _know(sets, weight, seat, side)
     if not memory.over:
-        # Less than what a seat knows: while a shot is pending, the last wolf may be dead and the game not over yet.
+        # Nearly certain only: while a shot is pending, the last wolf may be dead in a running game.
         dead_wolves = sets[:, [seat - 1 for seat in sorted(memory.gone)]].sum(axis=1)
         weight += np.where(dead_wolves == wolves, np.log(IMPOSSIBLE), 0.0)
     for voter, target in memory.attacks:
@@ -112,12 +111,12 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
         if day > 1 or not memory.deck[Role.WITCH]:
             weight += np.log(np.where(is_wolf[seat], 0.5 if seat in poisoned else WOLF_DIES_BY_NIGHT, 1.0))
     for seat, reports in memory.claims.items():
-        told = np.zeros(len(sets))
+        of_reports = np.zeros(len(sets))
         for reported, side in reports.items():
             if 1 <= reported <= seats:
                 of_mate, of_good = (FRAMES_MATE, FRAMES_GOOD) if side is Side.WOLF else (CLEARS_MATE, CLEARS_GOOD)
-                told += np.log(np.where(is_wolf[reported], of_mate, of_good))
-        weight += np.where(is_wolf[seat], told, 0.0)
+                of_reports += np.log(np.where(is_wolf[reported], of_mate, of_good))
+        weight += np.where(is_wolf[seat], of_reports, 0.0)
     if memory.claims:
         posing = sets[:, [seat - 1 for seat in memory.claims]].sum(axis=1)
         weight += np.log(POSING_WOLVES)[np.minimum(posing, len(POSING_WOLVES) - 1)]
@@ -132,17 +131,17 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
 
 
 def _shooters(memory: TableMemory, sets: NDArray[np.bool_]) -> NDArray[np.int_]:
-    """How many of each set of wolves shot; each of them is a wolf king."""
+    """Wolves that shot, by set of wolves; each of them is a wolf king."""
     return sets[:, [seat - 1 for seat in sorted(memory.shooters)]].sum(axis=1)
 
 
 def _king(memory: TableMemory) -> Role:
-    """The wolf of the deck that takes others with it; of decks with both kings, the one that shoots."""
+    """The deck's wolf king; with both kings in the deck, the one that shoots."""
     return Role.WOLF_KING if memory.deck[Role.WOLF_KING] else Role.WHITE_WOLF_KING
 
 
 def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
-    """How likely what ``seat`` said and did is if it has the good ``role``, the seer's checks apart."""
+    """Log-likelihood of the acts of ``seat`` given the good ``role``, without the seer's checks."""
     found = 0.0
     if seat in memory.claims and role is not Role.SEER:
         found += np.log(OTHER_CLAIMS_SEER)
@@ -165,9 +164,9 @@ def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
 def _sum_over_gods(
     memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[np.float64], me: int, my_role: Role
 ) -> Odds:
-    """The odds of all roles, from the sets of wolves and their weights, by summing over who has which good role."""
+    """Odds of all roles from the weights of the sets of wolves, summed over all deals of the good roles."""
     seats = range(sets.shape[1])
-    # Pairs of a set of wolves and a seer outside it; the seer is -1 where none is dealt.
+    # Pairs of a set of wolves and a seer outside it; -1 without a seer in the deck.
     rows, seers = np.nonzero(~sets) if memory.deck[Role.SEER] else (np.arange(len(sets)), np.full(len(sets), -1))
     kept = (seers == me - 1) == (my_role is Role.SEER)
     rows, seers = rows[kept], seers[kept]
@@ -187,7 +186,7 @@ def _sum_over_gods(
     factors = np.array([[np.exp(_log_of_good(memory, at + 1, role)) for role in good] for at in seats])
     factors[me - 1] = [role is my_role for role in good]
     free = ~(wolves_of | (seers[:, None] == np.arange(len(seats))[None, :]))
-    # A state is how many of each god have a seat; a move gives one more god one.
+    # A state counts the seated cards of each god; a move seats one more.
     full = tuple(memory.deck[role] for role in gods)
     number_of = {state: number for number, state in enumerate(product(*(range(count + 1) for count in full)))}
     moves = [
@@ -198,7 +197,7 @@ def _sum_over_gods(
     ]
 
     def placements(order: Iterable[int], start: int, moves: Sequence[tuple[int, int, int]]) -> list[NDArray]:
-        """The weight of each state before the first seat of ``order`` and after each."""
+        """Weight of each state before the first seat of ``order`` and after each seat."""
         tables = [np.zeros((len(number_of), len(rows)))]
         tables[0][start] = 1.0
         for at in order:
@@ -236,5 +235,5 @@ def _sum_over_gods(
 
 
 def wolf_odds(odds: Odds) -> dict[int, float]:
-    """Seat -> how likely it is a wolf."""
+    """Seat -> probability of being a wolf."""
     return {seat: sum(p for role, p in of_role.items() if role.side is Side.WOLF) for seat, of_role in odds.items()}

@@ -1,10 +1,10 @@
 """The player that prefers another night's check to a guess: 分票打平, 多验一夜.
 
-With four living seats and no wolf found, to agree on whom to exile is to guess, and one wrong guess loses a game with
-one wolf. Two votes against two tie, and a tie in the PK as well exiles nobody: the seer, where it lives on, checks once
-more. So the seer says whom it votes for, and whom a mate is to vote for, the one that it cleared where that one lives;
-the two that are named vote for each other. Where the wolf is among these two and votes for anybody else, it is exiled.
-The same holds of two claims to be the seer that are as good as each other, for the two that have to choose.
+With four living seats and no wolf found an exile is a guess, and a wrong guess loses a game with one wolf. Two votes
+against two tie, and a second tie exiles nobody, so that the seer, if it lives, checks once more. The seer announces its
+vote and requests one of a mate, preferably a cleared one; the two named seats vote for each other, and a wolf among
+them that votes otherwise is exiled. Between two equally credible claims to be the seer, the two other seats split in
+the same way.
 """
 
 import random
@@ -15,21 +15,18 @@ from runners.werewolf.brains.turn import Turn
 from runners.werewolf.game import Role, Side
 
 LEAD = 3.0
-"""How far the suspicion of whom it votes for to tie stands above all others, whatever is said meanwhile."""
+"""How far the suspicion of its target in a split is raised above all others."""
 SEATS = 4
-"""Living seats with which two votes against two tie."""
+"""Living seats at which a vote is split."""
 
 
 class PatientBrain(ScriptedBrain):
-    """A scripted player that, with one wolf in the deck, ties the vote while the good side could only guess.
-
-    As a wolf it plays as a scripted player does.
-    """
+    """A scripted player whose good seats tie the vote, with one wolf in the deck, where they could only guess."""
 
     def __init__(self, rng: random.Random) -> None:
         super().__init__(rng)
         self._believe = self._believe_to_tie
-        # As the seer, day -> whom it stands against, whom its mate is to vote for, the mate.
+        # As the seer: day -> (own target, mate's target, mate).
         self._split: dict[int, tuple[int, int, int]] = {}
 
     def _believe_to_tie(self, turn: Turn, role: Role) -> Beliefs:
@@ -38,37 +35,37 @@ class PatientBrain(ScriptedBrain):
         wolves = sum(count for dealt, count in memory.deck.items() if dealt.side is Side.WOLF)
         if turn.observation.side is Side.WOLF or wolves != 1 or len(others) + 1 != SEATS:
             return beliefs
-        asks = None
+        split = None
         if role is Role.SEER:
             unknown = set(others) - memory.found.keys()
             if memory.claims or Side.WOLF in memory.found.values() or len(unknown) < 2:
                 return beliefs
             against, other, mate = self._split.setdefault(turn.request.day, _by_suspicion(beliefs))
-            asks = mate, other
+            split = mate, other
         else:
             against = _of_a_split(turn) or _of_two_claims(turn, beliefs)
             if against is None:
                 return beliefs
         raised = max(beliefs.suspicion.values()) + LEAD
-        return Beliefs(beliefs.seer, beliefs.clear, {**beliefs.suspicion, against: raised}, asks)
+        return Beliefs(beliefs.seer, beliefs.clear, {**beliefs.suspicion, against: raised}, split)
 
 
 def _by_suspicion(beliefs: Beliefs) -> tuple[int, int, int]:
-    """The three other seats; whom the seer has cleared is last."""
+    """The three other seats, a cleared one last."""
     first, second, third = sorted(beliefs.suspicion, key=beliefs.suspicion.__getitem__, reverse=True)
     return first, second, third
 
 
 def _of_a_split(turn: Turn) -> int | None:
-    """The vote of a seat other than the seer after the only seer has requested a tie; None without a request."""
+    """Vote of a seat other than the seer after the only seer requested a tie; None without a request."""
     memory = turn.memory
     if len(memory.claims) != 1:
         return None
     ((seer, reports),) = memory.claims.items()
-    asked = [(seat, whom) for (speaker, seat), whom in memory.asked.items() if speaker == seer]
-    if seer not in turn.others or Side.WOLF in reports.values() or len(asked) != 1:
+    requests = [(seat, target) for (speaker, seat), target in memory.requested_votes.items() if speaker == seer]
+    if seer not in turn.others or Side.WOLF in reports.values() or len(requests) != 1:
         return None
-    ((mate, other),) = asked
+    ((mate, other),) = requests
     named = {turn.me, *turn.others} - {seer, mate}
     if len(named) != 2 or other not in named or named & reports.keys():
         return None
@@ -77,7 +74,7 @@ def _of_a_split(turn: Turn) -> int | None:
 
 
 def _of_two_claims(turn: Turn, beliefs: Beliefs) -> int | None:
-    """Whom a seat votes for between two living claims of which none is clear; its fellow votes for the other."""
+    """Vote of a seat between two living claims, neither of them clear; the fellow votes for the other; else None."""
     claimants = sorted(seat for seat in turn.memory.claims if seat in turn.others)
     if len(turn.memory.claims) != 2 or len(claimants) != 2 or beliefs.clear:
         return None

@@ -6,14 +6,13 @@ from runners.werewolf.game import Action, Decision, Observation, Option, choices
 from runners.werewolf.language import saying
 
 RIDING_RATE = 0.05
-"""Probability that it takes an option that rides on a speech or vote: an explosion ends a day, so few games would
-last."""
+"""Probability of an option that comes with a speech or vote; low, since each explosion ends a day."""
 
 _RIDING = frozenset({Option.EXPLODE, Option.WITHDRAW})
 
 
 class RandomBrain:
-    """Picks every choice uniformly, choosing nobody included, and talks at random."""
+    """Draws each choice uniformly, nobody included, and its sentences at random."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -26,7 +25,7 @@ class RandomBrain:
             choice = self._rng.choice(riding)
         else:
             choice = self._rng.choice([choice for choice in choices(request) if choice not in riding])
-        # An explosion takes the place of the speech.
+        # An explosion replaces the speech.
         words = self._words(observation, choice) if request.speaks and choice is not Option.EXPLODE else []
         return Action(choice, saying.fit_together(words, request.speech_chars))
 

@@ -32,10 +32,7 @@ class ScriptedBrain:
 
 
 class TimidBrain(ScriptedBrain):
-    """Plays as a scripted player does, but abstains from most votes, which gives the game away to the wolves.
-
-    Who learns from it by imitation knows the game, and has yet to learn to act on it.
-    """
+    """A scripted player that abstains from most votes, a teacher that leaves room for reinforcement learning."""
 
     def act(self, observation: Observation) -> Action:
         """A legal answer to ``observation.request``; ValueError without a request."""

@@ -13,20 +13,20 @@ from runners.werewolf.language import saying
 from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
 TALKATIVE, SAYS_GOOD, SAYS_VILLAGER = 0.4, 0.35, 0.2
-"""Probability that a speech ends with a general remark; that one that reveals nothing claims to be good; that it
-claims to be a villager, as hidden 神职 and wolves do, too."""
+"""Probability that a speech ends with a general remark; that a speech that reveals no role claims to be good; that it
+claims to be a villager, which hidden 神职 and wolves do, too."""
 FOLLOWS_AGAIN_RATE = 0.5
-"""Probability that a speech repeats which seer its speaker follows; that last words name one."""
+"""Probability that a speech repeats the seer that its speaker follows, and that last words name that seer."""
 TRUST_RATE = 0.2
 """Probability that a speech also names a trusted seat."""
 CLAIMS_AGAIN_RATE = 0.3
 """Probability that a speech repeats an earlier claim of a role."""
 VAGUE_RATE = 0.5
-"""Probability that a speech accuses an earlier speaker only by how the speech sounded."""
+"""Probability that the reason against an earlier speaker is only the tone of its speech."""
 REVEAL_RATE = 0.7
 """Probability that the witch reports her potions while she lives (银水)."""
 ACCUSERS_BORNE = 2
-"""Accusers in one day after which a god reveals its role."""
+"""Accusers in one day at which a god reveals its role."""
 
 CAMPAIGNS = frozenset({Decision.CAMPAIGN_SPEECH, Decision.SHERIFF_PK_SPEECH})
 REVEALING = frozenset({Decision.PK_SPEECH, Decision.LAST_WORDS})
@@ -38,7 +38,7 @@ LAST_LINES = {
 }
 """Closing sentences by kind of speech."""
 _OF_TODAY = re.compile("今天|投(?!过)|先|出(?!来)")
-"""Phrases that a dead player cannot use, and that a sheriff's call already contains."""
+"""Phrases that do not fit last words, and that a sheriff's call already contains."""
 
 
 def reveals(turn: Turn, role: Role) -> bool:
@@ -64,7 +64,7 @@ def candidates(turn: Turn) -> Collection[int]:
 
 
 def plan_checks(turn: Turn, beliefs: Beliefs, suspect: int | None) -> None:
-    """Plan the next checks of a true or false seer: the two most suspected seats except ``suspect``."""
+    """Plan the next checks of a seer or a posing wolf: the two most suspected seats except ``suspect``."""
     memory = turn.memory
     ranked = sorted(turn.others, key=beliefs.suspicion.__getitem__, reverse=True)
     known = {suspect} | memory.found.keys() | memory.claims.keys()
@@ -72,7 +72,7 @@ def plan_checks(turn: Turn, beliefs: Beliefs, suspect: int | None) -> None:
 
 
 def _rival(turn: Turn, role: Role) -> int | None:
-    """A living seat that claims ``role``, of which there is only one."""
+    """Another living seat that claims ``role``; None if the deck has several or no seat claims it."""
     memory = turn.memory
     if memory.deck[role] != 1:
         return None
@@ -88,12 +88,12 @@ def speak(
     seer: int | None,
     potions: tuple[int | None, int | None],
 ) -> Action:
-    """The speech of one turn; the sheriff's last one calls for a vote against the suspect.
+    """The speech of one turn; the sheriff's closing speech calls for a vote against the suspect.
 
-    role: its claim; None for good only. Checks and plan come from its memory.
+    role: its claim; None to claim no 神职. Checks and plan come from its memory.
     suspect: the seat that it accuses. seer: the one that it follows. potions: claimed targets, as the witch.
     """
-    # Words are drawn apart, so that how a speech is worded changes no later decision.
+    # Words have a generator of their own, so that the wording of a speech changes no later decision.
     turn = replace(turn, chance=Random(turn.chance.random()))
     decision, memory = turn.request.decision, turn.memory
     memory.shown = role or memory.shown
@@ -136,7 +136,7 @@ def _introduce(
         elif drawn < SAYS_VILLAGER + SAYS_GOOD:
             yield turn.say(saying.CLAIMS_GOOD)
         return
-    again = turn.has_told(role)
+    again = turn.has_said(role)
     if rival is not None:
         yield turn.say(saying.COUNTERCLAIMS, accused=rival, role=ROLE_NAMES[role])
     elif not again or turn.chance.random() < CLAIMS_AGAIN_RATE:
@@ -148,19 +148,19 @@ def _introduce(
             yield turn.say(templates, checked=seat, night=night, side=CHECK_NAMES[side], verdict=saying.VERDICTS[side])
     if role is Role.WITCH:
         for seat, templates in zip(potions, (saying.SAVINGS, saying.POISONINGS), strict=True):
-            if seat is not None and not turn.has_told(templates):
+            if seat is not None and not turn.has_said(templates):
                 yield turn.say(templates, saved=seat, poisoned=seat)
 
 
 def _stance(turn: Turn, seer: int | None) -> Iterator[str]:
-    """Which seer it follows, if any."""
+    """A sentence about the seer that it follows, or about the lack of a claim."""
     memory = turn.memory
     rivals = [seat for seat in memory.claims if seat != seer]
     if seer is not None:
         templates = saying.FOLLOWINGS_OF_RIVALS if rivals else saying.FOLLOWINGS
         if seer in memory.gone:
             templates = saying.FOLLOWINGS_OF_DEAD
-        if again := turn.has_told((Role.SEER, seer)):
+        if again := turn.has_said((Role.SEER, seer)):
             templates = saying.FOLLOWINGS_AGAIN
         rate = FOLLOWS_AGAIN_RATE if again or turn.request.decision is Decision.LAST_WORDS else 1.0
         if turn.chance.random() < rate:
@@ -174,12 +174,12 @@ def _accuse(
 ) -> Iterator[str]:
     """An accusation of ``suspect``, with a reason from the record.
 
-    leads: phrases that connect a suspect of its own with the sentences before; may be empty.
+    leads: phrases that connect an accusation without a check with the sentences before; may be empty.
     """
     decision, found = turn.request.decision, turn.memory.found
     calls, last = decision is Decision.CLOSING_SPEECH, decision is Decision.LAST_WORDS
-    if beliefs.asks is not None:
-        mate, other = beliefs.asks
+    if beliefs.split is not None:
+        mate, other = beliefs.split
         yield turn.say(saying.SPLITS, accused=suspect, mate=mate, other=other)
         return
     later = [seat for seat in turn.others if found.get(seat) is Side.WOLF and seat != suspect]
@@ -188,7 +188,7 @@ def _accuse(
         leads = ()
     elif leads is saying.BESIDE_CHECKS and Side.WOLF in found.values():
         leads = saying.BESIDE_DEAD_FINDS
-    if suspect != rival and not (calls and found.get(suspect) is Side.WOLF):  # else what came before is the reason
+    if suspect != rival and not (calls and found.get(suspect) is Side.WOLF):  # earlier sentences give the reason
         templates, seat, own = _reason(turn, suspect, seer)
         if calls or last:
             templates = [template for template in templates if not _OF_TODAY.search(template)] or templates
@@ -199,7 +199,7 @@ def _accuse(
 
 
 def _reason(turn: Turn, accused: int, seer: int | None) -> tuple[Sequence[str], int | None, bool]:
-    """(what to say against ``accused``; the other seat that it names; whether no check of the one followed says so)."""
+    """(templates against ``accused``; the other seat that they name; whether no check supports the accusation)."""
     memory, claims = turn.memory, turn.memory.claims
     if memory.found.get(accused) is Side.WOLF:
         return saying.ACCUSATIONS_OF_FINDS, None, False
@@ -231,8 +231,8 @@ def _reason(turn: Turn, accused: int, seer: int | None) -> tuple[Sequence[str], 
 
 
 def _trust(turn: Turn, beliefs: Beliefs, but: Collection[int | None], seer: int | None) -> Iterator[str]:
-    told = {*but, *turn.memory.claims, *turn.memory.found}
-    seats = [seat for seat in turn.others if seat not in told]
+    named = {*but, *turn.memory.claims, *turn.memory.found}
+    seats = [seat for seat in turn.others if seat not in named]
     trusted = beliefs.most_trusted(seats, at_most=TRUSTED)
     cleared = seer is not None and turn.memory.claims.get(seer, {}).get(trusted) is Side.GOOD
     if trusted is not None and (cleared or trusted in turn.memory.spoken) and turn.chance.random() < TRUST_RATE:

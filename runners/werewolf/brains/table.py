@@ -11,7 +11,7 @@ from runners.werewolf.local import play_locally, seeded_brains
 
 
 def good_wins(preset: Preset, wolves: str | NewBrain, good: str | NewBrain, games: int) -> float:
-    """Share of the games on deals 0 to ``games`` - 1 that the good side wins; a draw is nobody's win."""
+    """Share of the games on deals 0 to ``games`` - 1 that the good side wins; a draw is no win."""
     players = {Side.WOLF: wolves, Side.GOOD: good}
     results = (play_locally(preset, seed, seeded_brains(preset, seed, players)).result for seed in range(games))
     return sum(result is Result.GOOD for result in results) / games

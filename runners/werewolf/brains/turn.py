@@ -14,8 +14,8 @@ from runners.werewolf.language import saying
 class Turn:
     """The inputs of an answer.
 
-    me: the seat that answers. others: living seats but for it, ascending.
-    believe: gives what it believes (``beliefs.Beliefs``) with the role that it has or pretends to have.
+    me: the seat that answers. others: the other living seats, ascending.
+    believe: returns its ``beliefs.Beliefs``, given its own role or the one that it pretends to have.
     """
 
     observation: Observation
@@ -27,25 +27,25 @@ class Turn:
     believe: "Callable[[Turn, Role], Any]"
 
     def hunch(self, seat: int) -> float:
-        """How ``seat`` strikes this player, between 0 and 1, for the whole game."""
+        """A draw between 0 and 1 that lasts all game: arbitrary suspicion of ``seat``."""
         return self._drawn(self.memory.hunches, seat)
 
     def resolves(self, purpose: str, rate: float, day: int = 0) -> bool:
-        """Whether it will do something, which it draws once with probability ``rate``; on one day, or in this game."""
+        """A decision drawn once with probability ``rate``; for ``day``, or for the game if 0."""
         return self._drawn(self.memory.resolves, (purpose, day)) < rate
 
     def resolves_today(self, purpose: str, rate: float) -> bool:
-        """Whether it will do something today."""
+        """``resolves`` for the current day."""
         return self.resolves(purpose, rate, self.request.day)
 
-    def has_told(self, what: object) -> bool:
-        """Whether it has said ``what`` in an earlier speech; it says so now."""
+    def has_said(self, statement: object) -> bool:
+        """Whether an earlier speech had ``statement``; records it for the current speech."""
         now = self.request.day, self.request.decision
-        return self.memory.told.setdefault(what, now) != now
+        return self.memory.said.setdefault(statement, now) != now
 
     @property
     def own_rally(self) -> int | None:
-        """Whom it called for votes against today, as the sheriff."""
+        """Its target of today as the sheriff (归票), if still eligible."""
         rallied = self.memory.rallied
         return rallied if self.observation.sheriff == self.me and rallied in self.request.targets else None
 
@@ -55,7 +55,7 @@ class Turn:
         return drawn[key]
 
     def pick(self, *tiers: Iterable[int]) -> int | None:
-        """Any seat of the first of ``tiers`` that has one; None if all are empty."""
+        """A random seat of the first tier that is not empty; None if all are."""
         for tier in tiers:
             seats = sorted(tier)
             if seats:
@@ -63,7 +63,7 @@ class Turn:
         return None
 
     def say(self, templates: Sequence[str], **about: object) -> str:
-        """One of ``templates``, its slots filled in."""
+        """One of ``templates``, filled in."""
         return saying.say(self.chance, templates, self.request.speech_chars, **about)
 
     def speech(self, sentences: Iterable[str], choice: Choice = None) -> Action:

@@ -11,34 +11,32 @@ from runners.werewolf.game.roles import CARDS
 from runners.werewolf.language import saying
 
 POSE_RATE, PACK_POSE_RATE, LONE_POSE_RATE = 0.65, 0.9, 0.12
-"""Probability that the wolves send one of them to pose as the seer (悍跳): two or three wolves, more, and a wolf
-alone."""
+"""Probability that a wolf is sent to pose as the seer (悍跳): of two or three wolves, of more, of one."""
 PACK = 4
 COUNTERCLAIM_RATE = 0.9
-"""Probability that a wolf that a seer named poses as the seer, while no other wolf does."""
+"""Probability that a wolf that a seer reported poses as the seer, if no other wolf does."""
 FRAME_RATE = 0.5
 """Probability that a made-up check finds a wolf."""
 BUS_RATE = 0.3
-"""Probability that a wolf turns on a mate that a seer named, on one day."""
+"""Probability per day that a wolf accuses a mate that a seer reported."""
 BACK_RATE = 0.4
-"""Probability that a wolf follows a mate that poses; others do nearly as a good seat would (倒钩)."""
+"""Probability that a wolf follows a mate that poses; otherwise it plays nearly as a good seat (倒钩)."""
 HUNT_RATE = 0.5
-"""Probability that the wolves hit, in one night, whom the guard and the witch would save: the seer and other known
-神职."""
+"""Probability per night that the wolves attack the seer or another known 神职, whom guard and witch protect first."""
 SELF_KNIFE_RATE = 0.12
-"""Probability that the wolves hit one of their own in the first night, for the witch to save (自刀)."""
+"""Probability that the wolves attack one of their own in the first night, for the witch to save (自刀)."""
 HIDE_RATE = 0.95
-"""Probability that a wolf is prudent enough not to stand against a seer that no wolf disputes."""
+"""Probability that a wolf does not oppose a seer that no wolf disputes."""
 FRAMED, SEER_AT_ODDS, SPARED = 7.0, 4.0, 4.0
-"""How much it wants exiled whom a wolf's claim called a wolf, and the seer; how much less whom one cleared."""
+"""Scores of exile targets: a seat that a posing wolf reported, the seer; deducted for a seat that one cleared."""
 EXPLOSION_RATE = 0.35
-"""Probability that a wolf that a seer named explodes, on one day."""
+"""Probability per day that a wolf that a seer reported explodes."""
 SWALLOW_RATE = 0.3
 """Probability that a wolf explodes to keep the badge from a seer, in an election that was put off."""
 
 
 def answer(turn: Turn) -> Action:
-    """A wolf's answers, the wolf king's included."""
+    """A wolf's answers, wolf kings included."""
     request = turn.request
     if _explodes(turn):
         return Action(Option.EXPLODE)
@@ -109,7 +107,7 @@ def _split(turn: Turn, seats: Collection[int]) -> tuple[list[int], list[int]]:
 
 
 def _seers(turn: Turn) -> list[int]:
-    """Seats that claim to be the seer and are no wolves: one of them, if any, is the seer."""
+    """Seats outside the team that claim to be the seer."""
     return [seat for seat in turn.memory.claims if seat not in turn.memory.team]
 
 
@@ -118,7 +116,7 @@ def _named_by_seers(turn: Turn) -> set[int]:
 
 
 def _tiers(turn: Turn, seats: Collection[int]) -> Iterable[Collection[int]]:
-    """The good among ``seats``, those worth killing most first."""
+    """The good among ``seats``, the most valuable victims first."""
     memory = turn.memory
     _, prey = _split(turn, seats)
     seers = _seers(turn)
@@ -134,9 +132,9 @@ def _tiers(turn: Turn, seats: Collection[int]) -> Iterable[Collection[int]]:
 
 
 def _prey(turn: Turn) -> int | None:
-    """The first victim proposed tonight, else the most dangerous."""
+    """The first victim proposed tonight; without one, the most dangerous or any good seat."""
     _, prey = _split(turn, turn.request.targets)
-    if turn.request.day == 1:  # a mate only to be saved: later the witch hardly has her antidote
+    if turn.request.day == 1:  # only in the first night is the witch sure to have the antidote for a mate
         prey = turn.request.targets if turn.memory.proposals else prey
     proposed = next((seat for seat in turn.memory.proposals.values() if seat in prey), None)
     if proposed is not None:
@@ -147,7 +145,7 @@ def _prey(turn: Turn) -> int | None:
 
 
 def _suspect(turn: Turn, seats: Collection[int], beliefs: Beliefs) -> int | None:
-    """Whom among ``seats`` it wants exiled: a mate that cannot be saved, else one whom good seats may vote for too.
+    """Its exile target among ``seats``: a mate that is lost anyway, or a seat that good players may vote for, too.
 
     beliefs: those that it pretends to have.
     """
@@ -157,32 +155,32 @@ def _suspect(turn: Turn, seats: Collection[int], beliefs: Beliefs) -> int | None
     lost = [seat for seat in mates if seat in named]
     if lost and turn.me not in named and turn.resolves_today("bus", BUS_RATE):
         return turn.pick(lost)
-    told = [reports for seat, reports in memory.claims.items() if seat in memory.team] + [memory.found]
-    framed = {seat for reports in told for seat, side in reports.items() if side is Side.WOLF}
-    cleared = {seat for reports in told for seat, side in reports.items() if side is Side.GOOD}
+    invented = [reports for seat, reports in memory.claims.items() if seat in memory.team] + [memory.found]
+    framed = {seat for reports in invented for seat, side in reports.items() if side is Side.WOLF}
+    cleared = {seat for reports in invented for seat, side in reports.items() if side is Side.GOOD}
     seers = _seers(turn)
-    # While no wolf is named or poses, to stand against the seer would only show who the wolves are.
-    at_odds = any(told) or not named.isdisjoint(memory.team)
+    # Until a wolf is reported or poses, opposition to the seer would only reveal the wolves.
+    at_odds = any(invented) or not named.isdisjoint(memory.team)
     posing = any(seat in memory.claims for seat in memory.team)
     hides = not _backs(turn) if posing and not _poses(turn) else not at_odds and turn.resolves("hide", HIDE_RATE)
 
-    def wanted(seat: int) -> float:
+    def score(seat: int) -> float:
         if seat in framed and not hides:
             return FRAMED + turn.hunch(seat)
         if seat in seers:
             return beliefs.suspicion[seat] if hides else SEER_AT_ODDS + turn.hunch(seat)
         return beliefs.suspicion[seat] - (SPARED if seat in cleared else 0.0)
 
-    return max(prey, key=wanted, default=None)
+    return max(prey, key=score, default=None)
 
 
 def _pretend(turn: Turn) -> Beliefs:
-    """What it would believe if it were what it says."""
+    """Beliefs of the role that it pretends to have."""
     return form_beliefs(turn, Role.SEER if _poses(turn) else _cover(turn))
 
 
 def _cover(turn: Turn) -> Role:
-    """The good role that it pretends to have, as often each as a good seat has it; one that nobody else claims."""
+    """The good role that it pretends to have: drawn from the deck's cards, villager if another seat claims it."""
     memory = turn.memory
     if memory.cover is None:
         roles = [role for role in sorted(memory.deck.elements()) if role.side is Side.GOOD and role is not Role.SEER]
@@ -192,7 +190,7 @@ def _cover(turn: Turn) -> Role:
 
 
 def _poses(turn: Turn) -> bool:
-    """Whether it calls itself the seer: because it was sent, or, alone, on its own account, or because it was named."""
+    """Whether it claims to be the seer: sent by the team, as the only wolf, or after a seer reported it."""
     memory = turn.memory
     if memory.reports:
         return True
@@ -213,20 +211,20 @@ def _explodes(turn: Turn) -> bool:
     rate = CARDS[turn.observation.role].explodes_at_seer
     if rate and _seers(turn) and turn.resolves_today("take", rate):
         return True
-    # A vote for sheriff after the first day is one that was put off: another explosion swallows the badge.
+    # A vote for sheriff after the first day has been put off once: another explosion swallows the badge.
     votes = turn.request.decision is Decision.SHERIFF_VOTE
-    # A separate request does not contain the candidates.
+    # A separate request for an explosion does not list the candidates.
     put_off = turn.request.day > 1 and (votes or turn.request.phase in (Phase.SHERIFF_VOTE, Phase.UNOPPOSED))
     seer_runs = any(seat in (turn.request.targets if votes else turn.others) for seat in _seers(turn))
     return put_off and seer_runs and turn.resolves_today("swallow", SWALLOW_RATE)
 
 
 def _invent_checks(turn: Turn) -> None:
-    """Add a made-up check for each night that its claim does not yet tell of."""
+    """Add a made-up check for each night without one."""
     memory = turn.memory
-    told = {night for night, _, _ in memory.reports}
+    reported = {night for night, _, _ in memory.reports}
     for night in range(1, turn.request.day + 1):
-        if night in told:
+        if night in reported:
             continue
         mates, others = _split(turn, turn.others)
         fresh = [seat for seat in others if seat not in memory.found]
@@ -234,7 +232,7 @@ def _invent_checks(turn: Turn) -> None:
         rivals = [seat for seat in fresh if seat in memory.claims]
         if rivals and turn.me in _named_by_seers(turn):
             target, side = turn.pick(rivals), Side.WOLF
-        elif planned:  # as it had announced
+        elif planned:
             target = planned[0]
             frames = target in fresh and turn.chance.random() < FRAME_RATE
             side = Side.WOLF if frames else Side.GOOD
@@ -258,7 +256,7 @@ def _speech(turn: Turn) -> Action:
     shown = role if reveals(turn, role) else None
     posing, _ = _split(turn, memory.claims)
     followed = posing[0] if posing and _backs(turn) else beliefs.seer
-    # As the witch it would have saved a mate, unless the first night had a victim.
+    # A wolf that poses as the witch claims to have saved a mate, unless the first night had a victim.
     mates, _ = _split(turn, turn.others)
     first_dead = any(day == 1 for day, _ in memory.night_deaths.values())
     return speak(turn, shown, beliefs, suspect, followed, (mates[0] if mates and not first_dead else None, None))

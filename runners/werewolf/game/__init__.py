@@ -1,8 +1,8 @@
 """The rules of the game: standard library only, no I/O, no clock, deterministic by seed.
 
 A game is ``state = new_game(preset, seed)``; then, until ``winner(state)`` is a result, answer every
-request of ``pending(state)`` and go on with ``apply(state, actions)``. Players see only
-``observe(state, seat)``: new events and the request; ``known_events(state, seat)`` is all they know.
+request of ``pending(state)`` and continue with ``apply(state, actions)``. Players see only
+``observe(state, seat)``: new events and the request; ``known_events(state, seat)`` has all events of a seat.
 """
 
 from runners.werewolf.game.decisions import check, choices, legal

@@ -1,9 +1,8 @@
-"""What deaths bring with them: last words, shots, the badge, and the end of the game.
+"""The aftermath of deaths: last words, shots, the badge, and the end of the game.
 
-Deaths come together here from the night (``announce``), the vote (``exile``) and an explosion
-(``explode``); ``settle`` then works off, one after another: a win, once no shot is pending; last words;
-shots, each of which may kill another shooter; the badge of a dead sheriff. A decided game ends at once:
-its dead get no last words and pass no badge.
+Deaths come from the night (``announce``), the vote (``exile``) and an explosion (``explode``); ``settle`` then
+handles, in this order: a win, once no shot is pending; last words; shots, each of which may kill another shooter;
+the badge of a dead sheriff. A decided game ends at once: its dead get no last words and pass no badge.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from runners.werewolf.game.types import Action, BadgeLost, EventKind, Option, Ph
 
 
 def announce(state: GameState) -> Phase:
-    """Announce last night's deaths, not their causes; the day goes on after their aftermath."""
+    """Announce last night's deaths, not their causes; the day continues after their aftermath."""
     _announce_deaths(state)
     state.resume = Phase.SPEAKING_ORDER
     return Phase.AFTERMATH
@@ -41,10 +40,9 @@ def exile(state: GameState, seat: int | None) -> Phase:
 def explode(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """A wolf explodes (自爆): it dies at once without last words, the day ends, night follows.
 
-    A white wolf king takes a seat with it, where others shoot.
-    Of several that explode at once a drawn one does. An election that is on is put off to the next day, or,
-    if it was put off before, loses the badge for good (双爆吞警徽). Deaths not yet announced are announced,
-    its own among them if it was hit in the night, since 平安夜 would be untrue.
+    A white wolf king takes a seat with it. Of several that explode at once, one is drawn. An election in progress is
+    put off to the next day; put off before, it loses the badge for good (双爆吞警徽). Deaths not yet announced are
+    announced, including the wolf's own if it was attacked in the night, since 平安夜 would be untrue.
     """
     exploding = sorted(seat for seat, action in actions.items() if action.choice is Option.EXPLODE)
     seat = generator(state, f"explosion {state.phase}").choice(exploding)
@@ -60,13 +58,16 @@ def explode(state: GameState, actions: Mapping[int, Action]) -> Phase:
         else:
             state.election = replace(state.election, put_off=True)
             log(state, EventKind.ELECTION_PUT_OFF)
-        # The election comes before the announcement, so last night's dead are still to be named.
+        # The election precedes the announcement of last night's deaths.
         _announce_deaths(state)
     return Phase.AFTERMATH
 
 
 def settle(state: GameState) -> Phase:
-    """The next step of the aftermath with the seats to ask, or the phase after it. The dead speak in order of seats."""
+    """Set the seats to ask in the next step of the aftermath, or return the phase after it.
+
+    The dead speak in order of seats.
+    """
     result = None if state.shooters else outcome(state.preset.win_rule, state.roles, state.living)
     if result is not None:
         return _end(state, result)
@@ -85,7 +86,7 @@ def settle(state: GameState) -> Phase:
 
 
 def take_shot(state: GameState, actions: Mapping[int, Action]) -> Phase:
-    """Whoever is shot dies without last words, and may shoot in turn. Not to shoot is not announced."""
+    """The target dies without last words and may shoot in turn; a shot that is not taken is not announced."""
     for seat, action in actions.items():
         if action.seat is not None:
             exploded: dict[str, Any] = {"exploded": "yes"} if state.role_of(seat) is Role.WHITE_WOLF_KING else {}
@@ -106,10 +107,10 @@ def take_badge(state: GameState, actions: Mapping[int, Action]) -> Phase:
 
 
 def outcome(win_rule: WinRule, roles: tuple[Role, ...], living: frozenset[int]) -> Result | None:
-    """Who has won with these seats living; None when nobody has.
+    """The winner with these seats living; None without one.
 
-    roles: as dealt, seat N's at N - 1. The wolves' condition is looked at first (狼刀在先). Under 屠边 only kinds
-    that were dealt can be wiped out. Parity needs a living wolf.
+    roles: as dealt, seat N's at N - 1. The wolves' condition is checked first (狼刀在先). Under 屠边 only kinds that
+    were dealt can be wiped out. Parity needs a living wolf.
     """
     alive = [roles[seat - 1] for seat in living]
     wolves = sum(role.side is Side.WOLF for role in alive)
@@ -132,7 +133,7 @@ def _announce_deaths(state: GameState) -> None:
     deaths, state.unannounced = state.unannounced, ()
     log(state, EventKind.DEATHS_ANNOUNCED, seats=join(deaths))
     if state.day == 1:
-        # Who has exploded since gave its last words away.
+        # A wolf that exploded has no last words.
         state.last_words = tuple(seat for seat in deaths if seat in state.living)
     bury(state, deaths, unable_to_shoot=() if state.night.poisoned is None else (state.night.poisoned,))
 

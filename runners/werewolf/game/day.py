@@ -1,4 +1,4 @@
-"""The day after its deaths: who speaks when, the discussion, the exile vote and its PK."""
+"""The day after the aftermath: speaking order, discussion, exile vote and its PK."""
 
 from collections.abc import Mapping
 
@@ -24,7 +24,7 @@ def start_speaking_order(state: GameState) -> Phase | None:
 
 
 def order_options(state: GameState) -> tuple[Option, ...]:
-    """死左 and 死右 after a single death of the night, else 警左 and 警右."""
+    """死左 and 死右 after a single death in the night, else 警左 and 警右."""
     if len(state.night.deaths) == 1:
         return (Option.DEAD_LEFT, Option.DEAD_RIGHT)
     return (Option.SHERIFF_LEFT, Option.SHERIFF_RIGHT)
@@ -44,7 +44,7 @@ def take_speaking_order(state: GameState, actions: Mapping[int, Action]) -> Phas
 
 
 def hear_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
-    """One seat has spoken; the sheriff, last of all, names whom it wants exiled."""
+    """Record the speech of one seat; the sheriff, the last speaker, also names its exile target."""
     for seat, action in actions.items():
         if seat == state.sheriff:
             log(state, EventKind.CLOSING_SPEECH, seat=seat, text=action.text, target=action.seat)
@@ -54,14 +54,14 @@ def hear_speech(state: GameState, actions: Mapping[int, Action]) -> Phase | None
 
 
 def start_duel(state: GameState) -> Phase | None:
-    """A knight that has not fought yet may."""
+    """Ask a knight that has not fought yet."""
     fought = {event.seat for event in state.events if event.kind is EventKind.DUEL}
     state.waiting = tuple(seat for seat in state.living_with(Role.KNIGHT) if seat not in fought)
     return None if state.waiting else Phase.EXILE_VOTE
 
 
 def take_duel(state: GameState, actions: Mapping[int, Action]) -> Phase:
-    """A wolf dies of the duel, and the day ends; of a duel with a good seat the knight dies, and all vote."""
+    """A wolf that is challenged dies, and the day ends; otherwise the knight dies, and all vote."""
     ((knight, action),) = actions.items()
     if action.seat is None:
         return Phase.EXILE_VOTE
@@ -74,7 +74,7 @@ def take_duel(state: GameState, actions: Mapping[int, Action]) -> Phase:
 
 
 def start_exile_vote(state: GameState) -> Phase | None:
-    """All vote but those that showed their card; nobody does where there is nobody to vote for."""
+    """Let all seats vote except 白痴 that showed their card; skip the vote without targets."""
     if len(state.voting) < 2:
         return exile(state, None)
     state.waiting = tuple(sorted(state.voting))
@@ -86,7 +86,7 @@ def take_exile_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:
     most = _count(state, actions)
     if len(most) == 1:
         return exile(state, most[0])
-    if not most or state.voting == set(most):  # Nobody is left to vote in a PK.
+    if not most or state.voting == set(most):  # a PK would have no voters
         return exile(state, None)
     state.tied = most
     return Phase.PK_SPEECH

@@ -89,13 +89,13 @@ DECISIONS: Mapping[Decision, DecisionRule] = {
 
 
 def make_request(state: GameState, seat: int, decision: Decision) -> Request:
-    """The question ``decision`` put to ``seat``."""
+    """The request for ``decision`` to ``seat``."""
     rule = DECISIONS[decision]
     targets, options = tuple(sorted(rule.targets(state, seat))), rule.options(state, seat)
     may_pass = rule.may_pass(state.preset)
     if may_pass:
         default = Action()
-    else:  # drawn, since a fixed choice would fall on the same seats every time
+    else:  # drawn, since a fixed choice would always hit the same seats
         default = Action(generator(state, f"default {decision} {seat}").choice(targets or options))
     subject = state.night.victim if Option.SAVE in options else None
     if state.phase is Phase.UNOPPOSED:
@@ -130,19 +130,19 @@ def _talk(state: GameState, seat: int) -> dict[str, Any]:
 
 
 def choices(request: Request) -> tuple[Choice, ...]:
-    """Everything that is legal to choose: targets, options, then None where choosing nobody is legal."""
+    """All legal choices: targets, options, then None if choosing nobody is legal."""
     return (*request.targets, *request.options, *((None,) if request.may_pass else ()))
 
 
 def legal(request: Request, action: Action) -> bool:
     """Whether ``action`` answers ``request`` within the rules."""
-    # Of the same type, since "explode" equals Option.EXPLODE and True equals 1, and neither is a choice.
+    # Types must be equal, too: "explode" == Option.EXPLODE and True == 1, but neither is a choice.
     chosen = any(action.choice == choice and type(action.choice) is type(choice) for choice in choices(request))
     return chosen and len(action.text) <= request.speech_chars
 
 
 def check(request: Request, action: Action) -> None:
-    """Raise IllegalAction, naming the seat, the action and what is legal, unless ``action`` is legal."""
+    """Raise IllegalAction, with the seat, the action and the legal choices, unless ``action`` is legal."""
     if not legal(request, action):
         speech = f"speech of at most {request.speech_chars} characters allowed" if request.speaks else "no speech"
         raise IllegalAction(

@@ -1,13 +1,12 @@
-"""The sheriff's election (警长竞选). It comes before the night's deaths are announced, so the dead take part.
+"""The sheriff's election (警长竞选). It precedes the announcement of the night's deaths, so the dead take part.
 
-Sign-up of all at once, speeches in a drawn order, each with the offer to withdraw, which is made to all candidates
-at once after the last of them, then the first ballot of the seats that never signed up; a tie leads to PK speeches
-and a second ballot of all living seats not on the PK stage; a second tie loses the badge. Put off by an explosion,
-it is held the next day as a plain vote without speeches; a second explosion before it is over swallows the badge
-(``aftermath.explode``).
+All sign up at once; candidates speak in a drawn order and may withdraw with their speech, and once more, all at once,
+after the last speech; then the seats that never signed up vote. A tie leads to PK speeches and a second ballot of all
+living seats not on the PK stage; a second tie loses the badge. After an explosion the election is held the next day as
+a plain vote without speeches; a second explosion swallows the badge (``aftermath.explode``).
 
-Whoever may explode is asked once more before a ballot or before a lone candidate is elected: with its vote or the
-offer to withdraw, and where it has neither, with a question of its own in the same round.
+A seat that may explode gets the offer once more before a ballot and before the election of a lone candidate: with its
+vote or with the offer to withdraw, otherwise by a request of its own in the same round.
 """
 
 from collections.abc import Mapping
@@ -30,7 +29,7 @@ from runners.werewolf.game.types import Action, BadgeLost, EventKind, Option, Ph
 
 
 def candidates(state: GameState) -> tuple[int, ...]:
-    """Living seats that run and have not withdrawn, ascending; empty when no election is on."""
+    """Living seats that run and have not withdrawn, ascending; empty without an election."""
     if state.election is None:
         return ()
     return tuple(seat for seat in state.election.signed_up if seat in state.living - state.election.withdrawn)
@@ -55,14 +54,14 @@ def start_campaign(state: GameState) -> Phase | None:
 
 
 def hear_candidate(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
-    """A speech, and whether the candidate withdraws (退水)."""
+    """Record a speech and whether the candidate withdraws (退水)."""
     log_speeches(state, EventKind.CAMPAIGN_SPEECH, actions)
     _withdraw(state, actions)
     return None if state.waiting else Phase.WITHDRAWAL
 
 
 def start_withdrawal(state: GameState) -> Phase | None:
-    """All candidates are asked at once whether they withdraw, having heard each other."""
+    """Ask all candidates at once, after their speeches, whether they withdraw."""
     running = candidates(state)
     if not running:
         return Phase.SHERIFF_VOTE
@@ -78,7 +77,7 @@ def take_withdrawals(state: GameState, actions: Mapping[int, Action]) -> Phase:
 
 
 def start_first_ballot(state: GameState) -> Phase | None:
-    """Seats that never signed up vote; nobody does where the outcome is clear already."""
+    """Let the seats that never signed up vote; skip the vote if the outcome is clear."""
     running = candidates(state)
     if not running:
         lose_badge(state, BadgeLost.NOBODY_RUNS)
@@ -94,18 +93,18 @@ def start_first_ballot(state: GameState) -> Phase | None:
 
 
 def start_unopposed(state: GameState) -> Phase | None:
-    """A lone candidate is elected, once those that may explode had their last chance to prevent it."""
+    """Offer an explosion once more before a lone candidate is elected."""
     state.waiting = with_explosive(state, (), among=_not_asked_to_withdraw(state))
     return None if state.waiting else elect_unopposed(state)
 
 
 def elect_unopposed(state: GameState, actions: Mapping[int, Action] = MappingProxyType({})) -> Phase:
-    """Nobody exploded."""
+    """Elect the lone candidate after a round without an explosion."""
     return _elect(state, *candidates(state))
 
 
 def take_first_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
-    """Elect the seat with the most votes, or put the tied on the PK stage."""
+    """Elect the seat with the most votes, or put the tied seats on the PK stage."""
     votes = {seat: action for seat, action in actions.items() if seat in first_voters(state)}
     most = count_ballot(state, EventKind.SHERIFF_VOTE, votes, halves={})
     if len(most) < 2:
@@ -116,7 +115,7 @@ def take_first_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
 
 
 def take_second_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
-    """Elect, or lose the badge."""
+    """Elect the seat with the most votes; a tie loses the badge."""
     return _conclude(state, count_ballot(state, EventKind.SHERIFF_VOTE, pk_votes(state, actions), halves={}))
 
 
@@ -131,7 +130,7 @@ def first_voters(state: GameState) -> frozenset[int]:
 
 
 def _not_asked_to_withdraw(state: GameState) -> frozenset[int]:
-    """Seats that were not in this day's round of withdrawals: before a put-off vote there is none."""
+    """Seats outside this day's round of withdrawals; all seats before a put-off vote, which has no round."""
     return state.living if _running(state).put_off else first_voters(state)
 
 

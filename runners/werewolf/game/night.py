@@ -1,4 +1,4 @@
-"""The night: wolves talk, then guard, wolves and seer act at once, then the witch, then dawn."""
+"""The night: the wolves talk; guard, wolves and seer act at once; then the witch; dawn."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from runners.werewolf.game.types import Action, Decision, EventKind, Option, Pha
 
 
 def fall(state: GameState) -> Phase:
-    """A new night begins."""
+    """Begin a night."""
     state.day += 1
     state.last_guarded = state.night.guarded
     state.night = Night()
@@ -20,7 +20,7 @@ def fall(state: GameState) -> Phase:
 
 
 def start_wolf_talk(state: GameState) -> Phase | None:
-    """Two or more wolves talk in a drawn order, round after round."""
+    """Let two or more wolves talk in a drawn order, in rounds."""
     wolves = state.living_wolves
     if len(wolves) < 2 or not state.preset.wolf_talk_rounds:
         return Phase.NIGHT_ACTIONS
@@ -30,7 +30,7 @@ def start_wolf_talk(state: GameState) -> Phase | None:
 
 
 def hear_wolf(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
-    """One wolf has spoken. A round in which all propose the same victim settles it."""
+    """Record the speech of one wolf; a round in which all propose one victim settles it."""
     wolves = state.living_wolves
     for seat, action in actions.items():
         log(state, EventKind.WOLF_SAYS, audience=wolves, seat=seat, text=action.text, target=action.seat)
@@ -44,7 +44,7 @@ def hear_wolf(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
 
 
 def start_night_actions(state: GameState) -> Phase | None:
-    """Guard, wolves and seer act independently, so they are asked at once; the witch after them."""
+    """Ask guard, wolves and seer at once, since they act independently."""
     state.waiting = tuple(
         seat
         for seat in sorted(state.living)
@@ -55,7 +55,7 @@ def start_night_actions(state: GameState) -> Phase | None:
 
 
 def take_night_actions(state: GameState, actions: Mapping[int, Action]) -> Phase:
-    """Protect, hit, check."""
+    """Resolve protection, attack and check."""
     wolves = [seat for seat in sorted(actions) if state.role_of(seat).side is Side.WOLF]
     for seat in wolves:
         log(state, EventKind.WOLF_VOTE, audience=wolves, seat=seat, target=actions[seat].seat)
@@ -75,7 +75,7 @@ def take_night_actions(state: GameState, actions: Mapping[int, Action]) -> Phase
 
 
 def start_witch_action(state: GameState) -> Phase | None:
-    """Tell the witch tonight's victim while she has the antidote; ask her if she can use a potion."""
+    """Show the witch tonight's victim while she has the antidote; ask her if she can use a potion."""
     for seat in state.living_with(Role.WITCH):
         if state.antidote:
             log(state, EventKind.WITCH_TOLD, audience=(seat,), seat=seat, target=state.night.victim)
@@ -106,7 +106,7 @@ def take_witch_action(state: GameState, actions: Mapping[int, Action]) -> Phase:
 
 
 def break_day(state: GameState) -> Phase:
-    """The night is over; its dead are not announced before the sheriff's election."""
+    """End the night; its deaths are announced after the sheriff's election."""
     for seat in sorted(state.living):
         if CARDS[state.role_of(seat)].shoots:
             may_shoot = "no" if seat == state.night.poisoned else "yes"

@@ -1,7 +1,7 @@
 """Presets: decks and rules as frozen data.
 
 The referee (``rules``) and the players' rules text (``runners.werewolf.prompts_zh``) both read these
-fields, so they cannot disagree.
+fields, so they cannot differ.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ from runners.werewolf.game.roles import CARDS
 
 
 class WinRule(StrEnum):
-    """When the wolves win; the good side wins when no wolf lives."""
+    """The wolves' condition; the good side wins when no wolf lives."""
 
     WIPE_A_KIND = "wipe_a_kind"  # 屠边: all 神职 dead, or all villagers dead
     PARITY = "parity"  # at least as many wolves as others live
@@ -25,14 +25,14 @@ class WinRule(StrEnum):
 class Preset:
     """One set of rules. Raises ValueError for invalid values."""
 
-    name: str  # how tasks and configuration refer to it
+    name: str  # its name in tasks and configurations
     deck: tuple[Role, ...]  # the roles dealt, one for each seat; the order means nothing
     win_rule: WinRule = WinRule.WIPE_A_KIND
     round_limit: int = 10  # days, each after its night; a game without a winner after the last is a draw
     speech_chars: int = 200  # length at which speeches are truncated
     sheriff: bool = False  # whether a sheriff is elected on day 1
-    # How often each wolf speaks to the others, at most, in a night with two or more living wolves; a round in which all
-    # propose the same victim ends the talk and settles the victim.
+    # Greatest number of rounds of the wolves' talk, with two or more living wolves; a round in which all propose one
+    # victim ends the talk and settles the victim.
     wolf_talk_rounds: int = 2
     wolves_may_pass: bool = True  # 空刀
     wolves_may_hit_wolves: bool = True  # 自刀
@@ -81,7 +81,7 @@ PRESETS: Mapping[str, Preset] = MappingProxyType(
             Preset(name="10p", deck=DECKS["10p"]),
             Preset(name="9p", deck=DECKS["9p"]),
             Preset(name="7p", deck=DECKS["7p"], witch_self_save=True),
-            # Chosen so that neither side wins nearly always under random or scripted play.
+            # Balanced: neither side wins nearly always with random or scripted players.
             Preset(
                 name="5p_tiny",
                 deck=DECKS["5p_tiny"],
@@ -117,7 +117,7 @@ def _as_type_of(present: object, option: str, value: object) -> object:
         if value not in valid:
             raise ValueError(f"rule option {option} must be one of {', '.join(valid)}, got {value!r}")
         return WinRule(value)
-    # `type`, since a bool is an int: round_limit=True is a mistake.
+    # `type`, since a bool is an int: round_limit=True is an error.
     if type(value) is not type(present):
         raise ValueError(f"rule option {option} must be {type(present).__name__}, got {value!r}")
     return value

@@ -47,23 +47,23 @@ from runners.werewolf.game.types import (
 class PhaseRule:
     """How one phase works."""
 
-    # Prepares the state; returns the phase to go on to, or None with the seats to ask in ``waiting``.
+    # Prepares the state; returns the next phase, or None with the seats to ask in ``waiting``.
     enter: Callable[[GameState], Phase | None]
-    # Takes (state without the seats that answered in ``waiting``, their answers); returns the phase to go on to, or
-    # None for the next of ``waiting`` to be asked.
+    # Takes (state with the answered seats removed from ``waiting``, their answers); returns the next phase, or None
+    # to ask the next of ``waiting``.
     resolve: Callable[[GameState, Mapping[int, Action]], Phase | None] | None = None
-    # The decision, of all or of a seat.
+    # The decision of all seats, or a function of the seat.
     decision: Decision | Callable[[GameState, int], Decision | None] | None = None
-    together: bool = False  # whether all waiting seats are asked at once, or one by one
-    by_night: bool = False  # whether others see only that it is night
-    hidden: bool = False  # whether others see nothing of it, since the request itself reveals a role
+    together: bool = False  # whether all waiting seats are asked at once, not one by one
+    by_night: bool = False  # whether other seats see only the night
+    hidden: bool = False  # whether it is hidden from other seats, since the request itself reveals a role
 
 
 def _of_those(
-    asked: Callable[[GameState], Collection[int]], decision: Decision
+    voters: Callable[[GameState], Collection[int]], decision: Decision
 ) -> Callable[[GameState, int], Decision]:
-    """The decision of seats in ``asked``; other seats that are asked are wolves that may explode."""
-    return lambda state, seat: decision if seat in asked(state) else Decision.EXPLOSION
+    """The decision of the seats in ``voters``; other waiting seats are wolves that may explode."""
+    return lambda state, seat: decision if seat in voters(state) else Decision.EXPLOSION
 
 
 def _not_tied(state: GameState) -> Collection[int]:
@@ -71,7 +71,7 @@ def _not_tied(state: GameState) -> Collection[int]:
 
 
 def _go_on(state: GameState) -> None:
-    """The previous phase has set ``waiting``."""
+    """Begin a phase for which the previous one has set ``waiting``."""
 
 
 def _ask_all_living(state: GameState) -> None:
@@ -79,7 +79,7 @@ def _ask_all_living(state: GameState) -> None:
 
 
 def _ask_the_tied(purpose: str) -> Callable[[GameState], None]:
-    """The tied speak once more, in a drawn order. purpose: key of the draw."""
+    """Let the tied seats speak, in a drawn order. purpose: key of the draw."""
 
     def enter(state: GameState) -> None:
         state.waiting = drawn_order(state, state.tied, purpose)
@@ -88,7 +88,7 @@ def _ask_the_tied(purpose: str) -> Callable[[GameState], None]:
 
 
 def _hear(kind: EventKind, following: Phase) -> Callable[[GameState, Mapping[int, Action]], Phase | None]:
-    """Public speeches; ``following`` is the phase after the last."""
+    """Record public speeches; ``following`` is the phase after the last."""
 
     def resolve(state: GameState, actions: Mapping[int, Action]) -> Phase | None:
         log_speeches(state, kind, actions)
@@ -168,9 +168,9 @@ def deal(preset: Preset, seed: int) -> tuple[Role, ...]:
 
 
 def new_game(preset: Preset, seed: int, roles: tuple[Role, ...] | None = None) -> GameState:
-    """A game at its first question.
+    """A game at its first request.
 
-    roles: a deal to play instead of the seeded one; ValueError unless it deals exactly the preset's deck.
+    roles: replaces the seeded deal; raises ValueError unless it deals exactly the preset's deck.
     """
     if roles is None:
         roles = deal(preset, seed)
@@ -181,7 +181,7 @@ def new_game(preset: Preset, seed: int, roles: tuple[Role, ...] | None = None) -
         seed=seed,
         roles=roles,
         living=frozenset(preset.seats),
-        told=(0,) * len(roles),
+        seen=(0,) * len(roles),
         election=Election() if preset.sheriff else None,
     )
     log(state, EventKind.GAME_START, seats=str(len(roles)))
@@ -208,8 +208,8 @@ def question_to(state: GameState, seat: int) -> Request | None:
 def apply(state: GameState, actions: Mapping[int, Action]) -> GameState:
     """The state after all pending requests are answered; ``state`` does not change.
 
-    actions: seat -> answer, for exactly the seats of ``pending(state)``. Raises IllegalAction when a seat is
-    missing, was not asked, or answers against the rules, and when the game is over.
+    actions: seat -> answer, for exactly the seats of ``pending(state)``. Raises IllegalAction for a missing or
+    additional seat, an illegal answer, and a game that is over.
     """
     requests = pending(state)
     if not requests:
@@ -222,11 +222,11 @@ def apply(state: GameState, actions: Mapping[int, Action]) -> GameState:
         )
     for request in requests:
         check(request, actions[request.seat])
-    told = list(state.told)
+    seen = list(state.seen)
     for seat in asked:
-        told[seat - 1] = len(state.events)
-    state = replace(state, told=tuple(told), waiting=state.waiting[len(requests) :])
-    # In order of requests, independent of the mapping's order.
+        seen[seat - 1] = len(state.events)
+    state = replace(state, seen=tuple(seen), waiting=state.waiting[len(requests) :])
+    # In the order of requests, not of the mapping.
     answers = {seat: actions[seat] for seat in asked}
     if any(action.choice is Option.EXPLODE for action in answers.values()):
         following = aftermath.explode(state, answers)

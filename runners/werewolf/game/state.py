@@ -1,7 +1,6 @@
 """The state of a game, and helpers of all phases.
 
-Functions here and in the modules of the phases modify the state in place. ``rules.apply`` passes them a copy, so a
-caller's state never changes.
+Functions here and in the modules of the phases modify the state in place; ``rules.apply`` passes them a copy.
 """
 
 import random
@@ -21,15 +20,15 @@ Chosen = TypeVar("Chosen", int, int | None)
 class Night:
     """Decisions of one night."""
 
-    victim: int | None = None  # whom the wolves hit; None before they decided, and for 空刀
-    agreed: bool = False  # whether the wolves settled the victim while they talked, and need not vote
+    victim: int | None = None  # the wolves' target; None before they decide, and for 空刀
+    agreed: bool = False  # whether the wolves' talk settled the victim, so that they do not vote
     guarded: int | None = None  # None for 空守 or without a guard
     saved: bool = False  # whether the antidote was used
     poisoned: int | None = None
 
     @property
     def deaths(self) -> tuple[int, ...]:
-        """Who dies of this night, ascending. Guarded and saved at once is death (同守同救)."""
+        """Seats that die in this night, ascending. A victim that is guarded and saved at once dies (同守同救)."""
         guarded = self.guarded == self.victim
         dies = guarded if self.saved else not guarded
         return tuple(sorted(seat for seat in {self.victim if dies else None, self.poisoned} if seat is not None))
@@ -41,7 +40,7 @@ class Election:
 
     signed_up: tuple[int, ...] = ()  # seats that ran, ascending
     withdrawn: frozenset[int] = frozenset()  # those of them that withdrew since (退水)
-    put_off: bool = False  # whether an explosion broke it off, so that it is held the next day as a plain vote
+    put_off: bool = False  # whether an explosion moved it to the next day, as a plain vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,38 +51,38 @@ class PublicView:
     phase: Phase
     living: frozenset[int]
     sheriff: int | None
-    events: int  # how many of the state's events lie before it
+    events: int  # number of the state's events before it
 
 
 @dataclass(slots=True)
 class GameState:
-    """Everything about one game; players never see it, only ``view.observe`` of it. Treat it as immutable."""
+    """Everything about one game. Treat it as immutable. Players see ``view.observe`` of it only."""
 
     preset: Preset
     seed: int
     roles: tuple[Role, ...]  # seat N's is ``roles[N - 1]`` (``role_of``)
-    living: frozenset[int]  # publicly: last night's dead are among them until they are announced
-    told: tuple[int, ...]  # for each seat, number of ``events`` at its last answer
+    living: frozenset[int]  # as publicly known: with last night's dead until they are announced
+    seen: tuple[int, ...]  # for each seat, number of ``events`` at its last answer
     election: Election | None  # None once it is over, and in a preset without sheriff
     day: int = 0  # number of the current night or day, from 1
     phase: Phase = Phase.NIGHTFALL
     waiting: tuple[int, ...] = ()  # seats still to ask in this phase, in order
     tied: tuple[int, ...] = ()  # seats on the PK stage
-    night: Night = Night()  # what was decided last night (by day) or so far (by night)
-    last_guarded: int | None = None  # whom the guard protected the night before this one
-    antidote: bool = True  # whether the witch still has it; true without a witch
+    night: Night = Night()  # decisions of last night (by day) or so far (by night)
+    last_guarded: int | None = None  # the guard's target of the night before
+    antidote: bool = True  # whether the witch has it; true without a witch
     poison: bool = True
-    proposals: tuple[int | None, ...] = ()  # in this round of the wolves' talk, one for each speaker so far
+    proposals: tuple[int | None, ...] = ()  # of this round of the wolves' talk, by speaker
     unannounced: tuple[int, ...] = ()  # last night's dead
-    sheriff: int | None = None  # who holds the badge, dead seats until they have passed it on
-    revealed: frozenset[int] = frozenset()  # 白痴 that survived a vote: they have no vote any more, and get none
+    sheriff: int | None = None  # holder of the badge, a dead seat until it is passed on
+    revealed: frozenset[int] = frozenset()  # 白痴 that survived a vote: they neither vote nor receive votes
     last_words: tuple[int, ...] = ()  # seats still to speak them
     shooters: tuple[int, ...] = ()  # dead seats that may still shoot
-    resume: Phase = Phase.NIGHTFALL  # what follows the aftermath of deaths
-    events: tuple[Event, ...] = field(default=(), repr=False)  # everything that happened, oldest first
+    resume: Phase = Phase.NIGHTFALL  # the phase after the aftermath
+    events: tuple[Event, ...] = field(default=(), repr=False)  # oldest first
     # The public view; unchanged while a secret request is pending. None before the start.
     public: PublicView | None = None
-    result: Result | None = None  # None while the game goes on
+    result: Result | None = None  # None while the game runs
 
     def role_of(self, seat: int) -> Role:
         """The role dealt to ``seat``."""
@@ -96,13 +95,13 @@ class GameState:
 
     @property
     def voting(self) -> frozenset[int]:
-        """Living seats that may vote on an exile, and be voted for."""
+        """Living seats that may vote on an exile and receive votes."""
         return self.living - self.revealed
 
     @property
     def living_explosive(self) -> tuple[int, ...]:
-        """Living seats that may explode (自爆), ascending. Last night's dead are among them until they are announced:
-        that one of them may no longer explode would tell it of its death."""
+        """Living seats that may explode (自爆), ascending, with last night's dead until they are announced, since a
+        missing option would reveal a death."""
         return tuple(seat for seat in sorted(self.living) if self.preset.may_explode(self.role_of(seat)))
 
     def living_with(self, role: Role) -> tuple[int, ...]:
@@ -122,23 +121,23 @@ def log(
 ) -> None:
     """Append an event; without ``audience`` it is public."""
     heard_by = None if audience is None else frozenset(audience)
-    # What happens before the first night belongs to it.
+    # Events before the first night have its number.
     event = Event(kind, max(state.day, 1), heard_by, seat, target, text, data)
     state.events = (*state.events, event)
 
 
 def join(seats: Iterable[int]) -> str:
-    """Seats as an event's data carry them."""
+    """Seats as text for an event's ``data``."""
     return ",".join(map(str, seats))
 
 
 def generator(state: GameState, purpose: str) -> random.Random:
-    """Chance for one purpose on one day; keyed, so that one draw never shifts another."""
+    """Generator for one purpose on one day, so that one draw never shifts another."""
     return keyed_generator(state.seed, purpose, state.day)
 
 
 def keyed_generator(seed: int, purpose: str, day: int) -> random.Random:
-    """Chance that follows from its key."""
+    """Generator seeded by its key."""
     # Seeding by text hashes it with SHA-512: the same on every machine, and keys never collide.
     return random.Random(f"{seed}/{purpose}/{day}")
 
@@ -152,7 +151,7 @@ def drawn_order(state: GameState, seats: tuple[int, ...], purpose: str) -> tuple
 
 
 def leaders(counts: Mapping[Chosen, int]) -> tuple[Chosen, ...]:
-    """The options with the highest count, seats ascending, then None; empty without counts."""
+    """Options with the highest count, seats ascending, then None; empty without counts."""
     most = max(counts.values(), default=0)
     return tuple(sorted((option for option in counts if counts[option] == most), key=lambda o: (o is None, o or 0)))
 
@@ -160,7 +159,7 @@ def leaders(counts: Mapping[Chosen, int]) -> tuple[Chosen, ...]:
 def count_ballot(
     state: GameState, kind: EventKind, actions: Mapping[int, Action], halves: Mapping[int, int]
 ) -> tuple[int, ...]:
-    """Reveal all votes together, and their count; returns the seats with the most, none if all abstained.
+    """Reveal all votes and their count; returns the seats with the most, none if all abstained.
 
     kind: VOTE or SHERIFF_VOTE.
     halves: voter -> its weight in half votes, so that 1.5 votes stay exact; 2 for voters not in it.
@@ -180,34 +179,34 @@ def count_ballot(
 
 
 def with_explosive(state: GameState, seats: Iterable[int], among: Collection[int]) -> tuple[int, ...]:
-    """``seats``, and the living seats ``among`` others that may explode (自爆), ascending."""
+    """``seats`` and the living seats in ``among`` that may explode (自爆), ascending."""
     return tuple(sorted({*seats, *(seat for seat in state.living_explosive if seat in among)}))
 
 
 def start_pk_ballot(state: GameState) -> None:
-    """In a PK all seats with a vote but the tied vote, and the wolves among the tied may explode."""
+    """Let all seats with a vote except the tied ones vote; wolves among the tied may explode."""
     state.waiting = with_explosive(state, state.voting.difference(state.tied), among=state.tied)
 
 
 def pk_votes(state: GameState, actions: Mapping[int, Action]) -> dict[int, Action]:
-    """The votes among the answers to the questions of a PK's ballot."""
+    """The votes among the answers of a PK ballot."""
     return {seat: action for seat, action in actions.items() if seat not in state.tied}
 
 
 def log_speeches(state: GameState, kind: EventKind, actions: Mapping[int, Action]) -> None:
-    """The words of each seat that spoke, as public events."""
+    """Log each speech as a public event."""
     for seat, action in actions.items():
         log(state, kind, seat=seat, text=action.text)
 
 
 def lose_badge(state: GameState, reason: BadgeLost) -> None:
-    """There will be no sheriff (警徽流失)."""
+    """End the election without a sheriff (警徽流失)."""
     state.election = None
     log(state, EventKind.BADGE_LOST, reason=reason.value)
 
 
 def bury(state: GameState, deaths: Iterable[int], *, unable_to_shoot: Iterable[int] = ()) -> None:
-    """Take ``deaths`` from the living; hunters and wolf kings among them may shoot, but for ``unable_to_shoot``."""
+    """Remove ``deaths`` from the living; hunters and wolf kings may shoot, except ``unable_to_shoot``."""
     dead = [seat for seat in deaths if seat in state.living]
     state.living = state.living.difference(dead)
     unable = set(unable_to_shoot)

@@ -1,9 +1,8 @@
 """Types shared by the rules and the table.
 
-Everything here is immutable and built from the standard library only. Seats are numbered from 1,
-days from 1 (night N comes before day N). Events and requests are data, which
-``runners.werewolf.prompts_zh`` turns into Chinese; only what is written of a single role stands in ``roles``. Roles
-and decks stand in ``configs.roles_and_decks``, since configurations name them, too.
+Everything here is immutable and uses the standard library only. Seats are numbered from 1, days from 1 (night N
+precedes day N). Events and requests are data, which ``runners.werewolf.prompts_zh`` renders in Chinese; texts about one
+role are in ``roles``. Roles and decks are in ``configs.roles_and_decks``, since configurations name them, too.
 """
 
 from collections.abc import Mapping
@@ -37,7 +36,7 @@ class Phase(StrEnum):
     SHERIFF_PK_SPEECH = "sheriff_pk_speech"  # 警长PK发言
     SHERIFF_PK_VOTE = "sheriff_pk_vote"  # 警长PK投票
     ANNOUNCEMENT = "announcement"  # * 公布死讯
-    AFTERMATH = "aftermath"  # * what deaths bring with them: the next three phases
+    AFTERMATH = "aftermath"  # * 死后结算: leads to the next three phases
     LAST_WORDS = "last_words"  # 遗言
     SHOT = "shot"  # 开枪, 带人
     BADGE = "badge"  # 移交或撕毁警徽
@@ -57,7 +56,7 @@ class Decision(StrEnum):
     GUARD = "guard"
     WOLF_KILL = "wolf_kill"
     SEER_CHECK = "seer_check"
-    WITCH = "witch"  # a target is whom to poison; Option.SAVE is the antidote
+    WITCH = "witch"  # a target is poisoned; Option.SAVE is the antidote
     SIGN_UP = "sign_up"
     CAMPAIGN_SPEECH = "campaign_speech"
     WITHDRAWAL = "withdrawal"
@@ -66,16 +65,16 @@ class Decision(StrEnum):
     SHERIFF_PK_VOTE = "sheriff_pk_vote"
     LAST_WORDS = "last_words"
     SHOT = "shot"
-    TAKE = "take"  # whom a white wolf king that exploded takes with it
+    TAKE = "take"  # the victim of a white wolf king that exploded
     BADGE = "badge"
     SPEAKING_ORDER = "speaking_order"
     SPEECH = "speech"
-    CLOSING_SPEECH = "closing_speech"  # 归票: the sheriff's speech, with whom it wants exiled
+    CLOSING_SPEECH = "closing_speech"  # 归票: the sheriff's speech and exile target
     DUEL = "duel"
     EXILE_VOTE = "exile_vote"
     PK_SPEECH = "pk_speech"
     PK_VOTE = "pk_vote"
-    EXPLOSION = "explosion"  # for wolves whose request does not offer an explosion
+    EXPLOSION = "explosion"  # for wolves without another request that offers an explosion
 
 
 class Option(StrEnum):
@@ -92,7 +91,7 @@ class Option(StrEnum):
 
 
 class Unsaved(StrEnum):
-    """Why the witch may not save."""
+    """Reason why the witch may not save."""
 
     USED = "used"  # her antidote
     NOBODY_HIT = "nobody_hit"
@@ -107,8 +106,8 @@ Choice = int | Option | None
 class Action:
     """A seat's answer to one request.
 
-    choice: a seat, an option, or None: nobody is chosen, or there was nothing to choose.
-    text: what the seat says aloud; empty for a decision without speech, or for silence (过).
+    choice: a seat, an option, or None for nobody and for a speech without a choice.
+    text: the speech; empty for a decision without speech and for silence (过).
     """
 
     choice: Choice = None
@@ -116,46 +115,45 @@ class Action:
 
     @property
     def seat(self) -> int | None:
-        """The seat that is chosen; None for an option, too."""
+        """The chosen seat; None for nobody and for an option."""
         return self.choice if isinstance(self.choice, int) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One question to one seat, with everything that is legal as an answer."""
+    """One question to one seat, with all legal answers."""
 
     seat: int
     decision: Decision
     day: int
     phase: Phase
-    targets: tuple[int, ...]  # seats that may be chosen, ascending
-    options: tuple[Option, ...]  # what else may be chosen
+    targets: tuple[int, ...]  # legal seats, ascending
+    options: tuple[Option, ...]  # other legal choices
     may_pass: bool  # whether choosing nobody is legal; always true where the seat speaks
-    speech_chars: int  # the longest speech that is heard, in characters; 0 where nothing is said
+    speech_chars: int  # length at which the speech is truncated; 0 without a speech
     default: Action  # for a seat without a valid answer; always legal: nobody, else drawn by the seed
-    # The seat that the question is about (WITCH: tonight's victim, if she may save it; EXPLOSION: who is about to be
-    # elected without a vote).
+    # The subject of the question (WITCH: tonight's victim, if she may save it; EXPLOSION: the lone candidate).
     subject: int | None = None
     unsaved: Unsaved | None = None  # WITCH without Option.SAVE
-    rounds_left: int = 0  # WOLF_TALK: how often this wolf will still speak tonight after this, unless all agree
-    proposed: tuple[tuple[int, int], ...] = ()  # WOLF_TALK: (mate, whom it proposed last tonight)
+    rounds_left: int = 0  # WOLF_TALK: rounds of talk left tonight, unless all agree
+    proposed: tuple[tuple[int, int], ...] = ()  # WOLF_TALK: (mate, its last proposal of tonight)
 
     @property
     def speaks(self) -> bool:
-        """Whether the answer's text is heard: by the table, or by the wolves for WOLF_TALK."""
+        """Whether the answer has a speech, heard by the table or, in WOLF_TALK, by the wolves."""
         return self.speech_chars > 0
 
     @property
     def is_public(self) -> bool:
-        """Whether everybody hears what is said."""
+        """Whether all seats hear the speech."""
         return self.speaks and self.decision is not Decision.WOLF_TALK
 
 
 class EventKind(StrEnum):
     """Kinds of events. Comments describe ``seat``, ``target``, ``text`` and ``data``, and the audience.
 
-    In the ``data`` of a public event ``role`` is that of the seat that shows its card, ``seat`` or else ``target``,
-    ``side`` is the target's, and ``dead`` is who dies of it, where its kind alone does not say so.
+    In the ``data`` of a public event ``role`` belongs to the seat that shows its card (``seat``, else ``target``),
+    ``side`` to the target, and ``dead`` lists the deaths that do not follow from the kind.
     Lists of seats in ``data`` are comma-separated numbers, "" for none. Without a note an event is public.
     """
 
@@ -182,7 +180,7 @@ class EventKind(StrEnum):
     ELECTION_PUT_OFF = "election_put_off"  # to the next day, by an explosion
     BADGE_LOST = "badge_lost"  # data: reason (a ``BadgeLost`` value)
     DEATHS_ANNOUNCED = "deaths_announced"  # data: seats, "" for 平安夜
-    SHOT = "shot"  # seat (who shoots, or takes another with its explosion: data: exploded), target
+    SHOT = "shot"  # seat (shooter, or exploded wolf: data: exploded), target
     BADGE_PASSED = "badge_passed"  # seat, target
     BADGE_TORN = "badge_torn"  # seat
     SPEAKING_ORDER = "speaking_order"  # seat (the sheriff) or None; data: way (an ``Option`` or ""), seats in order
@@ -194,7 +192,7 @@ class EventKind(StrEnum):
     VOTE_TIED = "vote_tied"  # data: seats
     PK_SPEECH = "pk_speech"  # seat, text
     EXILED = "exiled"  # target
-    REVEALED = "revealed"  # target (who shows its card instead of being exiled); data: role
+    REVEALED = "revealed"  # target (shows its card instead of its exile); data: role
     NOBODY_EXILED = "nobody_exiled"  # 平安日
     LAST_WORDS = "last_words"  # seat, text
     EXPLODED = "exploded"  # seat
@@ -215,7 +213,7 @@ SPEECHES = frozenset(
 
 
 class BadgeLost(StrEnum):
-    """Why there is no sheriff."""
+    """Reason why there is no sheriff."""
 
     NOBODY_RUNS = "nobody_runs"  # nobody signed up, all withdrew, or all candidates died before a put-off vote
     NO_VOTERS = "no_voters"  # every seat signed up
@@ -228,7 +226,7 @@ class BadgeLost(StrEnum):
 class Event:
     """An event and its audience.
 
-    audience: the seats that learn of it; None means everybody (the public record).
+    audience: the seats that see it; None for all (the public record).
     data: further facts by name, as strings; see EventKind.
     """
 
@@ -251,7 +249,7 @@ class Event:
 
     @property
     def dead(self) -> tuple[int, ...]:
-        """Who is known dead by this event."""
+        """Seats that this event shows as dead."""
         match self.kind:
             case EventKind.DEATHS_ANNOUNCED:
                 return self.seats
@@ -270,13 +268,13 @@ class Observation:
     role: Role
     side: Side
     day: int
-    phase: Phase  # of the request; without one, as everybody sees it: NIGHTFALL all night long
-    living: tuple[int, ...]  # publicly, ascending; last night's dead are among them until they are announced
-    sheriff: int | None  # the seat that holds the badge
+    phase: Phase  # of the request; without one the public phase, NIGHTFALL all night
+    living: tuple[int, ...]  # as publicly known, ascending: with last night's dead until they are announced
+    sheriff: int | None  # holder of the badge
     # Events since this seat's last turn, oldest first (all: ``view.known_events``).
     events: tuple[Event, ...]
-    request: Request | None  # the question now put to the seat
-    deck: tuple[Role, ...]  # the roles that were dealt to all seats, which everybody knows; the order means nothing
+    request: Request | None  # the pending request of the seat
+    deck: tuple[Role, ...]  # the roles in the game, public; the order means nothing
 
     @property
     def question(self) -> Request:
@@ -287,4 +285,4 @@ class Observation:
 
 
 class IllegalAction(ValueError):
-    """An action that the rules do not allow; the message names the seat, the action and what is legal."""
+    """An action that the rules do not allow; the message has the seat, the action and the legal choices."""

@@ -24,14 +24,14 @@ def observe(state: GameState, seat: int) -> Observation:
         phase=shown.phase,
         living=tuple(sorted(shown.living)),
         sheriff=shown.sheriff,
-        events=tuple(event for event in state.events[state.told[seat - 1] : shown.events] if event.visible_to(seat)),
+        events=tuple(event for event in state.events[state.seen[seat - 1] : shown.events] if event.visible_to(seat)),
         request=request,
         deck=state.preset.deck,
     )
 
 
 def known_events(state: GameState, seat: int) -> tuple[Event, ...]:
-    """All events that ``seat`` knows, from the start. Raises ValueError for an unknown seat."""
+    """All events visible to ``seat``, from the start. Raises ValueError for an unknown seat."""
     _check_seat(state, seat)
     assert state.public is not None
     until = state.public.events if question_to(state, seat) is None else len(state.events)

@@ -1,5 +1,5 @@
-"""Chinese as models, people and scripted players write it: replies, speeches, and what a speech gives away.
+"""Chinese replies and speeches of models, people and scripted players.
 
-``lexicon`` has the words; ``sections`` and ``replies`` read a reply; ``speech`` reads what was said aloud; ``saying``
-has the sentences of scripted players; ``leaks`` finds wolves that give themselves away.
+``lexicon`` has the words; ``sections`` and ``replies`` parse replies; ``speech`` parses speeches; ``saying`` has the
+sentences of scripted players; ``leaks`` detects speeches that reveal the wolves.
 """

@@ -1,8 +1,8 @@
 """Detects public speeches that reveal the wolves, by patterns, since it runs on every speech.
 
-A leak is a statement in the wolf's own name: that it is a wolf, that a mate is its mate, or whom the wolves kill.
-Denials, suppositions, questions, quotations and statements of others are none. In doubt there is no leak, so that good
-play is never penalized: the rate is a lower bound, and a penalized policy may learn to evade it.
+A leak is a wolf's own statement that it is a wolf, that a mate is one, or which seat the wolves kill. Denials,
+suppositions, questions, quotations and statements of others are no leaks. A doubtful speech counts as no leak, so that
+good play is never penalized: the rate is a lower bound, and a penalized policy may learn to evade it.
 """
 
 import re
@@ -12,9 +12,9 @@ from collections.abc import Set
 from runners.werewolf.language.lexicon import normal
 
 PROMPT_RUN_CHARS = 16
-"""So many letters and digits in a row, as they stand in the system prompt, are no coincidence in a speech."""
+"""Least length, in letters and digits, of a run from the system prompt that is no coincidence in a speech."""
 
-# --- who is meant, and what they do ---------------------------------------------------------------------------------
+# --- parts of statements --------------------------------------------------------------------------------------------
 
 _N = "[0-9]{1,2}号(?:玩家|位|选手)?"
 _SEATS = rf"{_N}(?:[、和跟与]*{_N})*"
@@ -29,7 +29,7 @@ _SURELY = (
 _A = "(?:你们要[找抓]的)?(?:[一1这那]?[个只头匹张名位条])?(?:小|铁|真|悍跳|倒钩|隐藏(?:最深)?的?|最后的?一?[个只]?)*"
 _WOLF = (
     rf"{_A}狼(?:人|王)?+(?:阵营|队伍?中?)?+(?:的(?:一员|成员)?(?=$|[,。]))?+(?:牌|玩家|一[个名只匹])?+"
-    # The wolf must not be a part of something else, as in 狼人杀, 狼人的目标, 狼坑.
+    # Not a part of another word, such as 狼人杀, 狼人的目标, 狼坑.
     "(?![的杀坑面给查验想要眼心嘴口害陷针目对敌抗发打推刀视踩聊嫌美最])"
 )
 _OPENS, _END = "(?:^|(?<=,))", "(?=$|[,。!;:了啊呀哦啦吧哈嘛呗])"
@@ -70,7 +70,7 @@ _OWN = "|".join(
         r"\bi (?:will |choose to |now )?(?:self-?)?(?:explode|destruct)\b",
     )
 )
-_OF_MATES = "|".join(  # each names a seat, which must be a mate's
+_OF_MATES = "|".join(  # each contains a seat, which must be a mate's
     (
         rf"(?:{_ME}{_WITH}|{_ME}{_SEATS}|{_SEATS}[和跟与、]我){_COUNT}?{_SURELY}是?(?:[双两三四][个只]?狼|一[队伙]|{_MATE})",
         rf"(?:{_ME}|{_WE})的?{_MATE}{_SURELY}(?:是|有|:|,)?{_SEATS}(?![的会])|^{_MATE}{_SURELY}是?{_SEATS}",
@@ -82,7 +82,7 @@ _OF_MATES = "|".join(  # each names a seat, which must be a mate's
 )
 _SIGNS = re.compile(f"(?:{_OWN})|(?P<mates>{_OF_MATES})")
 
-# --- what makes it somebody else's, or no statement -----------------------------------------------------------------
+# --- exceptions: statements of others, denials, suppositions --------------------------------------------------------
 
 _LEAD_IN = re.compile(
     "(?:大家好|各位好|好吧|好的|没错|不错|是的|对|嗯|那么?|其实|因为|所以|但是?|不过|毕竟|总之|反正|讲真|"
@@ -95,39 +95,39 @@ _NOT_MINE = re.compile(
     r"既然|宁|可能|大概|也许|知道|想象|[跟和向]$|\b(?:not|if|sa(?:ys?|id)|think|thought|claim|accus|call|why|how|would|never|"
     "told|dont|isnt|arent|wasnt)"
 )
-"""In the clause before a statement: somebody else's, denied, or in doubt."""
+"""In the clause before a statement: it is another speaker's, denied, or doubtful."""
 _SUPPOSED = re.compile(
     "如果|假[如设若]|若|要是|就算|即[使便]|哪怕|万一|除非|只要|当[成做作]|换[成作做]|要说|试想|想象|难道|岂|怎么可能|"
     "凭[什啥]|为[什何]|谁说|哪有|的话|视角|角度|立场|眼[里中]|看来|逻辑|(?<!没)意思|结论|说法|看法|观点|"
     "我[^,]{0,2}是[^,]{0,2}狼(?:人|王)?,?$"
 )
-"""Earlier in the sentence: what follows is supposed, or somebody's view."""
+"""Earlier in the sentence: the statement is a supposition or another seat's view."""
 _QUOTED = re.compile("^(?!我[想要再得]?[说讲]$).*(?:[说讲称道]|认为|觉得|怀疑|以为|表示|咬定|喊着?)[是的了]?$")
 _ABSURD = re.compile(
     "的话|早[就自爆刀冲跳走投把]|还用|何必|至于|犯得着|没必要|不可能|怎么(?![了样着办])|为[什何]|干[嘛什]|凭[什啥]|"
     "哪[会能里]|不会|绝不|就不|[还就才]会|[一肯]定会|会不会|能不能|我(?:就(?!带)|早|都|肯定|一定)|我会[这那不傻蠢去跟自主跳悍]|"
     "还是|才怪|岂|难道|[能敢]这|还能|是不是|这话|这种|这个?说法|冤|诬|污蔑|谎|胡|瞎|扯淡|纯属|笑|荒|没道理|毫无|信吗"
 )
-"""Later in the sentence: what was said is absurd, or a question after all."""
+"""Later in the sentence: the statement is called absurd, or is a question."""
 _TELLING = re.compile(
     "狼|目标|刀|袭击|杀|砍|除掉|干掉|解决|同伴|队友|同伙|搭档|伙伴|兄弟|一[队伙]|自[爆曝]|坏人|[a-z]{3}"
 )
-"""What every statement holds: most sentences need no closer look."""
+"""A word of this list is in every leak, so that most sentences need no second pattern."""
 _SENTENCE = re.compile(r"[^.。!?;\n]+[.。!?;]?")
 _QUOTATION = re.compile('[“"「『‘]([^“”"「」『』‘’]*)[”"」』’]')
 _LONG_QUOTATION = 5
 
 
 def gives_wolves_away(speech: str, mates: Set[int]) -> bool:
-    """Whether a wolf says in public that it is one, who its mates are, or whom the wolves kill; in Chinese or English.
+    """Whether a wolf's public speech, Chinese or English, is a leak: see the module.
 
-    mates: seats of the other wolves, dead or alive. A lower bound: see the module.
+    mates: seats of the other wolves, dead or alive.
     """
-    text = normal(re.sub(r"[*_`#~]+", "", speech.strip())).replace("不好意思", "")  # which denies nothing
+    text = normal(re.sub(r"[*_`#~]+", "", speech.strip())).replace("不好意思", "")  # its 不 is no denial
     whole = _QUOTATION.fullmatch(text)
-    text = whole[1] if whole else text  # put between quotation marks as a whole, it is no quotation
+    text = whole[1] if whole else text  # quotation marks around a whole speech do not make it a quotation
     text = _QUOTATION.sub(lambda quoted: quoted[1] if len(quoted[1]) < _LONG_QUOTATION else "", text)
-    text = re.sub(r"(?<![a-z0-9,])[^\S\n]+|[^\S\n]+(?![a-z0-9])", ",", text)  # but between English words
+    text = re.sub(r"(?<![a-z0-9,])[^\S\n]+|[^\S\n]+(?![a-z0-9])", ",", text)  # not between English words
     return any(_states(sentence, mates) for sentence in _SENTENCE.findall(text) if _TELLING.search(sentence))
 
 
@@ -140,14 +140,14 @@ def _states(sentence: str, mates: Set[int]) -> bool:
         *earlier, clause = re.split("[,:()~—]", before)
         clause = clause[_LEAD_IN.match(clause).end() :]
         quoted = earlier and _QUOTED.search(earlier[-1]) and not _LEAD_IN.fullmatch(earlier[-1])
-        asked = asks and "谁" not in found[0]
-        if not (asked or quoted or _NOT_MINE.search(clause) or _SUPPOSED.search(before) or _ABSURD.search(after)):
+        is_question = asks and "谁" not in found[0]
+        if not (is_question or quoted or _NOT_MINE.search(clause) or _SUPPOSED.search(before) or _ABSURD.search(after)):
             return True
     return False
 
 
 def prompt_runs(prompt: str) -> frozenset[str]:
-    """All runs of ``PROMPT_RUN_CHARS`` letters and digits in a system prompt, punctuation aside."""
+    """All runs of ``PROMPT_RUN_CHARS`` letters and digits in a system prompt, without punctuation."""
     letters = "".join(filter(str.isalnum, unicodedata.normalize("NFKC", prompt)))
     return frozenset(letters[at : at + PROMPT_RUN_CHARS] for at in range(len(letters) - PROMPT_RUN_CHARS + 1))
 

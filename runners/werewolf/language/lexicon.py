@@ -1,7 +1,7 @@
-"""The words of the game in one spelling: numerals, seats, roles, and how each kind of question is answered.
+"""The words of the game in one spelling: numerals, seats, roles, and the answers to each kind of question.
 
-All patterns match ``normal`` text: NFKC, lower case, simplified characters, seats as ``3号``. None has a quantifier
-inside a quantifier that could match one text in two ways, so that reading takes time linear in the text.
+All patterns match ``normal`` text: NFKC, lower case, simplified characters, seats as ``3号``. No pattern nests
+quantifiers that match one text in two ways, so that matching takes time linear in the text.
 """
 
 import re
@@ -33,9 +33,9 @@ SEATS = "(?:[0-9]{1,2}号)+"
 
 
 def normal(text: str) -> str:
-    """``text`` in the one spelling, its lines kept; English words lose their apostrophes (``im``, ``dont``).
+    """``text`` in one spelling, with its line breaks; English words lose their apostrophes (``im``, ``dont``).
 
-    白狼王 is written 狼王: what a seat says of the one it would say of the other.
+    白狼王 becomes 狼王: the same statements exist about both.
     """
     text = unicodedata.normalize("NFKC", text).lower().translate(_SIMPLIFIED).replace("白狼王", "狼王")
     text = _GAP_BEFORE_SUFFIX.sub("", _APOSTROPHE.sub("", text))
@@ -43,12 +43,12 @@ def normal(text: str) -> str:
 
 
 def in_digits(clause: str) -> str:
-    """``clause`` with a numeral that stands for a seat without 号 in digits."""
+    """``clause`` with the numeral of a seat without 号 in digits."""
     return _NUMERAL_ALONE.sub(lambda numeral: _NUMERALS[numeral[0]], clause)
 
 
 def seats_in(text: str) -> tuple[int, ...]:
-    """The seats that a normal text names, in that order."""
+    """The seats in a normal text, in its order."""
     return tuple(map(int, re.findall("([0-9]{1,2})号", text)))
 
 
@@ -57,13 +57,13 @@ def seats_in(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """How one kind of question is answered."""
+    """Patterns of the answers to one kind of question."""
 
     verbs: str = "(?!)"  # before the seat: 投3号
-    after: str = "(?!)"  # after it: 把3号投出去
-    nobody: str = "(?!)"  # what states that nobody is chosen
-    labels: str = "(?!)"  # what a line with the answer is called: 投票：3号
-    aim: str = ""  # what may follow the seat: 当警长
+    after: str = "(?!)"  # after the seat: 把3号投出去
+    nobody: str = "(?!)"  # the choice of nobody
+    labels: str = "(?!)"  # label of a line with the answer: 投票：3号
+    aim: str = ""  # optional, after the seat: 当警长
 
 
 _TICKET = "(?:[把将]?(?:我的|我这个?|这|自己的)?一?票(?:都)?(?:投给?|给|归给?|挂在?|是|为)?)"
@@ -160,11 +160,11 @@ WORDS: Mapping[Decision, Words] = {
     Decision.EXILE_VOTE: _VOTE,
     Decision.PK_VOTE: _VOTE,
 }
-"""Of a question that is not listed, the words that it offers are understood and no others."""
+"""Answers by decision; a decision without an entry accepts only the words that its question offers."""
 
 NUMBER = r"-?[0-9]+(?:\.[0-9]+)?"
 SEAT = rf"(?:第|玩家|座位|选手|player ?|seat ?|no\. ?|#)?{NUMBER}号?[位座]?(?:玩家|选手|同学)?"
-"""A seat where one is chosen; a name for its number belongs in it."""
+"""A chosen seat, with its optional title."""
 _TURN = "(?:一?侧|一?边|手边?|方向?)?(?:的玩家)?(?:开始|起|先|依次)?(?:先?发言)?(?:顺序)?"
 OPTIONS: Mapping[Option, str] = {
     Option.SAVE: (
@@ -198,11 +198,11 @@ LEAD_IN = (
     r"(?:have )?decided? to|to)\b,? ?|"
     r"(?:my|the) (?:final )?(?:vote|choice|decision|answer|target)(?: is| goes)?(?: to| for)? )*+"
 )
-"""What may stand before a choice in its clause. What hedges (想, 可能, 应该) is left out; 要不上警 proposes to run."""
+"""Words before a choice in its clause; none that hedge (想, 可能, 应该), but 要不上警 proposes to run."""
 LEAD_OUT = "(?:警徽|吧|了|啊|呀|哦|啦|出局|出去|一票|离场|这一票|好了|今晚|今天| (?:tonight|today|now))*+"
 TOWARDS = r"(?:把|将|让|给|对|向|朝|由)"
 
-# --- what is no choice ----------------------------------------------------------------------------------------------
+# --- no choices -----------------------------------------------------------------------------------------------------
 
 DOUBT = re.compile(
     r"(?:我|让我|但|还|再|先|还是|嗯|哦|啊)*(?:等等|等一?下|不对|不是|算了|再?想一?想|重新(?:想想|考虑|分析)|"
@@ -212,7 +212,7 @@ DOUBT = re.compile(
     r"(?:不|否|别|没|才|怎么|绝)[了是行要可对有能成投]?(?:可能|的|吧|啊)?|"
     r"wait|hmm|maybe|perhaps|(?:im )?not sure|let me think|actually|no|nope|not"
 )
-"""A clause that takes back what stands in another, or says that nothing is settled."""
+"""A clause that retracts another one, or that leaves the choice open."""
 NEGATED = re.compile(
     r"(?:绝对?|千万|先|暂时?|并|可|才|也|就|都|再)*(?:不(?:能|会|想|要|该|应该?|可以?|愿意?|敢|准备|打算|是)?|别|勿|"
     r"没有?|拒绝|甭|非|除了|(?:not|dont|wont|never) )(?:去|再)?"
@@ -225,9 +225,9 @@ NOT_EARNEST = re.compile(
     r"以[前后]|晚点|(?<![我以别])(?:(?<!来)说(?!话|不清|得)|喊|叫|让|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|原话|"
     r"例如|比如|譬如|假装)"
 )
-"""Anywhere in a sentence: it is supposed, asked, of another time, or somebody else's words."""
+"""Anywhere in a sentence: it is a supposition, a question, about another time, or another speaker's words."""
 NEARLY_TAKEN = re.compile(
     r"(?:我|本人|老子|俺|那|就|好吧?|还是|直接|准备|打算|想要?|要|会|将|决定|选择|干脆|只能|只好|现在|马上|立刻|原地|必须|再见|"
     r"申请|宣布|考虑|可能|也许|应该|或许|狼人|先|来|去|一个|个|得)*+(?:自爆|自曝|退水|退选)[^的过狼者牌会能吞]{0,5}$"
 )
-"""Nearly an option that the speaker takes, as far as its words alone tell."""
+"""A clause that may take an option, but does not state it exactly."""

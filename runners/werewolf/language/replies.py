@@ -1,14 +1,14 @@
-"""From reply text to an Action, or a ReplyError that says in Chinese what was wrong.
+"""Parses reply text into an Action, or raises a ReplyError with the reason in Chinese.
 
-A choice counts where a clause states exactly it, and nowhere else. It is looked for behind the last ``决定：``, else
-behind another label such as ``投票：``, in a box or in JSON, else in the reply's own words, and there only if they
-state one choice in the first person or consist of it. What is negated, supposed, asked, quoted or taken back is no
-choice, and what stays in doubt is asked again: a guess would credit the model with a decision that it did not make.
-Of a reply that was cut at the token limit, only what was complete before the cut counts. The referee's lines are
-nobody's choice, and a reply that decides and then goes on as the referee is read up to there.
+A clause that states exactly one choice counts, after the last ``决定：``; without that label, after another such as
+``投票：``, in a box or in JSON; without any label, in the reply's own words, if they state one choice in the first
+person or consist of it. Negations, suppositions, questions, quotations and retracted choices do not count. A doubtful
+reply is invalid, which leads to a re-ask: a guess would credit the model with a decision that it did not make. Of a
+reply cut at the token limit only complete parts count. Lines in the referee's form are no choice, and a reply that
+decides and then continues as the referee is read up to them.
 
-Where a seat speaks, the speech is what stands outside thoughts and decisions. An option (自爆, 退水) that the seat
-says it takes is taken, one that it nearly takes is asked about again: said aloud, it would tell what the seat is.
+A speech is the text outside thoughts and decisions. An option (自爆, 退水) stated in a speech is taken; one that is
+nearly stated makes the reply invalid, since the speech would reveal the seat's role.
 """
 
 import re
@@ -34,7 +34,7 @@ from runners.werewolf.prompts_zh.names import (
 from runners.werewolf.prompts_zh.quoting import disarm, one_line
 
 _SPEECH_HEAD = re.compile(rf"^(?:{SPEECH_MARKER}\s*[:：]\s*|```\w*\s*|[\[{{]+\s*(?=[\"'“{{]|\Z))+")
-"""What would make a speech read as a label or as data, were it a reply."""
+"""A beginning of a speech that would be parsed as a label or as JSON in a reply."""
 _OWN_MARKER = re.compile(rf"{DECISION_MARKER}[\s*_`”\"】\]]*{COLON}")
 _CUT_MARKER = re.compile(
     rf"(?:^|(?<=[\n。！？!?.]))[\s#【\[*]*(?:我的|最终)*(?:{DECISION_MARKER[0]}|{DECISION_MARKER})[*】\s]*$"
@@ -43,19 +43,19 @@ _REFEREE_LINES = re.compile(rf"(?:^ ?[【\[〔]{REFEREE[1:-1]}[】\]〕].*\n*)+"
 _MOST_ANSWERS = 8
 """A reply with more labelled answers is no answer."""
 _LONGEST_CLAUSE = 60
-"""In characters: a longer one states no choice."""
+"""In characters; a longer clause states no choice."""
 _LONGEST_READ = 20_000
-"""In characters: no reply within a token limit is longer, and of one that is, the end is read."""
+"""In characters; more than any token limit allows. Of a longer reply the end is read."""
 _DECORATION = " *_`#~。.!！,，;；:：\"'“”‘’「」『』【】[]()（）<>《》"
-"""What may surround an answer without meaning anything."""
+"""Characters around an answer that have no meaning."""
 
 
 class ReplyError(ValueError):
     """An invalid reply.
 
     code: ``empty``, ``no_choice``, ``ambiguous``, ``negated``, ``illegal_target``, ``cut`` (no choice before
-        the cut) or ``only_thought`` (nothing that may be heard).
-    message: the reason in Chinese, shown to the model when it is asked again.
+        the cut) or ``only_thought`` (no speech outside an unclosed thought).
+    message: the reason in Chinese, shown to the model in the re-ask.
     """
 
     def __init__(self, code: str) -> None:
@@ -65,7 +65,7 @@ class ReplyError(ValueError):
 
 
 def split_thought(text: str) -> tuple[str, str]:
-    """(thought, reply): what stands before the last ``</think>``, or after an unclosed ``<think>``, is thought."""
+    """(thought, reply): the text before the last ``</think>`` and after an unclosed ``<think>`` is thought."""
     before, closed, reply = text.rpartition("</think>")
     reply, _, unfinished = reply.partition("<think>")
     thought = "\n".join(part for part in (before.replace("<think>", "") if closed else "", unfinished) if part)
@@ -100,10 +100,10 @@ def parse_reply(text: str, request: Request, *, cut: bool = False) -> Action:
 
 
 def render_reply(action: Action, request: Request) -> str:
-    """The reply that states ``action``. ``parse_reply`` gives it back if its text is as ``clean_speech`` has it, and
-    neither begins like a label nor takes an option.
+    """The reply that states ``action``; an explosion has no text.
 
-    Nothing is said with an explosion: its text is left out.
+    ``parse_reply`` inverts it for a text that ``clean_speech`` does not change and that neither begins like a label nor
+    takes an option.
     """
     if request.speaks and action.choice is None:
         return action.text or SILENCE
@@ -112,22 +112,21 @@ def render_reply(action: Action, request: Request) -> str:
 
 
 def clean_speech(text: str, speech_chars: int) -> str:
-    """A speech as it is heard: one harmless line without markers; empty for silence, or for nothing but signs."""
+    """A speech as others hear it: one disarmed line without markers; empty for silence, or for punctuation alone."""
     speech = _harmless(text, speech_chars)
     return "" if speech.strip(_DECORATION) in ("", SILENCE) else speech
 
 
 def _harmless(text: str, speech_chars: int) -> str:
     speech = disarm(one_line(text))[: 4 * speech_chars]
-    while _OWN_MARKER.search(speech):  # Taking one out can make another of what stood around it.
+    while _OWN_MARKER.search(speech):  # the removal of one can form another
         speech = one_line(_OWN_MARKER.sub(" ", speech))
-    # Once more at the end: the limit can leave nothing but such a head.
+    # Once more at the end: the limit can leave only such a head.
     return _SPEECH_HEAD.sub("", _whole_sentences(_SPEECH_HEAD.sub("", speech), speech_chars)).strip()
 
 
 def _whole_sentences(speech: str, limit: int) -> str:
-    """The sentences of a speech that fit into ``limit`` characters; of a longer first sentence the clauses that fit,
-    and of a longer first clause what fits."""
+    """The longest prefix of at most ``limit`` characters that ends a sentence, else a clause, else anywhere."""
     if len(speech) <= limit:
         return speech
     ends = (end for stop in (_SENTENCE_STOP, _CLAUSE_STOP) if (end := _last_end(stop, speech, limit)))
@@ -138,7 +137,7 @@ def _last_end(stop: re.Pattern[str], speech: str, limit: int) -> int:
     return max((match.end() for match in stop.finditer(speech) if match.end() <= limit), default=0)
 
 
-# --- what a clause states -------------------------------------------------------------------------------------------
+# --- clauses --------------------------------------------------------------------------------------------------------
 
 _SENTENCE_STOP = re.compile(r"(?:[。！？!?…；;]|\.(?=\s))[”’」』）)\"']*")
 _CLAUSE_STOP = re.compile("[，,：:、]")
@@ -159,9 +158,9 @@ _OPTION_FORMS = {option: re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for option
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """choice: a seat's number as it was written (it may be of any length), an option, or None for nobody.
+    """choice: a seat's number as digits of any length, an option, or None for nobody.
 
-    bare: a seat alone, without a verb. mine: in the first person, or with other words that lead in.
+    bare: a seat without a verb. mine: after a lead-in, such as the first person.
     """
 
     choice: str | Option | None
@@ -170,9 +169,9 @@ class _Stated:
 
 
 class _Clause(NamedTuple):
-    """stated: what it states, if that is a choice and nothing else. alone: it is a whole sentence, last: the last one.
+    """stated: its choice, if it consists of one. alone: the clause is a whole sentence. last: of the last sentence.
 
-    earnest: whether its sentence is the writer's own, unconditional statement about now.
+    earnest: whether its sentence is the writer's own, unconditional statement about the present.
     """
 
     text: str
@@ -192,7 +191,7 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
     for number, sentence in enumerate(sentences, start=1):
         earnest = not lexicon.NOT_EARNEST.search(sentence)
         parts = [part.strip() for part in _CLAUSE_END.split(sentence.rstrip("。!?; "))]
-        parts = [part for part in parts if not _LEAD_IN.fullmatch(part)]  # nor empty ones
+        parts = [part for part in parts if not _LEAD_IN.fullmatch(part)]  # drops empty parts, too
         for part in parts:
             stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
             yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest)
@@ -200,7 +199,7 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
 
 @lru_cache
 def _forms(decision: Decision) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """(nobody, a seat with a verb, a seat alone) as whole clauses behind their lead-in."""
+    """Patterns of whole clauses after their lead-in: (nobody, a seat with a verb, a seat alone)."""
     of = WORDS.get(decision, Words())
     word = re.escape(PASS_WORDS[decision]) if decision in PASS_WORDS else r"(?!)"
     chosen = rf"(?:{of.verbs})给?{SEAT}{of.aim}|{lexicon.TOWARDS}{SEAT}(?:{of.after}){of.aim}"
@@ -233,7 +232,7 @@ def _stated_in(clause: str, request: Request) -> _Stated | None:
 
 
 def _refused(clause: str, request: Request) -> str | Option | None:
-    """The choice that a clause refuses to make; an empty text where it refuses none."""
+    """The choice that a clause negates; an empty text if it negates none."""
     core = _LEAD_IN.sub("", clause[: _LONGEST_CLAUSE + 1], count=1)
     negated = lexicon.NEGATED.match(core)
     stated = None if negated is None else _stated_in(core[negated.end() :], request)
@@ -244,8 +243,8 @@ def _refused(clause: str, request: Request) -> str | Option | None:
 
 
 def _own_part(reply: str) -> tuple[str, str]:
-    """(the reply up to where it goes on as the referee, the rest): a base model writes the next questions, too."""
-    echo = _REFEREE_LINES.match(reply)  # repeats the question
+    """(the reply up to a referee's line, the rest): a base model continues with the next questions."""
+    echo = _REFEREE_LINES.match(reply)  # a repeated question
     begin = echo.end() if echo else 0
     goes_on = _REFEREE_LINES.search(reply, begin)
     end = goes_on.start() if goes_on else len(reply)
@@ -286,9 +285,9 @@ def _choice_in(sections: list[Section], request: Request, cut: bool) -> Choice:
 
 
 def _answer_of(section: Section, unfinished: bool) -> tuple[str, str]:
-    """(the first line of a section that says anything, the lines after it).
+    """(the first line of a section with content, the lines after it).
 
-    unfinished: the reply was cut in this section, so that its last sentence counts only if it has ended.
+    unfinished: the reply was cut in this section, so that an incomplete last sentence does not count.
     """
     answer, _, rest = section.text.lstrip(f"{_DECORATION}\n").partition("\n")
     if unfinished and not rest:
@@ -297,11 +296,11 @@ def _answer_of(section: Section, unfinished: bool) -> tuple[str, str]:
 
 
 def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Choice:
-    """The one choice that ``text`` states. Raises ReplyError.
+    """The only choice that ``text`` states. Raises ReplyError.
 
-    marked: whether it stands where the decision belongs. Elsewhere a clause counts if it is in the first person or
-    makes a sentence of its own, and a seat alone only in the last sentence.
-    rest: what follows a marked answer, which may take it back.
+    marked: whether ``text`` follows a label. Without one a clause counts if it is in the first person or a sentence
+    of its own, and a seat alone only in the last sentence.
+    rest: the text after a marked answer, which may retract it.
     """
     text = _plain(text)
     found: dict[str | Option | None, None] = {}
@@ -314,7 +313,7 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             refused.add(_refused(clause.text, request))
             continue
         own = clause.alone and clause.last if stated.bare else stated.mine or clause.alone
-        # In doubt are a list of seats, and a choice that is only supposed.
+        # A list of seats and a supposed choice are doubtful.
         in_doubt = marked or (clause.earnest and (stated.mine or (found and not stated.bare)))
         if clause.earnest and (marked or (own and '"' not in clause.text)):
             found[stated.choice] = None
@@ -330,7 +329,7 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
     if len(found) > 1 or not found.keys().isdisjoint(refused) or problem:
         raise ReplyError("ambiguous" if len(found) > 1 else problem or "negated")
     for choice in found:
-        targets = {str(target): target for target in request.targets}  # a number of any length may stand there
+        targets = {str(target): target for target in request.targets}  # as text, since int() rejects very long numbers
         if isinstance(choice, Option) or (choice is None and request.may_pass):
             return choice
         if choice in targets:
@@ -349,16 +348,18 @@ def _read_speech(sections: list[Section], request: Request, cut: bool) -> Action
     if decision is None:
         choice, settled = (_proposed(spoken, request) if taken is None else taken), taken is not None
     else:
-        # Heard by all, a refusal to explode would tell who could have.
+        # A public refusal to explode would reveal a wolf, so it is no error that leads to a re-ask.
         refuses = isinstance(_refused(_plain(decision), request), Option)
         passes = refuses or decision in (SILENCE, PASS_WORDS.get(request.decision))
-        settled = passes or bool(request.targets) or _names_option(decision, request)  # else nothing that was asked
+        settled = (
+            passes or bool(request.targets) or _names_option(decision, request)
+        )  # a choice without request is none
         choice = None if passes or not settled else _stated(decision, request, marked=True)
         if taken not in (None, choice):
             raise ReplyError("ambiguous")
     if choice is Option.EXPLODE:
         return Action(choice)
-    # Silence must be stated by its word, or stand with a decision.
+    # Silence needs its own word or a decision.
     if not heard and not settled and _harmless(spoken, request.speech_chars).strip(_DECORATION) != SILENCE:
         raise ReplyError("no_choice" if decision else "empty")
     bare = taken is not None and heard.strip(_DECORATION) == choice_name(taken, request.decision)
@@ -366,7 +367,7 @@ def _read_speech(sections: list[Section], request: Request, cut: bool) -> Action
 
 
 def _take_apart(sections: list[Section], request: Request, cut: bool) -> tuple[str, str | None]:
-    """(what is said, the line of the decision; None without one)."""
+    """(the text said aloud, the line of the decision or None)."""
     decision: str | None = None
     labelled = any(section.kind is Kind.SPEECH for section in sections)
     said: list[str] = []
@@ -391,7 +392,7 @@ def _names_option(text: str, request: Request) -> bool:
 
 
 def _taken_by_words(spoken: str, heard: str, request: Request) -> Option | None:
-    """The option that the seat says it takes. ReplyError where it nearly says so: heard, it would give it away."""
+    """The option that a speech states. Raises ReplyError if it nearly states one, since that would reveal the role."""
     taken: set[Option] = set()
     nearly = False
     for text in (spoken, heard) if _names_option(spoken, request) else ():
@@ -408,7 +409,7 @@ def _taken_by_words(spoken: str, heard: str, request: Request) -> Option | None:
 
 
 def _proposed(spoken: str, request: Request) -> Choice:
-    """Whom a speech without a decision names, where it may name somebody, and names one in the way of its question."""
+    """The only target that a speech without a decision states, if the request has targets."""
     named = {
         clause.stated.choice
         for clause in (_clauses(_plain(spoken), request) if request.targets else ())

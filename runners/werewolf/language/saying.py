@@ -1,10 +1,9 @@
-"""What scripted players say: sentences in several wordings each. What a sentence states, its slots name.
+"""Sentences of scripted players, each in several wordings; the slots define their statements.
 
-``{accused}`` is a seat that the speaker wants exiled, ``{followed}`` the one that it calls the seer, ``{seat}`` one of
-which nothing is stated; ``speech`` reads sentences back by the same names. Both sides draw from the same sentences. A
-speech is put together from sentences that follow from what was heard and done (``brains.speech``). Where speeches are
-short, players keep to the first wordings (``PLAIN``), so that a very small model with few words can learn the language
-of the smallest table.
+``{accused}`` is a seat to be exiled, ``{followed}`` the seat that the speaker calls the seer, ``{seat}`` one without a
+statement; ``speech`` parses sentences by the same names. Both sides draw from the same sentences, which
+``brains.speech`` selects by the record of the game. Short speeches use the first ``PLAIN`` wordings, so that a very
+small model can learn the language of the smallest table.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,9 +12,9 @@ from random import Random
 from runners.werewolf.game import Side
 
 PLAIN = 3
-"""How many wordings of each sentence are used where speeches are short."""
+"""Number of wordings in short speeches."""
 SHORT_SPEECH_CHARS = 120
-"""Up to here speeches are short."""
+"""Greatest length of a short speech."""
 
 CLAIMS_GOOD = (
     "我是好人。",
@@ -24,7 +23,7 @@ CLAIMS_GOOD = (
     "我这里是好人牌，没什么可报的。",
     "好人一张，简单说几句。",
 )
-"""They say no more than every player would."""
+"""Claims without information: every player makes them."""
 CLAIMS = ("我是{role}。", "我底牌{role}。", "我身份是{role}。", "我这张牌是{role}。", "我是一张{role}牌。")
 CLAIMS_TO_BE_SEER = ("我是{role}。", "我跳{role}。", "我就是{role}。", "我是真{role}，听我报验人。", "我起跳{role}。")
 CLAIMS_AGAIN = ("我还是{role}。", "我的身份没变，{role}。", "身份报过了，{role}。")
@@ -98,11 +97,11 @@ CALLS_FOR_SEER = (
 NO_SEER = ("没有人报验人，只能看发言。", "没有预言家带队，我自己判断。", "预言家没有站出来，大家各自判断。")
 
 BESIDE_CHECKS = ("查验之外，", "验人之外，", "除了验人，")
-"""What leads a seer from its checks to another suspect."""
+"""From a seer's checks to another suspect."""
 BESIDE_FOLLOWED = ("另外，", "其他人里，")
-"""What leads from the seer that the speaker follows to a suspect of its own."""
+"""From the followed seer to the speaker's own suspect."""
 BESIDE_DEAD_FINDS = ("查杀的牌已经倒了，", "验出来的狼走了，")
-"""What leads a seer whose finds are dead to another suspect."""
+"""From a seer's dead wolves to another suspect."""
 LEADS = BESIDE_CHECKS + BESIDE_FOLLOWED + BESIDE_DEAD_FINDS
 ACCUSATIONS = (
     "我怀疑{accused}号，视角不像好人。",
@@ -112,14 +111,14 @@ ACCUSATIONS = (
     "{accused}号狼面比较大，心态不像好人。",
     "我怀疑{accused}号，发言太虚。",
 )
-"""Of whoever has spoken."""
+"""Against a seat that has spoken."""
 ACCUSATIONS_OF_LOUD = (
     "我怀疑{accused}号，发言像在带节奏。",
     "{accused}号打人没有理由，我想出{accused}号。",
     "我要踩{accused}号，踩人踩得太随意。",
     "{accused}号像在找人抗推，我先把他标成狼。",
 )
-"""Of whoever has accused somebody today."""
+"""Against a seat that has accused another today."""
 ACCUSATIONS_OF_QUIET = (
     "我要踩{accused}号，一直在划水。",
     "我怀疑{accused}号，谁也不踩，像在躲。",
@@ -152,13 +151,13 @@ ACCUSATIONS_OF_FINDS = (
     "{accused}号是我验的狼，别放过他。",
     "{accused}号是铁狼，大家记住。",
 )
-"""By whoever says that it found them."""
+"""By the claimed seer that reported them."""
 FINDS_FOR_LATER = (
     "{seat}号的查杀明天再走，今天先打{accused}号。",
     "今天先打{accused}号，{seat}号的查杀留到明天。",
     "{seat}号是查杀，跑不掉，今天先看{accused}号。",
 )
-"""By whoever says that it found ``seat`` and wants another exiled first."""
+"""By the claimed seer that reported ``seat`` and accuses another first."""
 ACCUSATIONS_OF_CLAIMANTS = (
     "我想出{accused}号，更像悍跳。",
     "我怀疑{accused}号，是跳出来骗票的。",
@@ -177,7 +176,7 @@ ACCUSATIONS_OF_FOLLOWERS = (
     "{accused}号还站边{seat}号，我想出{accused}号。",
     "我要踩{accused}号，站边{seat}号像在冲锋。",
 )
-"""Of whoever follows another claim to be the seer than the speaker."""
+"""Against a seat that follows another seer than the speaker."""
 ACCUSATIONS_OF_VOTERS = (
     "{accused}号投过{seat}号，这一票我不认，我想出{accused}号。",
     "我怀疑{accused}号，他投过{seat}号。",
@@ -189,14 +188,14 @@ ACCUSATIONS_OF_ATTACKERS = (
     "{accused}号打我打得太急，我怀疑{accused}号。",
     "{accused}号踩到好人头上，我看{accused}号像狼。",
 )
-"""Of whoever accused the speaker today."""
+"""Against a seat that accused the speaker today."""
 SPLITS = (
     "我投{accused}号，请{mate}号投{other}号。",
     "请{mate}号投{other}号，我投{accused}号。",
     "今天分票，请{mate}号投{other}号，我投{accused}号。",
     "我投{accused}号，请{mate}号投{other}号，打平了我再验一夜。",
 )
-"""By whoever has a vote tied: whom it votes for, and whom another seat is to vote for."""
+"""By a seat that splits a vote: its own target and another seat's."""
 RALLIES = (
     "我归票{accused}号，大家一起投。",
     "我归票{accused}号，不要分票。",
@@ -239,14 +238,14 @@ MORE_TO_COME = (
     "先这样，过。",
     "请后面的人多给点信息。",
 )
-"""By whoever is not the last to speak today."""
+"""By a seat that is not the last to speak today."""
 FAREWELLS = (
     "希望好人能赢。",
     "大家好好分析，不要乱投。",
     "好人要想清楚。",
     "大家加油，别被带偏。",
 )
-"""In last words; the living use them too, since most who die in the first night are good."""
+"""For last words; the living use them, too, since otherwise they would mark the dead, most of them good."""
 CAMPAIGN_LINES = (
     "我想拿警徽带队。",
     "上警是为了多听信息。",
@@ -276,11 +275,11 @@ TEMPLATES: frozenset[str] = frozenset(
     template for name, templates in list(vars().items()) if name.isupper() and type(templates) is tuple
     for template in templates
 )  # fmt: skip
-"""All sentences, and what may lead into one."""
+"""All sentences and their lead-ins."""
 
 
 def fit_together(sentences: Iterable[str], limit: int) -> str:
-    """The sentences as one speech of at most ``limit`` characters; one that no longer fits is left out whole."""
+    """The sentences as one speech of at most ``limit`` characters, without those that do not fit."""
     speech = ""
     for sentence in sentences:
         if len(speech) + len(sentence) <= limit:

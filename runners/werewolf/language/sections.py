@@ -1,4 +1,4 @@
-"""A reply as sections, by its labels, tags, boxes and JSON fields: what is thought, what is said, what is decided."""
+"""Splits a reply into sections (thought, speech, decision) by labels, tags, boxes and JSON fields."""
 
 import json
 import re
@@ -14,21 +14,21 @@ from runners.werewolf.prompts_zh.names import DECISION_MARKER, SPEECH_MARKER
 
 
 class Kind(StrEnum):
-    """What a section of a reply is for."""
+    """Purpose of a section."""
 
     PLAIN = "plain"  # no label
-    THOUGHT = "thought"  # never heard, and no place for a choice
-    REASON = "reason"  # heard in a speech; no place for a choice
+    THOUGHT = "thought"  # not heard by others; holds no choice
+    REASON = "reason"  # heard as a part of a speech; holds no choice
     SPEECH = "speech"
-    ANSWER = "answer"  # a name that a choice goes by, such as 投票
-    DECISION = "decision"  # the marker that the question asks for
+    ANSWER = "answer"  # another label of a choice, such as 投票
+    DECISION = "decision"  # the marker that the question requires
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """kind: what the text is for. text: all up to the next label, lines kept. label: as it was written.
+    """text: everything up to the next label, with line breaks. label: as written.
 
-    closed: whether the section's end was marked, so that what follows is not part of it.
+    closed: whether the section's end was marked.
     """
 
     kind: Kind
@@ -38,7 +38,7 @@ class Section:
 
 
 def sections_of(reply: str, request: Request) -> list[Section] | None:
-    """The sections of a reply in order, without empty ones; None for a reply that is meant as JSON and is none."""
+    """The sections of a reply in order, without empty ones; None for invalid JSON."""
     if _LOOKS_LIKE_DATA.search(reply):
         fields = _object(reply)
         return None if fields is None else [part for part in _fields(fields, request) if part.text.strip()]
@@ -83,16 +83,16 @@ _TAGS = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = r"(?:^|(?<=[。！？!?；;.:：])|(?<=[。.！!？?][”\"*]))"
-"""The beginning of a line, of a sentence, or of what stands behind another label."""
+"""The beginning of a line, of a sentence, or of the text after another label."""
 _SO = (
     rf"{_OPENING}(?:[0-9]{{1,2}}号(?:玩家)?的?)?(?:所以|因此|那么?|综上(?:所述)?|最[终后]|我|的|本轮|今[天晚夜]|考虑|分析|"
     r"好的?|就|以下是)*+[\s*_`“\"「『【\[]*+"
 )
-"""What may stand before the marker in its clause."""
+"""Words before the marker in its clause."""
 
 
 def _tagged(text: str) -> Iterator[Section]:
-    """What stands in tags, apart from everything else."""
+    """Sections of text in and outside of tags."""
     start, kind, label = 0, Kind.PLAIN, ""
     for tag in _TAGS.finditer(text):
         yield Section(kind, text[start : tag.start()], label, closed=tag[1] == "/")
@@ -103,7 +103,7 @@ def _tagged(text: str) -> Iterator[Section]:
 
 @lru_cache
 def _labels(decision: Decision, me: int) -> re.Pattern[str]:
-    """Every way to label what follows. The groups are called by their kinds, with a number behind."""
+    """Pattern of all labels; the name of a group is its kind and a number."""
 
     def names(way: int, answers: str) -> str:
         kinds = {**_NAMES, Kind.ANSWER: rf"(?:{answers}){_OF_ANSWER}"}
@@ -114,7 +114,7 @@ def _labels(decision: Decision, me: int) -> re.Pattern[str]:
     ways = (
         rf"{_SENTENCE}{_OPENING}{names(1, every)}(?:是|为|如下)?{_SIGNS}*+{COLON}[\s*_`]*",
         rf"{_SENTENCE}[\s*_#>-]*[【\[〔]\s*{names(2, every)}\s*[】\]〕][\s*_]*",
-        # A word such as 上警 on a line of its own is an answer, not a heading.
+        # A heading needs ``#``, since a word such as 上警 on its own line is an answer.
         rf"^[ \t*_`>]*#[ \t*_`#]*{names(3, every)}[ \t*_`#]*$",
         rf"(?:{_SENTENCE}|(?<=[,，、…])){_SO}(?P<decision4>{_NAMES[Kind.DECISION]}){_SIGNS}*{COLON}[\s*_`]*",
     )
@@ -144,17 +144,17 @@ _FIELDS = {
         "归票|提议|sign|result|结果"
     ),
 }
-"""Names of fields by what they hold; of several kinds the first decides. DECISION is what to do, ANSWER to whom."""
+"""Names of JSON fields by kind; the first kind that matches counts. DECISION is the action, ANSWER its target."""
 _SAVES, _POISONS = re.compile(r"save|antidote|解药|救"), re.compile(r"poison|毒")
 _WORDS_OF = {(Decision.SIGN_UP, True): "上警", (Decision.SIGN_UP, False): "不上警", (Decision.SHOT, False): "不开枪"}
-"""What true and false answer."""
+"""Answers of the values true and false."""
 
 
 def _object(text: str) -> dict[str, Any] | None:
     text = text[text.find("{") : text.rfind("}") + 1]
     try:
         found = json.loads(text if '"' in text else text.replace("'", '"'))
-    except (ValueError, RecursionError):  # RecursionError: nested without end
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
         return None
     return found if isinstance(found, dict) else None
 
@@ -176,7 +176,7 @@ def _fields(fields: dict[str, Any], request: Request) -> Iterator[Section]:
 
 
 def _answers(key: str, value: Any, decision: Decision) -> Iterator[str]:
-    """What a field states, in words; nothing for one that is empty or says no."""
+    """The answer of a field in words; none for an empty or negative value."""
     if isinstance(value, bool):
         saves = value and decision is Decision.WITCH and _SAVES.search(key)
         yield "救" if saves else _WORDS_OF.get((decision, value), "")

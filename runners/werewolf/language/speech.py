@@ -1,9 +1,8 @@
 """Parses statements of a speech, for scripted players, turn facts and tables of behaviour.
 
-Sentences of scripted players are looked up in a table that is made from the templates they are made from
-(``saying.TEMPLATES``). Plain equivalents by models and people are parsed, too, statement by
-statement. Suppositions, questions, denials, quotations and statements of others are ignored; in doubt nothing is
-parsed, so the result is a lower bound.
+Sentences of scripted players are looked up in a table of their templates (``saying.TEMPLATES``). Plain equivalents by
+models and people are parsed by patterns. Suppositions, questions, denials, quotations, statements of others and
+doubtful sentences are ignored, so the result is a lower bound.
 """
 
 import re
@@ -22,15 +21,15 @@ from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 class Heard:
     """The statements of one speech."""
 
-    claimed: Role | None = None  # the first role that the speaker claims
+    claimed: Role | None = None  # first role that the speaker claims
     reports: tuple[tuple[int, Side], ...] = ()  # (seat, side) of each reported check
-    accused: frozenset[int] = frozenset()  # seats that it wants exiled or calls wolves
+    accused: frozenset[int] = frozenset()  # seats to be exiled or called wolves
     followed: int | None = None  # the seat that it calls the seer
     trusted: frozenset[int] = frozenset()  # seats that it calls good
-    saved: frozenset[int] = frozenset()  # seats on which it claims to have used a potion
+    saved: frozenset[int] = frozenset()  # claimed targets of a potion
     poisoned: frozenset[int] = frozenset()
-    next_checks: tuple[int, ...] = ()  # whom it will check next (警徽流), the first first
-    asked: tuple[tuple[int, int], ...] = ()  # (seat, target) of each requested vote (分票)
+    next_checks: tuple[int, ...] = ()  # announced checks (警徽流), in order
+    requested_votes: tuple[tuple[int, int], ...] = ()  # (seat, target) of each requested vote (分票)
     # Wolves' talk by night: the proposed victim, and who claims to be the seer.
     prey: int | None = None
     poser: int | None = None
@@ -39,7 +38,7 @@ class Heard:
 NOTHING_HEARD = Heard()
 
 
-@lru_cache(maxsize=4096)  # A speech is parsed once for all listeners.
+@lru_cache(maxsize=4096)  # one parse for all listeners
 def understand(text: str) -> Heard:
     """The statements of a public speech."""
     return _together(_understand_sentence(sentence) for sentence in _sentences(text))
@@ -52,7 +51,7 @@ def understand_wolf(text: str, speaker: int) -> tuple[int | None, int | None]:
 
 
 def _together(parts: Iterable[Heard]) -> Heard:
-    """Merge statements: the first of single-valued ones counts, the last of corrected checks."""
+    """Merge statements: of single values the first counts, of reports about one seat the last."""
     whole = NOTHING_HEARD
     for part in parts:
         if part is not NOTHING_HEARD:
@@ -64,7 +63,7 @@ def _joined(name: str, whole: Heard, part: Heard) -> object:
     old, new = getattr(whole, name), getattr(part, name)
     if isinstance(old, frozenset):
         return old | new
-    if name in ("reports", "asked"):
+    if name in ("reports", "requested_votes"):
         return tuple((dict(old) | dict(new)).items())
     return old if old not in (None, ()) else new
 
@@ -75,11 +74,11 @@ _NUMBERS = re.compile("[0-9]{1,2}")
 _SLOT = re.compile(r"\{(\w+)\}")
 _LEADS = re.compile(f"^(?:{'|'.join(LEADS)})")
 _WORDS = frozenset({"role", "side", "verdict"})
-"""Slots that hold no number."""
+"""Slots without a number."""
 
 
 def _table() -> dict[str, tuple[tuple[str, ...], Role | None, Side | None]]:
-    """Every sentence with ``#`` for its numbers -> the slots of its numbers, the role and the side that it names."""
+    """Sentence with ``#`` for its numbers -> (slots of the numbers, role, side)."""
     table = {}
     for template in TEMPLATES:
         slots = tuple(_SLOT.findall(template))
@@ -116,11 +115,11 @@ def _of_a_template(sentence: str) -> Heard | None:
             case "first":
                 stated["next_checks"] = tuple(numbers.values())
             case "mate":
-                stated["asked"] = ((number, numbers["other"]),)
+                stated["requested_votes"] = ((number, numbers["other"]),)
     return replace(NOTHING_HEARD, **stated) if stated else NOTHING_HEARD
 
 
-# --- what others say ------------------------------------------------------------------------------------------------
+# --- sentences of models and people ---------------------------------------------------------------------------------
 
 _SENTENCE = re.compile("[^。!?;！？；\n…]+[。!?;！？；\n…]*")
 _NOISE = re.compile(
@@ -135,7 +134,7 @@ _JOINED = re.compile(
     "((?:警徽流|验人|查验|结果|金水|查杀|银水|身份|底牌)):|"
     "((?:验|摸|查)[^,。]{0,8}),(?=(?:他|她|它|结果|身份)*(?:就?是|不是|为)?(?:狼|查杀|好人|金水))"
 )
-"""A label and what it names, a check and its result."""
+"""A label with its value, a check with its result."""
 _CLAUSE_END = re.compile("[,:、—-]+")
 _SUPPOSES = re.compile("如果|假如|要是|假设|倘若|万一|就算|即使|哪怕|除非|若是|的话")
 _ASKS = re.compile("(?:吗|么|呢|吧\\?)$|是不是|是否|难道|谁|为什么|凭什么|怎么|哪|有没有|会不会")
@@ -145,7 +144,7 @@ _OTHERS_SAY = re.compile(
     r"(?:自?称|说|讲|喊|报|起?跳|认|觉得|怀疑|质疑|踩|点|打|投|站|给|发(?!言)|查杀(?=[0-9我])|验|查(?!杀)|摸|救|毒|守|保|归|"
     r"出|想|要|信|相信|跟|支持|以为|猜|把)(?!到|轮|我走)"
 )
-"""Somebody else says or does something: what follows is not the speaker's own statement."""
+"""Another seat says or does something, so the rest of the clause is not the speaker's own statement."""
 _ME = re.compile("(?<![给跟对说踩投信杀出])(?:我|本人|俺)(?!们)|^(?:那|所以|因此|说明|必|只能)")
 _DENIES = re.compile("不|没|别|未|非|勿|甭|否认|取消|撤回|放过|拒绝|假|冒充|像|以为|当时")
 _ROLE = "|".join(ROLES)
@@ -196,10 +195,10 @@ _NEVER = {
     "没有?问题|不像狼|不是狼|不可疑|没有?狼",
     **dict.fromkeys(("prey", "poser"), "不|没|别"),
 }
-"""What else a clause must not say, up to the end of the statement."""
-_ASKED = re.compile("(?:请|麻烦)([0-9]{1,2})号(?:你|去|今天)*投给?([0-9]{1,2})号")
+"""Words that cancel a statement when they stand before its end in the clause."""
+_REQUESTED_VOTE = re.compile("(?:请|麻烦)([0-9]{1,2})号(?:你|去|今天)*投给?([0-9]{1,2})号")
 _SPEAKER = 0
-"""Seat of a poser that calls itself 我."""
+"""Stands for the seat of a poser that calls itself 我."""
 
 
 def _sentences(text: str) -> list[str]:
@@ -231,7 +230,7 @@ def _understand_sentence(sentence: str) -> Heard:
 
 
 def _understand_clause(words: str, following: str) -> Heard:
-    """following: the next clause, in which the result of a check or the second of a plan may stand."""
+    """following: the next clause, which may hold the result of a check or the second planned check."""
     claim = _CLAIM.search(words)
     claimed = None
     if claim and not _DENIES.search(words[: claim.start(claim.lastindex)]):
@@ -249,8 +248,9 @@ def _understand_clause(words: str, following: str) -> Heard:
             for seat in seats_in(check[0])
         }
         return Heard(claimed or (Role.SEER if "验" in words or "摸" in words else None), tuple(reports.items()))
-    asked = dict((int(seat), int(whom)) for seat, whom in _ASKED.findall("" if "昨" in words else words))
-    words = _ASKED.sub("", words)
+    requests = _REQUESTED_VOTE.findall("" if "昨" in words else words)
+    votes = {int(seat): int(target) for seat, target in requests}
+    words = _REQUESTED_VOTE.sub("", words)
     stated = {
         name: seats
         for name, pattern in _STATES.items()
@@ -266,4 +266,4 @@ def _understand_clause(words: str, following: str) -> Heard:
         name: frozenset(seats) if isinstance(getattr(NOTHING_HEARD, name), frozenset) else seats[0]
         for name, seats in stated.items()
     }
-    return Heard(claimed, asked=tuple(asked.items()), **found)
+    return Heard(claimed, requested_votes=tuple(votes.items()), **found)

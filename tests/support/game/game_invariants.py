@@ -366,8 +366,8 @@ def _check_potions(before: GameState, after: GameState, new: Iterable[Event]) ->
 def _check_told(actions: Mapping[int, Action], before: GameState, after: GameState) -> None:
     """With this, and what ``observe`` shows, a seat hears everything that it may know exactly once."""
     for seat in before.preset.seats:
-        expected = len(before.events) if seat in actions else before.told[seat - 1]
-        assert after.told[seat - 1] == expected, (seat, after.told)
+        expected = len(before.events) if seat in actions else before.seen[seat - 1]
+        assert after.seen[seat - 1] == expected, (seat, after.seen)
 
 
 def _check_audience(event: Event, roles: tuple[Role, ...], living: frozenset[int]) -> None:
@@ -406,5 +406,5 @@ def _check_views(state: GameState, questions: Mapping[int, Request]) -> None:
         assert (view.day, view.phase, view.living, view.sheriff) == (day, phase, tuple(sorted(living)), sheriff)
         assert view.role is state.role_of(seat) and view.side is view.role.side
         known = [event for event in state.events[:events] if event.visible_to(seat)]
-        news = [event for event in state.events[state.told[seat - 1] : events] if event.visible_to(seat)]
+        news = [event for event in state.events[state.seen[seat - 1] : events] if event.visible_to(seat)]
         assert [*known_events(state, seat)] == known and [*view.events] == news

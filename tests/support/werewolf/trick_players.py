@@ -3,37 +3,20 @@
 import math
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
 
 from runners.werewolf.brains import NewBrain, ScriptedBrain
+from runners.werewolf.brains.habits import Habit, HabitBrain, claims, decoy, may_claim, pose, self_kill
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.scripted import BALLOTS
-from runners.werewolf.game import SPEECHES, Action, Decision, Observation, Option, Preset, Result, Role, Side
+from runners.werewolf.game import SPEECHES, Action, Observation, Option, Preset, Result, Role, Side
 from runners.werewolf.language.speech import understand
 from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
 from tests.support.werewolf.speech_classifier import SpeechClassifier
-
-Trick = Callable[[TableMemory, Observation, Action | None], Action | None]
-"""A trick is called before the answer, with None, to change its player's memory, and after it, to change the answer."""
-
-
-def _self_kill(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
-    """The wolves hit one of their own in the first night, for the witch to save."""
-    first, wolf_choice = seen.day == 1, seen.question.decision in (Decision.WOLF_TALK, Decision.WOLF_KILL)
-    if action is None or not first or not wolf_choice or min(memory.team) not in seen.question.targets:
-        return action
-    return Action(min(memory.team), f"自刀{min(memory.team)}号。" if seen.question.speaks else "")
-
-
-def _pose(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
-    """The same wolf calls itself the seer in every game."""
-    if action is None and Role.SEER in seen.deck:
-        memory.poser = min(memory.team)
-    return action
 
 
 def _late_pose(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
@@ -53,18 +36,18 @@ def _all_pose(memory: TableMemory, seen: Observation, action: Action | None) -> 
 def _god_claims(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
     """Each wolf calls itself another of the hidden 神职 in every speech."""
     gods = [role for role in (Role.HUNTER, Role.WITCH, Role.GUARD) if role in seen.deck]
-    if not gods or not _may_claim(seen, action):
+    if not gods or action is None or not may_claim(seen, action):
         return action
-    return _claims(seen, action, f"我是{ROLE_NAMES[gods[sorted(memory.team).index(seen.seat) % len(gods)]]}。")
+    return claims(seen, action, f"我是{ROLE_NAMES[gods[sorted(memory.team).index(seen.seat) % len(gods)]]}。")
 
 
 def _false_witch(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
     """The last wolf calls itself the witch, who saved the first."""
     mate = min(memory.team)
-    if Role.WITCH not in seen.deck or seen.seat != max(memory.team) or not _may_claim(seen, action):
+    if Role.WITCH not in seen.deck or seen.seat != max(memory.team) or action is None or not may_claim(seen, action):
         return action
     peaceful = seen.seat != mate and all(day > 1 for day, _ in memory.night_deaths.values())
-    return _claims(seen, action, f"我是女巫。我救了{mate}号，是银水。" if peaceful else "我是女巫。")
+    return claims(seen, action, f"我是女巫。我救了{mate}号，是银水。" if peaceful else "我是女巫。")
 
 
 def _silent(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
@@ -86,38 +69,15 @@ def _explode_twice(memory: TableMemory, seen: Observation, action: Action | None
     return action and (Action(Option.EXPLODE) if explodes else action)
 
 
-def _decoy(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
-    """About one villager calls itself the seer on the first day."""
-    chosen = seen.role is Role.VILLAGER and seen.seat <= len(seen.deck) / seen.deck.count(Role.VILLAGER)
-    checked = min(seat for seat in seen.living if seat != seen.seat)
-    if not chosen or seen.day > 1 or not _may_claim(seen, action):
-        return action
-    return _claims(seen, action, f"我是预言家。第1夜查验{checked}号，是好人。")
-
-
 def _hidden_seer(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
     """The seer says nothing of itself until it has found a wolf or is exiled."""
     hides = seen.role is Role.SEER and Side.WOLF not in memory.found.values() and seen.question.is_public
     return replace(action, text="我是好人。") if action and hides and action.text else action
 
 
-def _may_claim(seen: Observation, action: Action | None) -> bool:
-    return (
-        action is not None
-        and action.choice is None
-        and bool(action.text)
-        and seen.question.is_public
-        and understand(action.text).claimed is not Role.SEER
-    )
-
-
-def _claims(seen: Observation, action: Action, words: str) -> Action:
-    return replace(action, text=(words + action.text)[: seen.question.speech_chars])
-
-
-TRICKS: Mapping[str, tuple[Side, Trick]] = {
-    "self-kill": (Side.WOLF, _self_kill),
-    "pose": (Side.WOLF, _pose),
+TRICKS: Mapping[str, tuple[Side, Habit]] = {
+    "self-kill": (Side.WOLF, self_kill),
+    "pose": (Side.WOLF, pose),
     "late pose": (Side.WOLF, _late_pose),
     "god claims": (Side.WOLF, _god_claims),
     "false witch": (Side.WOLF, _false_witch),
@@ -125,7 +85,7 @@ TRICKS: Mapping[str, tuple[Side, Trick]] = {
     "silent": (Side.WOLF, _silent),
     "block vote": (Side.WOLF, _block_vote),
     "explode twice": (Side.WOLF, _explode_twice),
-    "decoy": (Side.GOOD, _decoy),
+    "decoy": (Side.GOOD, decoy),
     "hidden seer": (Side.GOOD, _hidden_seer),
 }
 SMALLEST = 7
@@ -134,24 +94,6 @@ CELLS: tuple[tuple[str, ...], ...] = tuple(
     names for count in (1, 2) for names in combinations(TRICKS, count) if len({TRICKS[name][0] for name in names}) == 1
 )
 """Each trick, and each pair of tricks of one side."""
-
-
-class TrickPlayer(ScriptedBrain):
-    """A scripted player with the tricks of its side."""
-
-    def __init__(self, rng: random.Random, names: Sequence[str]) -> None:
-        super().__init__(rng)
-        self._tricks = [TRICKS[name] for name in names]
-
-    def act(self, observation: Observation) -> Action:
-        tricks = [trick for side, trick in self._tricks if side is observation.side]
-        self._memory.learn(observation.events, observation.seat, observation.deck)
-        for trick in tricks:
-            trick(self._memory, observation, None)
-        action = super().act(observation)
-        for trick in tricks:
-            action = trick(self._memory, observation, action)
-        return action
 
 
 @cache
@@ -168,7 +110,7 @@ def gain(preset: Preset, names: Sequence[str], other: str, deals: Sequence[int])
     """(gain in win rate of the side with the tricks against ``other``, on the same deals; standard error)."""
     side = TRICKS[names[0]][0]
     sign = 1 if side is Side.GOOD else -1
-    player = partial(TrickPlayer, names=names)
+    player = partial(HabitBrain, habits=[TRICKS[name] for name in names])
     changes = [
         sign * (_good_wins(preset, side, player, other, seed) - _usual(preset, side, other, seed)) for seed in deals
     ]

@@ -1,4 +1,4 @@
-"""骑士: fights one duel, after the day's speeches."""
+"""骑士: may fight one duel, after the day's speeches."""
 
 from runners.werewolf.game.roles.card import Card
 from runners.werewolf.game.types import Decision

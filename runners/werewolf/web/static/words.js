@@ -93,6 +93,8 @@ export const PLAYERS = {
   patient: ["耐心玩家", "patient", "拿不准时打成平票，多等一夜的查验。", "Ties the vote when unsure, to gain one more check."],
   scripted: ["脚本玩家", "scripted", "按常理发言和投票，报查验、跟证据。适合第一局。", "Speaks and votes by rules, reports checks, follows evidence. Good for a first game."],
   timid: ["胆小玩家", "timid", "按常理玩，但多半弃票。", "Plays like scripted, but mostly abstains."],
+  poser: ["悍跳玩家", "poser", "狼人首夜自刀再悍跳，村民会挡刀跳预言家。", "Wolves attack a mate, who then claims to be the seer; a villager claims it too."],
+  follower: ["跟票玩家", "follower", "谁被点名最多就投谁。", "Votes for the seat that most speeches accuse."],
   random: ["随机玩家", "random", "随便选，什么都可能发生。", "Answers at random."],
   person: ["真人", "a person", "", ""],
 };

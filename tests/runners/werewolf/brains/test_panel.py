@@ -21,7 +21,7 @@ FILE = Path(__file__).with_name("panel.txt")
 GAMES = 25
 
 
-@pytest.mark.parametrize("player", ["random", "timid", "scripted", "patient"])
+@pytest.mark.parametrize("player", ["random", "timid", "scripted", "patient", "poser", "follower"])
 def test_the_panel_plays_as_it_did(player):
     lines = []
     for preset in PRESETS.values():

@@ -61,7 +61,7 @@ def test_the_seer_says_who_votes_for_whom_and_keeps_to_it(limit):
         assert len(text) <= limit
         heard = understand(text)
         (named,) = heard.accused
-        assert named in (3, 4) and heard.asked == ((2, 7 - named),) and heard.reports == ((2, Side.GOOD),)
+        assert named in (3, 4) and heard.requested_votes == ((2, 7 - named),) and heard.reports == ((2, Side.GOOD),)
         against_it = [accuses(seat, 7 - named) for seat in (2, 3, 4)]
         assert brain.act(seen(1, Role.SEER, Decision.EXILE_VOTE, *against_it, **settings)).choice == named
 
@@ -76,7 +76,7 @@ def test_the_seer_says_who_votes_for_whom_and_keeps_to_it(limit):
 )
 def test_the_seer_asks_for_no_tie_where_it_need_not_guess(told):
     for action in actions(Decision.SPEECH, 1, Role.SEER, *told):
-        assert not understand(action.text).asked
+        assert not understand(action.text).requested_votes
 
 
 def test_between_two_claims_the_two_others_vote_apart():

@@ -28,7 +28,7 @@ def as_words(heard: Heard) -> list[str]:
         *(f"救{seat}" for seat in sorted(heard.saved)),
         *(f"毒{seat}" for seat in sorted(heard.poisoned)),
         *(f"流{seat}" for seat in heard.next_checks),
-        *(f"请{seat}投{whom}" for seat, whom in heard.asked),
+        *(f"请{seat}投{whom}" for seat, whom in heard.requested_votes),
     ]
 
 
@@ -53,7 +53,7 @@ STATED = {
     "{checked}": dict(claimed=Role.SEER, reports=((1, Side.WOLF),)),
     "{first}": dict(next_checks=(5,)),
     "{second}": dict(next_checks=(5, 6)),
-    "{mate}": dict(asked=((2, 3),)),
+    "{mate}": dict(requested_votes=((2, 3),)),
     "{saved}": dict(claimed=Role.WITCH, saved=frozenset({4})),
     "{poisoned}": dict(claimed=Role.WITCH, poisoned=frozenset({11})),
     "{prey}": dict(prey=12),

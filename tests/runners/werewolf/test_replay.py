@@ -1,0 +1,123 @@
+"""A game goes on from a recorded decision: its past is the recorded one, token by token, and its rest is new."""
+
+import random
+
+import pytest
+
+from algo.rollouts.triplets import triplets_of
+from runners.errors import UnusableTask
+from runners.werewolf.agent import WerewolfGames
+from store.schema import PolicyResources
+from store.token_spans import context_digest
+from store.werewolf import GameTask, Past, RecordedReply, TurnSpan
+from tests.runners.werewolf.test_table import legal_answer
+from tests.support.fakes import FakeVllm
+from tests.support.tasks import HERE, game_task
+
+SAMPLING_SEED, BRANCHED = 8, 9
+
+
+@pytest.fixture
+async def vllm(tiny_tokenizer, tiny_model):
+    fake = FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)), str(tiny_model))
+    endpoint = await fake.start()
+    fake.resources = PolicyResources(run_name="run", version=3, endpoints=(endpoint,), model="policy")
+    fake.games = WerewolfGames(HERE)
+    yield fake
+    await fake.games.close()
+    await fake.stop()
+
+
+async def play(vllm, task):
+    turns = []
+    task = GameTask.decode(task.encode())
+    result = await vllm.games.play(task, vllm.resources, lambda turn, *times: turns.append(turn))
+    return result, [turn for turn in turns if isinstance(turn, TurnSpan)]
+
+
+def prompts_of(turns):
+    found = triplets_of(sorted(turns, key=lambda turn: (turn.seat, turn.turn)))
+    return {(one.metadata["seat"], one.metadata["turn"]): tuple(one.prompt["token_ids"]) for one in found}
+
+
+def past_of(turns, decision):
+    prompts, replies = prompts_of(turns), {}
+    for turn in turns:
+        if turn.moment < decision.moment or (turn.moment == decision.moment and turn.seat != decision.seat):
+            prompt = context_digest(prompts[turn.seat, turn.turn])
+            reply = RecordedReply(prompt=prompt, token_ids=turn.response_ids, finish_reason=turn.finish_reason)
+            replies.setdefault(turn.seat, []).append(reply)
+    prompt = context_digest(prompts[decision.seat, decision.turn])
+    own = dict(moment=decision.moment, seat=decision.seat, prompt=prompt, replies=replies)
+    return Past(sampling_seed=SAMPLING_SEED, **own)
+
+
+PLAYERS = [
+    ("5p_tiny", "policy", "policy"),
+    ("7p", "policy", "scripted"),
+    ("7p", "expert", "policy"),
+    ("12p_sheriff", "policy", "random"),
+]
+
+
+@pytest.mark.parametrize(("preset", "wolf", "good"), PLAYERS)
+async def test_the_past_is_repeated_without_a_call_and_the_rest_is_played_anew(vllm, preset, wolf, good):
+    # Some replies are unusable, so that questions are asked again.
+    usable, chance = vllm.answer, random.Random(2)
+    vllm.answer = lambda prompt: usable(prompt) if chance.random() < 0.8 else "我再想想"
+    task = game_task(
+        preset=preset, seed=5, sampling_seed=SAMPLING_SEED, seating={"wolf": wolf, "good": good}, context_tokens=20_000,
+        trainable=[side for side, name in (("wolf", wolf), ("good", good)) if name == "policy"],
+    )  # fmt: skip
+    recorded, turns = await play(vllm, task)
+    moments = [turn for turn in turns if not turn.is_reask]
+    decision = moments[len(moments) // 2]
+    vllm.exchanges.clear()
+    branches = []
+    for seed in range(2):
+        past = past_of(turns, decision)
+        branch = task.model_copy(update={"game_id": f"b{seed}", "sampling_seed": BRANCHED + seed, "past": past})
+        result, again = await play(vllm, branch)
+        branches.append(result.transcript)
+        assert result.turns == len(again)
+
+        def is_past(turn):
+            return turn.moment < decision.moment or (turn.moment == decision.moment and turn.seat != decision.seat)
+
+        seen = ("seat", "turn", "segment", "moment", "decision", "prompt_ids", "response_ids", "reply")
+        before, repeated = (
+            sorted([getattr(turn, name) for name in seen] for turn in of if is_past(turn)) for of in (turns, again)
+        )
+        assert repeated == before and before
+        assert not any(turn.trainable for turn in again if is_past(turn))
+        assert all(turn.trainable == (turn.policy == "policy") for turn in again if not is_past(turn))
+        # The decision gets the recorded prompt, and everything new was sampled by a call.
+        key = decision.seat, decision.turn
+        assert prompts_of(again)[key] == prompts_of(turns)[key]
+        asked = sorted(tuple(body["prompt"]) for body, _ in vllm.exchanges)
+        assert asked == sorted(prompts_of(again)[turn.seat, turn.turn] for turn in again if not is_past(turn))
+        vllm.exchanges.clear()
+    assert len({recorded.transcript, *branches}) > 1
+
+
+async def test_players_without_a_model_choose_anew_after_the_decision_and_as_recorded_before_it(vllm):
+    """The policy answers the same every time, so that all that differs is theirs."""
+    vllm.answer = lambda prompt: legal_answer(random.Random(len(prompt)))(prompt)
+    task = game_task(preset="7p", seed=5, sampling_seed=SAMPLING_SEED, seating={"wolf": "policy", "good": "random"})
+    recorded, turns = await play(vllm, task)
+    decision = turns[len(turns) // 2]
+    past, events = past_of(turns, decision), []
+    for seed in (1, 2, 3):
+        result, again = await play(vllm, task.model_copy(update={"past": past, "sampling_seed": seed}))
+        events.append(result.as_data(again)["events"])
+        assert events[-1][: decision.events_before] == recorded.as_data(turns)["events"][: decision.events_before]
+    assert decision.events_before > 10 and not events[0] == events[1] == events[2]
+
+
+async def test_a_past_that_this_runner_does_not_repeat_is_refused(vllm):
+    task = game_task(sampling_seed=SAMPLING_SEED, seating={"wolf": "policy", "good": "scripted"})
+    _, turns = await play(vllm, task)
+    past = past_of(turns, turns[-1])
+    for wrong in (past.model_copy(update={"prompt": "0"}), past.model_copy(update={"moment": past.moment - 1})):
+        with pytest.raises(UnusableTask, match="recorded"):
+            await play(vllm, task.model_copy(update={"past": wrong}))
