@@ -120,7 +120,7 @@ class Change:
 
 
 def changes_of(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
-    """What the aims apply to: (name, change, win rate of the opponent in the policy's place)."""
+    """The changes that the aims apply to: (name, change, win rate of the opponent in the policy's place)."""
     if run.agents:
         yield from ((f"seed {seed.seed}", _agent_change(*seed.ends), None) for seed in run.complete if seed.ends)
         return
@@ -130,7 +130,7 @@ def changes_of(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
 
 
 def _gain_sentences(run: RecipeRun) -> Iterator[str]:
-    """Gain with interval, and against whom: of all seeds together in the game, of each seed for agents."""
+    """Gain with interval and opponent: of all seeds together in the game, of each seed for agents."""
     if run.agents:
         for name, change, _ in changes_of(run):
             yield change.sentence("Mean reward on held-out tasks", name)
