@@ -67,14 +67,14 @@ class JudgedGame:
     def ask(self, turn: int, request: Request, speech: str, role: Role, events: Iterable[Event]) -> None:
         """Request the score of a speech, without waiting.
 
-        turn: number of the seat's model call. request: what the speech answers. events: what had happened before it.
+        turn: number of the seat's model call. request: the speech's. events: all before the speech.
         """
         messages = judging_messages(request, speech, role, events)
         self._answers[request.seat, turn] = asyncio.create_task(self._judge.model.ask(messages))
         self.asked += 1
 
     async def judgements(self) -> tuple[Judgement, ...]:
-        """The judgements, by seat and turn, once all have come or the judge's patience is at its end."""
+        """The judgements, by seat and turn; waits for all of them, up to the judge's timeout."""
         if self._answers:
             await asyncio.wait(self._answers.values(), timeout=self._judge.timeout_seconds)
         found: list[Judgement] = []
@@ -87,19 +87,19 @@ class JudgedGame:
                 found.append(Judgement(seat=seat, turn=turn, score=score))
         if lacking:
             reasons = "; ".join(f"{count}x {reason}" for reason, count in lacking.most_common(3))
-            logger.warning("%d of %d turns went without a judgement: %s", lacking.total(), self.asked, reasons)
+            logger.warning("%d of %d turns have no judgement: %s", lacking.total(), self.asked, reasons)
         return tuple(found)
 
     def close(self) -> None:
         """Cancel pending requests."""
         for answer in self._answers.values():
             if not answer.cancel() and not answer.cancelled():
-                answer.exception()  # retrieved, so that asyncio does not log it once more
+                answer.exception()  # so that asyncio does not log the error again
         self._answers.clear()
 
 
 def _score_in(answer: "asyncio.Task[str]") -> float | str:
-    """The score, or why there is none. Whatever goes wrong with the judge, the game is finished and counts."""
+    """The score, or the reason for its absence; no error of the judge ends a game."""
     if not answer.done():
         return "no answer in time"
     if (error := answer.exception()) is not None:
@@ -113,16 +113,16 @@ def _score_in(answer: "asyncio.Task[str]") -> float | str:
 def judging_messages(request: Request, speech: str, role: Role, events: Iterable[Event]) -> Messages:
     """The judge's prompt: the public record before the speech, the speaker, and the speech."""
     record = render_events(event for event in events if event.audience is None)
-    told = (
+    material = (
         f"公开记录：\n{record}\n\n"
         f"发言者：{seat_name(request.seat)}，真实身份是{ROLE_NAMES[role]}（{SIDE_NAMES[role.side]}）\n"
         f"场合：第{request.day}天，{_OCCASIONS[request.decision]}\n"
         f"发言：{quote_speech(speech)}"
     )
-    return [{"role": "system", "content": JUDGING_PROMPT}, {"role": "user", "content": told}]
+    return [{"role": "system", "content": JUDGING_PROMPT}, {"role": "user", "content": material}]
 
 
 def read_score(reply: str) -> float | None:
-    """The score that a reply states, 0.0 to 1.0; None unless it states a score and nothing else."""
+    """The score in a reply, 0.0 to 1.0; None unless the reply consists of a score."""
     stated = _SCORE.fullmatch(unicodedata.normalize("NFKC", reply).strip(_DECORATION))
     return int(stated[1]) / BEST_SCORE if stated else None

@@ -1,9 +1,8 @@
-"""Models that are not trained (opponents, the judge), called through AgentScope's own chat models.
+"""Models that are not trained (opponents, the judge), called through AgentScope's chat models.
 
-The frameworks' own retrying is turned off: a try is one request, and how often, how fast and how long is what the
-``ChatEndpoint`` says. DashScope is called at its OpenAI-compatible address. Keys are those that the runner was told of
-(``runners.keys``) and go into request headers, nowhere else; whatever an endpoint answers is cleared of the key before
-it becomes an error's text.
+The frameworks' own retries are off: a try is one request, and ``ChatEndpoint`` sets tries, rate and timeout. DashScope
+is called at its OpenAI-compatible address. Keys come from the runner's command line (``runners.keys``) and go into
+request headers only; error texts are redacted.
 """
 
 import asyncio
@@ -38,23 +37,22 @@ from store.schema import ChatEndpoint
 logger = logging.getLogger(__name__)
 
 LONGEST_RETRY_AFTER_SECONDS = 60.0
-"""A server that asks for a longer pause counts as unreachable: a game cannot wait for it."""
+"""A server that requests a longer pause counts as unreachable."""
 
 _OWN_URLS = {"openai": "https://api.openai.com/v1", "dashscope": "https://dashscope.aliyuncs.com/compatible-mode/v1"}
-_OWN_OPTIONS = {"dashscope": {"extra_body": {"enable_thinking": False}}}  # refused where an answer is not streamed
-_NO_KEY = "none"  # not None, for which the packages look into other environment variables and files
+_OWN_OPTIONS = {"dashscope": {"extra_body": {"enable_thinking": False}}}  # thinking requires streaming
+_NO_KEY = "none"  # for None the packages read other environment variables and files
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 20.0
 _TOO_MANY_REQUESTS, _REQUEST_TIMEOUT = 429, 408
 _REASON_CHARS = 300
-_LONGEST_REPLY_CHARS = 100_000  # of a server that heeds no max_tokens; reading more would hold up other games
-# What AgentScope and the packages below it raise on an answer that is not what the protocol says: they do not
-# check it, so it shows as JSON that cannot be read, a missing key, or an attribute of None.
+_LONGEST_REPLY_CHARS = 100_000  # for servers that ignore max_tokens; parsing more would block other games
+# AgentScope and openai do not validate answers: a malformed one raises these (invalid JSON, a missing key, None).
 _MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class ApiReply:
-    """What a model answered. cut: whether it ends at the token limit, as far as the endpoint tells."""
+    """A model's reply. cut: whether it was cut at the token limit, as far as the usage shows."""
 
     text: str
     cut: bool = False
@@ -63,8 +61,7 @@ class ApiReply:
 class ApiModel:
     """A model at an endpoint, for any number of games at once.
 
-    endpoint: what to call and how patiently. throttle: shared with other users of the same endpoint; by default this
-    model's own. sleep: how the pauses between tries are made.
+    throttle: shared with other users of the same endpoint; by default this model's own. sleep: waits between tries.
     ``formatter`` is AgentScope's multi-agent formatter.
     """
 
@@ -76,9 +73,9 @@ class ApiModel:
         keys: ApiKeys | None = None,
         addresses: Addresses | None = None,
     ):
-        """Nothing is sent yet. Raises MissingApiKey when the endpoint's key is not there or may not go there.
+        """Raises MissingApiKey if the endpoint's key is not set or not allowed for its address.
 
-        addresses: that an endpoint without a key may be called at; None: any.
+        addresses: the allowed addresses of an endpoint without a key; None: any.
         """
         self.endpoint = endpoint
         self._throttle = throttle or Throttle()
@@ -88,7 +85,7 @@ class ApiModel:
         if endpoint.api_key_env is not None:
             self._key = (keys or ApiKeys()).key(endpoint.api_key_env, url)
         if not endpoint.endpoint or endpoint.api_key_env is not None or (addresses and addresses.allows(url)):
-            addresses = None  # where a key may go has a rule of its own, and what the user allows may go by a proxy
+            addresses = None  # keys have a rule of their own, and an address that the user allows may need a proxy
         self._model = OpenAIChatModel(
             endpoint.model,
             api_key=self._key,
@@ -97,7 +94,7 @@ class ApiModel:
                 "base_url": url,
                 "max_retries": 0,
                 "timeout": endpoint.timeout_seconds,
-                # A hub may have chosen the address: it must not lead on to another.
+                # No redirects, since a hub may have chosen the address.
                 "http_client": DefaultAsyncHttpxClient(
                     trust_env=not leads_to_loopback(url),
                     follow_redirects=False,
@@ -123,11 +120,11 @@ class ApiModel:
         return (await self.reply(messages)).text
 
     async def reply(self, messages: list[dict[str, Any]]) -> "ApiReply":
-        """The reply to a conversation ({"role", "content"} each), without what the model thought before it.
+        """The reply to a conversation ({"role", "content"} each), without its thought.
 
-        Empty when the model only thought, which happens where ``max_tokens`` is too small for its thoughts.
-        Raises EndpointUnavailable, naming endpoint, model and reason, when every try has failed, when the endpoint
-        refuses the request (a 4xx but 408 and 429), or when it asks for a longer pause than a game can make.
+        Empty for a thought alone, if ``max_tokens`` is too small. Raises EndpointUnavailable, with endpoint, model and
+        reason, if every try fails, the endpoint rejects the request (4xx except 408 and 429), or it requests a pause
+        of more than ``LONGEST_RETRY_AFTER_SECONDS``.
         """
         retrying = AsyncRetrying(
             stop=stop_after_attempt(self.endpoint.tries),
@@ -151,8 +148,8 @@ class ApiModel:
         await self._model.client.close()
 
     async def _try_once(self, messages: list[dict[str, Any]]) -> "ApiReply | _Failure":
-        # A failure is returned and not raised: the packages' exceptions hold request headers, and so the key; as the
-        # context of another they would reach logs.
+        # Returns failures, since the packages' exceptions hold request headers, and the context of a raised error
+        # would write the key into logs.
         spacing = 60.0 / self.endpoint.requests_per_minute if self.endpoint.requests_per_minute else 0.0
         async with self._throttle.slot(self.endpoint.max_concurrent, spacing):
             try:
@@ -179,7 +176,7 @@ class ApiModel:
             return _Failure("its answer has no reply")
         texts = [block["text"] for block in response.content if block["type"] == "text"]
         _, text = split_thought("\n".join(texts))
-        # AgentScope hands no finish reason on: a reply that has all the tokens it may have was cut.
+        # AgentScope drops the finish reason: a reply of ``max_tokens`` tokens was cut.
         used_up = response.usage is not None and (response.usage.output_tokens or 0) >= self.endpoint.max_tokens
         return ApiReply(text[:_LONGEST_REPLY_CHARS], cut=used_up or len(text) > _LONGEST_REPLY_CHARS)
 
@@ -194,10 +191,10 @@ class ApiModel:
 
 
 class ApiModels:
-    """The models of a process: one for each ``ChatEndpoint``, and one ``Throttle`` for each endpoint behind them."""
+    """The models of a process: one for each ``ChatEndpoint``, and one ``Throttle`` for each account."""
 
     def __init__(self, keys: ApiKeys | None = None, addresses: Addresses | None = None) -> None:
-        """keys: that may be used; None: none. addresses: see ``ApiModel``."""
+        """keys: the allowed ones; None: none. addresses: see ``ApiModel``."""
         self._keys = keys
         self._addresses = addresses
         self._models: dict[ChatEndpoint, ApiModel] = {}
@@ -206,21 +203,21 @@ class ApiModels:
     def get(self, endpoint: ChatEndpoint) -> ApiModel:
         """The model at ``endpoint``. Raises MissingApiKey as ``ApiModel`` does."""
         if endpoint not in self._models:
-            # Settings such as temperature make another model of it, but not another account.
+            # Models that differ only in settings such as temperature share an account's rate limit.
             account = (endpoint.provider, endpoint.endpoint, endpoint.model, endpoint.api_key_env)
             throttle = self._throttles.setdefault(account, Throttle())
             self._models[endpoint] = ApiModel(endpoint, throttle, keys=self._keys, addresses=self._addresses)
         return self._models[endpoint]
 
     async def close(self) -> None:
-        """Close the connections of all."""
+        """Close all connections."""
         for model in self._models.values():
             await model.close()
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why a try failed. again: another may succeed. retry_after: seconds to wait before it, as the server says."""
+    """A failed try. again: whether a retry may succeed. retry_after: the pause that the server requests, in seconds."""
 
     reason: str
     again: bool = True
@@ -235,12 +232,12 @@ def _refusal(status: int, text: str, headers: Mapping[str, str]) -> _Failure:
     again = status >= 500 or status in (_REQUEST_TIMEOUT, _TOO_MANY_REQUESTS)
     pause = _seconds_to_wait(headers) if again else 0.0
     if pause > LONGEST_RETRY_AFTER_SECONDS:
-        return _Failure(f"it asks for a pause of {pause:.0f} s (HTTP {status}: {text})", again=False)
+        return _Failure(f"it requests a pause of {pause:.0f} s (HTTP {status}: {text})", again=False)
     return _Failure(f"HTTP {status}: {text}", again, pause)
 
 
 def _seconds_to_wait(headers: Mapping[str, str]) -> float:
-    """What ``Retry-After`` asks for in seconds; 0.0 without it, and for a date."""
+    """Seconds in ``Retry-After``; 0.0 without it, and for a date."""
     value = headers.get("Retry-After", "").strip()
     return float(value) if value.isdecimal() else 0.0
 

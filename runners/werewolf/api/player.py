@@ -1,12 +1,10 @@
 """A seat played by a model that is not trained, called by messages through AgentScope's multi-agent formatter.
 
-What is sent, and why. The formatter writes a history of many speakers into one user message, ``who: what`` on each
-line between <history> tags: what seat 3 said stands under ``3号发言``, what the referee said under the referee's
-name, as the seat heard it and in the words of ``prompts_zh.record``. Of the seat's own replies only what became of
-them is told (its speeches, votes and deeds are events like all others), so a reply's form or a thought is never
-repeated to the model. The question does not belong to the past and stands behind the history, in the same message:
-many chat templates refuse two messages of one role in a row. All contents are plain strings, which every compatible
-endpoint takes. Prompts of one seat begin alike, so a provider's prefix cache serves most of them.
+The formatter writes the history of all speakers into one user message between <history> tags, a line ``who: what``
+each: a speech of seat 3 under ``3号发言``, the referee's lines under its name, in the words of ``prompts_zh.record``.
+The seat's own replies appear as events only, so the model sees neither their form nor its thoughts again. The question
+follows the history in the same message, since many chat templates reject two messages of one role in a row. Contents
+are plain strings, which every compatible endpoint accepts. Prompts of one seat share a prefix, for a provider's cache.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,8 +29,8 @@ _Line = tuple[str, str]
 class ApiPlayer(Player):
     """Calls ``model`` once per decision, and once more after an invalid reply.
 
-    ``model.endpoint.history_chars`` bounds the history: where it would be longer, everything but the latest news
-    becomes a recap, and what follows is told in full again. Decisions leave no turns, since there are no token ids.
+    ``model.endpoint.history_chars`` bounds the history: in a longer one, all events but the latest become a recap, and
+    later events are added in full. Decisions leave no turns, since there are no token ids.
     """
 
     def __init__(self, seat: int, model: "ApiModel", system_prompt: str):
@@ -62,13 +60,13 @@ class ApiPlayer(Player):
         return Decided(request.default, reasked=True, defaulted=True)
 
     def _history(self, news: int) -> str:
-        """The game so far, within the bound if a recap can do that. news: how many known events are new."""
-        limit, all_told = self._model.endpoint.history_chars, len(self._known)
+        """The game so far, within the bound if a recap suffices. news: number of new events."""
+        limit, known = self._model.endpoint.history_chars, len(self._known)
         for recapped, speech_chars in (
             (self._recapped, self._recap_speech_chars),
-            (all_told - news, RECAP_SPEECH_CHARS),
-            (all_told, RECAP_SPEECH_CHARS),
-            (all_told, 0),
+            (known - news, RECAP_SPEECH_CHARS),
+            (known, RECAP_SPEECH_CHARS),
+            (known, 0),
         ):
             recap = render_recap(self._known[:recapped], self.seat, speech_chars) if recapped else ""
             history = "\n".join(part for part in (recap, render_events(self._known[recapped:])) if part)

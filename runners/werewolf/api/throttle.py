@@ -6,13 +6,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 Sleep = Callable[[float], Awaitable[None]]
-"""Waits for so many seconds."""
+"""Waits for a number of seconds."""
 
 
 class Throttle:
-    """How many calls are under way and when the latest began; callers are let through in the order they came.
+    """Admits calls in the order of their arrival, within each caller's limits on all running calls.
 
-    Each caller brings its own limits and keeps them with regard to all calls. clock: seconds; sleep waits for some.
+    clock: in seconds. sleep: waits for seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, sleep: Sleep = asyncio.sleep):
@@ -26,7 +26,7 @@ class Throttle:
 
     @contextlib.asynccontextmanager
     async def slot(self, most: int, spacing_seconds: float = 0.0) -> AsyncIterator[None]:
-        """Wait until fewer than ``most`` calls run and ``spacing_seconds`` have passed since the latest began."""
+        """Wait until fewer than ``most`` calls run and the latest began ``spacing_seconds`` ago."""
         async with self._door:
             while self._running >= most:
                 self._ended.clear()
@@ -42,5 +42,5 @@ class Throttle:
             self._ended.set()
 
     def pause(self, seconds: float) -> None:
-        """Start no call for this long."""
+        """Start no call for ``seconds``."""
         self._paused_until = max(self._paused_until, self._clock() + seconds)

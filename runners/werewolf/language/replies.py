@@ -274,7 +274,7 @@ def _choice_in(sections: list[Section], request: Request, cut: bool) -> Choice:
         try:
             choices.add(_stated(answer, request, marked=True, rest=rest))
         except ReplyError as error:
-            if error.code != "no_choice" or len(marked) == 1:
+            if error.code != "no_choice":
                 raise
     if len(choices) > 1:
         raise ReplyError("ambiguous")

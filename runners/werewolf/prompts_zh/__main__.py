@@ -1,6 +1,6 @@
 """``python -m runners.werewolf.prompts_zh``: write the built-in prompts of a preset as files, to read or to replace.
 
-The files are named as ``game.prompts`` names them: ``system.txt`` for the frame, and one for each role's guidance.
+The files have the names of ``game.prompts``: ``system.txt`` for the frame, and one for each role's guidance.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The game so far as a conversation of many: who said a line, and what; for models that are called by messages."""
+"""The game so far as a conversation of many speakers, for models that are called by messages."""
 
 from collections.abc import Iterator
 
@@ -6,16 +6,16 @@ from runners.werewolf.prompts_zh.names import REFEREE, seat_name
 from runners.werewolf.prompts_zh.quoting import quote_speech
 
 HISTORY_PROMPT = "到目前为止的对局，每行冒号前是说话的人：\n"
-"""What stands before the history, which AgentScope puts between tags."""
+"""Precedes the history, which AgentScope puts between tags."""
 
 _ANSWER_CHARS = 300
 
 
 def said_lines(text: str) -> Iterator[tuple[str, str]]:
-    """(who, what) for each line of ``text``, which is as ``record`` and ``questions`` write it.
+    """(speaker, text) of each line in the format of ``record`` and ``questions``.
 
-    Who is the referee, or a seat with the kind of its speech (``3号遗言``). Whatever stands before a line's first
-    colon is the referee's writing, so no player can speak under another's name.
+    The speaker is the referee, or a seat with the kind of its speech (``3号遗言``). Only the referee writes the text
+    before a line's first colon, so no player can speak under another's name.
     """
     for line in text.splitlines():
         if line.startswith(REFEREE):

@@ -1,6 +1,6 @@
 """Chinese names of roles, sides, results and choices, and the words of a decision line.
 
-Questions list these words and ``replies`` reads them, so what is offered is what is understood.
+Questions list these words and ``replies`` parses them, so that every offered word is understood.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,11 +9,11 @@ from runners.werewolf.game import Choice, Decision, Option, Result, Role, Side
 from runners.werewolf.game.roles import CARDS
 
 REFEREE = "【法官】"
-"""How every line of the referee begins, and no other."""
+"""Beginning of every line of the referee, and of no other."""
 
 SIDE_NAMES: Mapping[Side, str] = {Side.WOLF: "狼人阵营", Side.GOOD: "好人阵营"}
 CHECK_NAMES: Mapping[Side, str] = {Side.WOLF: "狼人", Side.GOOD: "好人"}
-"""What a seer's check calls each side."""
+"""Names of the sides in a seer's check."""
 
 ROLE_NAMES: Mapping[Role, str] = {role: card.name for role, card in CARDS.items()}
 RESULT_NAMES: Mapping[Result, str] = {
@@ -28,7 +28,7 @@ DECISION_MARKER = "决定"
 SPEECH_MARKER = "发言"
 SILENCE = "过"
 POISON = "毒"
-"""Before the seat that the witch poisons, as in ``毒3号``."""
+"""Precedes the seat that the witch poisons, as in ``毒3号``."""
 
 OPTION_WORDS: Mapping[Option, str] = {
     Option.SAVE: "救",

@@ -45,7 +45,7 @@ _MEANINGS: Mapping[Option, str] = {
     Option.DEAD_LEFT: "从昨夜死者的下一号起递增",
     Option.DEAD_RIGHT: "从昨夜死者的上一号起递减",
 }
-"""What an option means, where its word does not say."""
+"""Explanations of options."""
 
 _BEFORE: Mapping[Phase, str] = {
     Phase.WITHDRAWAL: "警上发言结束，",
@@ -63,14 +63,14 @@ _UNSAVED: Mapping[Unsaved, str] = {
 }
 
 _NAMING: Mapping[Decision, str] = {Decision.WOLF_TALK: "提议", Decision.CLOSING_SPEECH: "归票"}
-"""What it is called to name a seat at the end of a speech."""
+"""Verbs for a seat named at the end of a speech."""
 
 
 def render_question(request: Request) -> str:
-    """The question on one line, with everything that is legal and the exact form of the answer."""
+    """The question on one line, with all legal answers and their exact form."""
     question = f"{REFEREE}{seat_name(request.seat)}，{_occasion(request)}{_QUESTIONS[request.decision]}"
     seats = [choice_name(seat, request.decision) for seat in request.targets]
-    # The options that ride on a speech are offered with their own form, after the speech's.
+    # Options that come with a speech follow it, each with its own form.
     if offered := seats if request.speaks else _in_order(request, seats):
         question += f"，可选：{'、'.join(offered)}"
     meanings = [f"{choice_name(o, request.decision)}是{_MEANINGS[o]}" for o in request.options if o in _MEANINGS]
@@ -87,7 +87,7 @@ def render_observation(observation: Observation) -> str:
 
 
 def render_reply_error(error: "ReplyError", request: Request) -> str:
-    """The one re-ask after a reply that could not be used: what was wrong, and the question again."""
+    """The re-ask after an invalid reply: the reason, and the question again."""
     return f"{REFEREE}刚才的回答无效：{error.message}。\n{render_question(request)}"
 
 
@@ -98,7 +98,7 @@ def render_probe(target: int, roles: Iterable[Role]) -> str:
 
 
 def _occasion(request: Request) -> str:
-    """What the question comes of, where the events before it do not say."""
+    """Introduction of the question, if the events before it give none."""
     match request.decision:
         case Decision.EXPLOSION:
             return _BEFORE.get(request.phase, "").format(subject=request.subject)
@@ -112,7 +112,7 @@ def _occasion(request: Request) -> str:
 
 
 def _in_order(request: Request, seats: Iterable[str]) -> tuple[str, ...]:
-    """Words of what may be chosen: ``seats``, then the rest. The witch is offered 救 first."""
+    """Words of the choices: ``seats``, then the others; for the witch 救 comes first."""
     others = [choice_name(choice, request.decision) for choice in choices(request)[len(request.targets) :]]
     first = len(request.options) if request.decision is Decision.WITCH else 0
     return (*others[:first], *seats, *others[first:])

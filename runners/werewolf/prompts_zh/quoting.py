@@ -1,17 +1,17 @@
-"""How values and players' words get into a text without changing what the text means."""
+"""Inserts values and players' words into a text without a change of its meaning."""
 
 import re
 import unicodedata
 
 from runners.werewolf.prompts_zh.names import SILENCE
 
-# Any identifier, so that a misspelt name is noticed instead of shown; {"json": 1}, {x: 1} and {} are no names.
+# Any identifier, so that a misspelt name is an error; {"json": 1}, {x: 1} and {} are no names.
 _NAME = r"\{([^\W\d]\w*)\}"
 _ESCAPED_OR_NAME = re.compile(rf"\{{{_NAME}\}}|{_NAME}")
 
 
 def fill(template: str, /, **values: object) -> str:
-    """``template`` with each ``{name}`` replaced, in one pass, so that braces inside values stay what they are.
+    """``template`` with each ``{name}`` replaced, in one pass, so that braces inside values stay.
 
     ``{{name}}`` gives a literal ``{name}``; other braces stay. ValueError for a name without value.
     """
@@ -41,14 +41,14 @@ _LOOKALIKES = str.maketrans({"【": "〔", "】": "〕", "<": "＜", ">": "＞"}
 
 
 def disarm(text: str) -> str:
-    """``text`` without the referee's brackets, and without those that spell tags and special tokens."""
+    """``text`` without the brackets of the referee, of tags and of special tokens."""
     return text.translate(_LOOKALIKES)
 
 
 def quote_speech(text: str, speech_chars: int | None = None) -> str:
-    """A player's words, safe to show: one line that cannot pass for the referee's.
+    """A player's words as one line that cannot be taken for the referee's.
 
-    speech_chars: the most characters shown, a mark for the cut included; 0 shows the mark alone. None: all.
+    speech_chars: greatest length, including the ellipsis of a cut; 0 leaves the ellipsis alone; None: unlimited.
     """
     words = disarm(one_line(text))
     if not words:

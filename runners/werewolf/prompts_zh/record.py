@@ -1,8 +1,8 @@
-"""What happened: one line for each event or ballot, and the recap of a game.
+"""Events as text, one line for each event or ballot, and the recap of a game.
 
-The referee's lines begin with ``REFEREE``. A player's words stand on a line of their own, after the head
-that the referee writes: whatever stands before a line's first colon is the referee's, so no speech can
-forge it. That is why whom a speaker names (归票, a wolf's proposal) stands in the head.
+The referee's lines begin with ``REFEREE``. A player's words follow, on one line, a head that the referee writes: only
+the referee writes the text before a line's first colon, so no speech can forge it. Therefore the head holds the
+speaker's choice (归票, a wolf's proposal).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ from runners.werewolf.prompts_zh.names import (
 from runners.werewolf.prompts_zh.quoting import quote_speech
 
 RECAP_SPEECH_CHARS = 40
-"""Longest quotation of a speech in a recap."""
+"""Greatest length of a quotation in a recap."""
 
 BADGE_LOST_REASONS: Mapping[BadgeLost, str] = {
     BadgeLost.NOBODY_RUNS: "没有候选人",
@@ -59,7 +59,7 @@ def render_events(events: Iterable[Event], speech_chars: int | None = None) -> s
 
 
 def render_recap(events: Iterable[Event], seat: int, speech_chars: int | None = RECAP_SPEECH_CHARS) -> str:
-    """The game so far for one seat: what it may know among ``events``, with short quotations."""
+    """The game so far for one seat: the ``events`` that it may know, with short quotations."""
     known = [event for event in events if event.visible_to(seat)]
     return f"{REFEREE}前情回顾（你是{seat_name(seat)}）：\n{render_events(known, speech_chars)}"
 

@@ -21,10 +21,10 @@ FRAME = (
     "{rules}\n你是{seat}，身份是{role}，属{side}。{guidance}\n{reply_format}"
 )
 REPLACEABLE = ("system", *(role.value for role in Role))
-"""The parts of the system prompt that a run may replace by name: the frame, and the guidance of each role, what the
-preset adds to it included. Rules and reply format are not: they must agree with the referee and the parser."""
+"""Parts of the system prompt that a run may replace by name: the frame and the guidance of each role, with the preset's
+additions. Rules and reply format are fixed, since they must agree with the referee and the parser."""
 
-# Rules and guidance may be left out: a small model learns them by playing, and reads every token at its cost.
+# Rules and guidance are optional: a small model learns them by playing, and every token of a prompt has a cost.
 _FRAME_REQUIRES = frozenset({"reply_format", "seat", "role"})
 _FRAME_ALLOWS = _FRAME_REQUIRES | {"rules", "guidance", "side"}
 _GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
@@ -36,9 +36,9 @@ _texts.filters["name_of"] = ROLE_NAMES.__getitem__
 
 
 def check_templates(templates: Mapping[str, str]) -> None:
-    """Raise ValueError unless every one of ``templates`` may replace what ``REPLACEABLE`` names so.
+    """Raise ValueError, with all invalid templates and placeholders and the valid ones.
 
-    The message names, for all that is wrong at once, the template, the placeholder and the valid ones.
+    templates: replacements by name (``REPLACEABLE``).
     """
     problems = [problem for name, template in templates.items() for problem in _problems(name, template)]
     if problems:
@@ -62,7 +62,7 @@ def system_prompt(preset: Preset, seat: int, role: Role, templates: Mapping[str,
 
 
 def rules_prompt(preset: Preset) -> str:
-    """The rules of ``preset``, written from the same fields that the referee reads."""
+    """The rules of ``preset``, made from the fields that the referee reads."""
     facts = _facts(preset)
     rule_of = {role: _texts.from_string(CARDS[role].rule).render(facts) for role in set(preset.deck)}
     return _texts.get_template("rules.jinja").render(facts, rule_of=rule_of)
@@ -76,7 +76,7 @@ def guidance(preset: Preset, role: Role) -> str:
 
 
 def _facts(preset: Preset) -> dict[str, object]:
-    """What the texts name: the preset, and lists of the roles that are dealt."""
+    """Variables of the texts: the preset, and lists of the dealt roles."""
     counts = Counter(preset.deck)
     dealt = [role for role in Role if role in counts]
     wolves = [role for role in dealt if role.side is Side.WOLF]
@@ -100,7 +100,7 @@ def _facts(preset: Preset) -> dict[str, object]:
 
 
 def _problems(name: str, template: str) -> Iterable[str]:
-    shown = f"prompt_{name}"  # what the template is called among a run's resources
+    shown = f"prompt_{name}"  # name among a run's resources
     if name not in REPLACEABLE:
         yield f"unknown template {shown}; valid: {', '.join(f'prompt_{known}' for known in REPLACEABLE)}"
         return

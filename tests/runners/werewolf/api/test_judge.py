@@ -64,7 +64,7 @@ async def test_a_judgement_that_comes_too_late_is_left_out_and_given_up(caplog):
     game = game_of(chat, timeout_seconds=0)
     await settle()
     assert await game.judgements() == () and game.asked == 1
-    assert "1 of 1 turns went without a judgement: 1x no answer in time" in caplog.text
+    assert "1 of 1 turns have no judgement: 1x no answer in time" in caplog.text
     game.close()
     await settle()
     assert chat.cancelled == 1

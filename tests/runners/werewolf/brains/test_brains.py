@@ -3,7 +3,6 @@
 import random
 from collections import Counter
 from dataclasses import replace
-from functools import lru_cache
 
 import pytest
 from hypothesis import given, settings
@@ -12,9 +11,8 @@ from hypothesis import strategies as st
 from runners.werewolf import brains
 from runners.werewolf.brains import ExpertBrain, RandomBrain, ScriptedBrain, TimidBrain
 from runners.werewolf.game import (
-    PRESETS,
+    Action,
     Decision,
-    GameState,
     Option,
     Result,
     Role,
@@ -24,19 +22,13 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
+from runners.werewolf.language import saying
 from runners.werewolf.language.replies import parse_reply, render_reply
 from runners.werewolf.language.saying import fit_together
 from store.schema import PLAYERS_WITHOUT_A_MODEL
 from tests.support.game.game_playing import TEST_PRESETS, TINY, TWELVE, brain_steps, play_brains
 from tests.support.werewolf.crafted_questions import claim, memory, seen
-
-BRAINS = (RandomBrain, TimidBrain, ScriptedBrain, ExpertBrain)
-
-
-@lru_cache
-def scripted_games(name: str, count: int = 400) -> tuple[GameState, ...]:
-    return tuple(play_brains(PRESETS[name], seed, ScriptedBrain) for seed in range(count))
-
+from tests.support.werewolf.reply_tables import QUESTIONS
 
 # --- whole games ----------------------------------------------------------------------------------------------------
 
@@ -45,32 +37,28 @@ def test_who_plays_without_a_model_is_known_everywhere_by_the_same_names():
     assert set(brains.BRAINS) == set(PLAYERS_WITHOUT_A_MODEL)
 
 
-@pytest.mark.parametrize("brain", BRAINS)
-@given(st.sampled_from(TEST_PRESETS), st.integers(0, 10_000))
+@pytest.mark.parametrize("brain", (RandomBrain, TimidBrain, ScriptedBrain))
+@given(st.sampled_from(TEST_PRESETS), st.integers(1, 60) | st.none(), st.integers(0, 10_000))
 @settings(max_examples=60, deadline=None)
-def test_brains_play_whole_games_legally_and_by_seed(brain, preset, seed):
-    state = play_brains(preset, seed, brain)
-    assert winner(state) is not None
-    assert play_brains(preset, seed, brain) == state
+def test_brains_play_whole_games_by_seed_in_answers_that_are_legal_parsed_and_no_longer_than_is_heard(
+    brain, preset, speech_chars, seed
+):
+    check_game(brain, replace(preset, speech_chars=speech_chars or preset.speech_chars), seed, speech_chars is None)
 
 
-@pytest.mark.parametrize("brain", BRAINS)
-@given(st.sampled_from(TEST_PRESETS), st.integers(1, 60), st.integers(0, 10_000))
-@settings(max_examples=30, deadline=None)
-def test_no_speech_is_longer_than_is_heard(brain, preset, speech_chars, seed):
-    for state, actions, _ in brain_steps(replace(preset, speech_chars=speech_chars), seed, brain):
+@given(st.sampled_from(TEST_PRESETS), st.integers(0, 10_000))
+@settings(max_examples=6, deadline=None)
+def test_so_does_the_expert_who_takes_a_second_a_game(preset, seed):
+    check_game(ExpertBrain, preset, seed, True)
+
+
+def check_game(brain, preset, seed, parses):
+    for state, actions, end in brain_steps(preset, seed, brain):  # noqa: B007
         for request in pending(state):
-            assert len(actions[request.seat].text) <= request.speech_chars
-
-
-@pytest.mark.parametrize("brain", BRAINS)
-@pytest.mark.parametrize("preset", TEST_PRESETS, ids=lambda preset: preset.name)
-def test_decisions_of_brains_can_be_written_and_parsed(brain, preset):
-    for seed in range(4):
-        for state, actions, _ in brain_steps(preset, seed, brain):
-            for request in pending(state):
-                action = actions[request.seat]
-                assert parse_reply(render_reply(action, request), request) == action
+            action = actions[request.seat]
+            assert len(action.text) <= request.speech_chars
+            assert not parses or parse_reply(render_reply(action, request), request) == action
+    assert winner(end) is not None and play_brains(preset, seed, brain) == end
 
 
 def test_neither_side_wins_nearly_always_under_random_play_of_the_small_game():
@@ -123,3 +111,9 @@ def test_the_same_observation_twice_teaches_nothing_new(preset):
 
 def test_sentences_that_do_not_fit_are_left_out_whole():
     assert fit_together(["我是好人。", "大家好好分析，不要乱投。", "先听。"], 8) == "我是好人。先听。"
+
+
+@pytest.mark.parametrize("words", saying.WITHDRAWALS)
+def test_who_withdraws_says_so_in_words_that_the_reader_takes(words):
+    action = Action(Option.WITHDRAW, words)
+    assert parse_reply(render_reply(action, QUESTIONS["campaign"]), QUESTIONS["campaign"]) == action

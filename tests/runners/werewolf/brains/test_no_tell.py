@@ -2,13 +2,14 @@
 
 import random
 from collections import Counter
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from functools import cache
 
 import pytest
 
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.brains.table import good_wins
-from runners.werewolf.game import PRESETS, SPEECHES, GameState, Role, Side
+from runners.werewolf.game import PRESETS, SPEECHES, GameState, Result, Role, Side, winner
 from runners.werewolf.language.speech import understand
 from tests.support.game.game_playing import play_brains
 from tests.support.werewolf.nonsense import nonsense
@@ -17,48 +18,66 @@ from tests.support.werewolf.trick_players import CELLS, BelievesPlans, ReadsPhra
 
 GAMES = {**dict.fromkeys(PRESETS, 60), "12p_sheriff": 120, "10p": 120, "9p": 200, "7p": 250, "5p_tiny": 500}
 """preset -> games on either side of every comparison; their noise is about 4 points."""
+TOLD_APART = ("12p_sheriff", "9p", "7p", "5p_tiny")
+"""Presets whose speeches a default run tries to tell apart; `make endurance`: all."""
+TALKS = 15
+"""Games of the other presets that are searched for nonsense."""
 GAIN, NOISE = 0.06, 0.04
 """How much tricks may gain, and how much more is no news."""
 DEALS = {"12p_sheriff": 100, "9p": 120, "7p": 60}
 """preset -> deals of a comparison with tricks, played with them and without."""
+ALL_TRICKS = [
+    *(("7p", tricks) for tricks in CELLS),
+    *((name, ("self-kill", "pose")) for name in ("12p_sheriff", "9p")),
+    *((name, ("pose", "false witch")) for name in ("12p_sheriff", "9p")),
+    ("12p_sheriff", ("pose",)),
+    ("12p_sheriff", ("explode twice",)),
+]
+FEW_TRICKS = [(name, tricks) for name, tricks in ALL_TRICKS if (len(tricks) == 2) is (name == "9p")]
+"""Those of a default run."""
 
 
-@lru_cache
-def games(name: str, first: int) -> list[GameState]:
-    return [play_brains(PRESETS[name], seed, ScriptedBrain) for seed in range(first, first + GAMES[name])]
+def more_in_endurance(few: Sequence, everything: Iterable) -> list:
+    """Values of a parameter, of which a default run has few."""
+    return [pytest.param(one, marks=() if one in few else pytest.mark.endurance) for one in everything]
 
 
-@lru_cache
+@cache
+def game(name: str, seed: int) -> GameState:
+    return play_brains(PRESETS[name], seed, ScriptedBrain)
+
+
+@cache
 def speeches(name: str, first: int) -> tuple[list[str], list[bool]]:
     """Speeches without a claim to be one of the 神职, and whether a wolf said each."""
     said = [
         (event.text, state.role_of(event.seat).side is Side.WOLF)
-        for state in games(name, first)
+        for state in (game(name, seed) for seed in range(first, first + GAMES[name]))
         for event in state.events
         if event.kind in SPEECHES and understand(event.text).claimed in (None, Role.VILLAGER)
     ]
     return [text for text, _ in said], [by_wolf for _, by_wolf in said]
 
 
-@lru_cache
+@cache
 def classifier(name: str) -> SpeechClassifier:
     # Of other games than those that it is tried on, here and in the games of ``good_wins``.
     return SpeechClassifier(*speeches(name, 20_000))
 
 
-@lru_cache
 def usual(name: str) -> float:
-    return good_wins(PRESETS[name], "scripted", "scripted", GAMES[name])
+    """As ``good_wins`` between scripted players."""
+    return sum(winner(game(name, seed)) is Result.GOOD for seed in range(GAMES[name])) / GAMES[name]
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", more_in_endurance(TOLD_APART, PRESETS))
 def test_the_words_of_a_speech_do_not_tell_its_side(name):
-    texts, by_wolf = speeches(name, 10_000)
+    texts, by_wolf = speeches(name, 0)
     assert area_under_curve(classifier(name).scores(texts), by_wolf) <= 0.6
 
 
 def test_the_classifier_finds_a_tell_where_there_is_one():
-    texts, by_wolf = speeches("7p", 10_000)
+    texts, by_wolf = speeches("7p", 0)
     betrayed = [
         text + ("我没意见。" if wolf and number % 2 else "")
         for number, (text, wolf) in enumerate(zip(texts, by_wolf, strict=True))
@@ -69,22 +88,15 @@ def test_the_classifier_finds_a_tell_where_there_is_one():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_scripted_players_talk_sense(name):
-    counts = [nonsense(state) for first in (10_000, 20_000) for state in games(name, first)]
+    played = GAMES[name] if name in TOLD_APART else TALKS
+    counts = [nonsense(game(name, seed)) for seed in range(played)]
     assert sum((found for found, _ in counts), Counter()) == Counter()
 
 
-@pytest.mark.parametrize(
-    ("name", "tricks"),
-    [
-        *(("7p", tricks) for tricks in CELLS),
-        *((name, ("self-kill", "pose")) for name in ("12p_sheriff", "9p")),
-        *((name, ("pose", "false witch")) for name in ("12p_sheriff", "9p")),
-        ("12p_sheriff", ("pose",)),
-        ("12p_sheriff", ("explode twice",)),
-    ],
-)
-def test_neither_a_trick_nor_two_gain_much(name, tricks):
+@pytest.mark.parametrize("name_and_tricks", more_in_endurance(FEW_TRICKS, ALL_TRICKS))
+def test_neither_a_trick_nor_two_gain_much(name_and_tricks):
     """The whole table, of many more deals: python -m bench tricks."""
+    name, tricks = name_and_tricks
     gained, error = gain(PRESETS[name], tricks, "scripted", range(DEALS[name]))
     assert gained - 2 * error <= GAIN
 

@@ -18,7 +18,7 @@ from runners.werewolf.game import PRESETS
 from tests.support.game.game_playing import play_brains
 
 FILE = Path(__file__).with_name("panel.txt")
-GAMES = 25
+GAMES = 10
 
 
 @pytest.mark.parametrize("player", ["random", "timid", "scripted", "patient", "poser", "follower"])

@@ -72,6 +72,12 @@ def test_what_is_offered_is_understood_by_its_word_and_nothing_else_is(request_)
             assert code_of(text, request_) in ("negated", "no_choice")
 
 
+def test_who_is_asked_again_is_told_why():
+    assert code_of("决定：不投3号", QUESTIONS["vote"]) == "negated"
+    assert code_of("答案：3号\n结论：4号", QUESTIONS["vote"]) == "ambiguous"
+    assert code_of("今天天气不错", QUESTIONS["vote"]) == "no_choice"
+
+
 def test_a_spent_potion_cannot_be_used():
     assert code_of("决定：救", QUESTIONS["poison"]) == "illegal_target"
     assert code_of("决定：救3号", QUESTIONS["poison"]) == "no_choice"
