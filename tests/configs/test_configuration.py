@@ -94,7 +94,7 @@ def test_a_shipped_configuration_is_found_by_name_unless_the_working_folder_has_
         "league.every_steps=2; game.opponent=past; rollout.max_policy_lag=1; model.lora_rank=8",
         "game.train_sides=[good]; game.opponent=scripted; selection.roles=[seer]",
         "game.rules={win_rule: parity}",
-        "advantage={credit: branch, branching: {share: 0.3, continuations: 4}}; game.opponent=expert",
+        "advantage={credit: branch, branching: {share: 0.3, continuations: 4}}; rollout.groups_per_step=4",
         "advantage.branching.share=0.1; rollout.max_policy_lag=1",
         "watch={sampling/entropy/good: {below: 0.01, steps: 5, stop: true}}",
     ],
@@ -143,7 +143,7 @@ def test_what_fits_together_is_taken(overrides):
         ("advantage.credit=branch; rollout.max_policy_lag=1", "set rollout.max_policy_lag to 0"),
         ("advantage.credit=branch; reference.kl=reward", "set reference.kl to loss or none"),
         ("advantage.credit=branch; rollout.groups_per_step=1", "share=0.5 of 1 groups of 4 are 0 branches, fewer than"),
-        ("advantage={credit: branch, branching: {continuations: 9}}", "are 8 branches, fewer than"),
+        ("advantage={credit: branch, branching: {continuations: 9}}", "of 2 groups of 4 are 4 branches, fewer than"),
         ("advantage.credit=branch; game={opponent: strong}", "game.opponent: .* 'strong', a model behind an API"),
         ("advantage.credit=branch; judge.model=m; reward.judge_score=1", "judge exclude each other"),
         # Rules and prompts.
