@@ -2,7 +2,7 @@
 
 Players without a model stand for the policy. One decision of each game is drawn and valued three ways: the game's
 outcome less the mean outcome (a running baseline), the recorded game with K branches (``algo.advantages.branching``),
-and, as the truth, many branches.
+and, as the truth, by many other branches. Decisions that too few of the others make alike are left out.
 """
 
 import copy
@@ -20,8 +20,8 @@ from algo.advantages.branching import Continuation, Decision, branch_credit
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import Action, GameState, Result, Side, apply, get_preset, new_game, observe, pending, winner
 
-GAMES, TRUTH = 60, 32
-"""Games, each of its own deal; branches that count as the truth."""
+GAMES, TRUTH, ALIKE = 60, 40, 4
+"""Games, each of its own deal; branches that count as the truth, and how many of them must decide alike."""
 _BRANCHES = (4, 8)
 _LINE_UPS = [("5p_tiny", "timid", Side.GOOD), ("5p_tiny", "random", Side.GOOD), ("7p", "random", Side.WOLF)]
 """(preset, the policy's stand-in, its side); scripted players are the others."""
@@ -83,7 +83,7 @@ def _value(deal: int, preset: str, player: str, side: Side) -> _Valued | None:
     for _ in range(moment):
         before.state = apply(before.state, before.answers())
     games = []
-    for number in range(TRUTH + 1):  # the first is the recorded game
+    for number in range(1 + _BRANCHES[-1] + TRUTH):  # the first is the recorded game
         table = copy.deepcopy(before)
         if number:
             table.chances[seat].seed(f"{deal}/{number}")
@@ -97,11 +97,16 @@ def _value(deal: int, preset: str, player: str, side: Side) -> _Valued | None:
         found = branch_credit([Decision(moment, "me", 0, tuple(games[: count + 1]))])
         return found.advantage("0", "me", 0) or 0.0
 
-    return _Valued(games[0].outcomes["me"], {count: advantage(count) for count in _BRANCHES}, advantage(TRUTH))
+    others = games[1 + _BRANCHES[-1] :]
+    alike = [one.outcomes["me"] for one in others if one.choice == games[0].choice]
+    if len(alike) < ALIKE:
+        return None
+    true = fmean(alike) - fmean(one.outcomes["me"] for one in others)
+    return _Valued(games[0].outcomes["me"], {count: advantage(count) for count in _BRANCHES}, true)
 
 
 def measure(_model: Path) -> Table:
-    table = Table(title=f"What one decision changed, of {GAMES} games; outcomes are 1 and -1")
+    table = Table(title=f"What one decision of each of {GAMES} games changed; outcomes are 1 and -1")
     for name in ("preset, policy, side", "decisions", "way", "variance", "squared error", "of the baseline's"):
         table.add_column(name, justify="left" if name in ("preset, policy, side", "way") else "right")
     for preset, player, side in _LINE_UPS:
