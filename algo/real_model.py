@@ -36,14 +36,15 @@ _START_OF_TURN, _END_OF_TURN = "<start_of_turn>", "<end_of_turn>"
 _CONTROL_TOKENS = (_PADDING, _END_OF_TEXT, _START_OF_TEXT, _UNKNOWN, _START_OF_TURN, _END_OF_TURN)
 _LINE_BREAKS = ("\n", "\n\n")
 _SPACE = "▁"
-"""What the tokens have in place of a space."""
+"""Replaces a space in tokens."""
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 _ONE_ASCII = re.compile(rf"[\x21-\x7e{_SPACE}]")
 _SHORT_ASCII = re.compile(rf"{_SPACE}?[A-Za-z0-9]{{1,3}}|[\x21-\x7e{_SPACE}]{{2}}")
 _SHORT_ASCII_PIECES = 1500
 _CHINESE = re.compile("[\u4e00-\u9fff\u3000-\u303f\uff00-\uffef“”‘’…—·]+")
 
-# The base model knows no chat. The markers are those of its instruction-tuned sibling, and a system prompt is a turn.
+# The base model has no chat template: the markers are those of its instruction-tuned sibling, and a system prompt is a
+# turn.
 _CHAT_TEMPLATE = (
     "{{- '<bos>' -}}"
     "{%- for message in messages -%}"
@@ -163,7 +164,7 @@ def _write_model(directory: Path, *, tied: bool) -> None:
     model.resize_token_embeddings(len(kept), mean_resizing=False)
     with torch.no_grad():
         model.get_input_embeddings().weight.copy_(rows)
-        # The base model never saw a chat: it ends no turn, at 32 nats a token. A line break ends what it knows.
+        # The base model was not trained on chats: a line break ends its turns, since the end of a turn has 32 nats.
         ids = tokenizer.get_vocab()
         for marker in (_START_OF_TURN, _END_OF_TURN):
             model.get_input_embeddings().weight[ids[marker]] = rows[ids["\n"]]

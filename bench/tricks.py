@@ -20,12 +20,12 @@ def measure(scale: float) -> Group:
     presets = [preset for preset in PRESETS.values() if len(preset.deck) >= SMALLEST]
     columns = [(preset, other) for preset in presets for other in ("scripted", "expert")]
 
-    def told(preset, other, names) -> str:
+    def cell(preset, other, names) -> str:
         share = EXPERT_SHARE if other == "expert" else 1.0
         gained, error = gain(preset, names, other, range(max(2, round(DEALS * share * scale))))
         return f"{100 * gained:+.1f} ±{196 * error:.1f}"
 
-    tricks = [(" + ".join(names), *(told(*column, names) for column in columns)) for names in CELLS]
+    tricks = [(" + ".join(names), *(cell(*column, names) for column in columns)) for names in CELLS]
     rows = []
     for preset in PRESETS.values():
         for player in ("scripted", "expert"):

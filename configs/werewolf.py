@@ -31,8 +31,9 @@ class GameEvaluationConfig(EvaluationConfig):
         ("scripted", "random"),
         min_length=1,
         description=f"{NAMES_WITHOUT_A_MODEL}, initial (the weights that the run started from), or names "
-        " from the sections players and frozen",
+        "from the sections players and frozen",
     )
+    sample_deals: int = Field(2, ge=0, description="deals of each match whose games are kept whole, for the report")
 
     @property
     def enabled(self) -> bool:

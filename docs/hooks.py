@@ -35,7 +35,7 @@ PACKAGES = ("algo", "configs", "runners", "store")
 
 
 def on_page_markdown(markdown, page, **_):
-    """The reference's pages, from the code. Of links out of docs/, which work in the repository only, their text."""
+    """Make the reference's pages from the code, and replace links out of docs/, which work in the repository only."""
     if page.file.src_uri.startswith("reference/"):
         return _reference(page.file.src_uri)
     return re.sub(r"\[([^\]]+)\]\(\.\./[A-Z]+\.md[^)]*\)", r"\1", markdown)
@@ -76,7 +76,7 @@ def _rows(field: Any, name: str) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    """The settings that a setting consists of, if any; of a mapping those of its values."""
+    """The section class of a setting, or of a mapping's values; None for a plain setting."""
     if get_origin(annotation) is dict:
         return _section(get_args(annotation)[1])
     if get_origin(annotation) is tuple:
@@ -146,12 +146,12 @@ def _spans() -> str:
 
 
 def _model(model: type[BaseModel]) -> list[str]:
-    """Heading, docstring, and the fields that the parent does not have, with what the docstring says of each."""
+    """Heading, docstring, and a table of the fields that the parent lacks, with their parts of the docstring."""
     inherited = set().union(*(getattr(base, "model_fields", {}) for base in model.__bases__))
     own = [name for name in model.model_fields if name not in inherited]
     document = re.sub(r"\s+", " ", inspect.cleandoc(model.__doc__ or ""))
-    introduction, *said = re.split(rf"(?:^|(?<=[.;] ))({'|'.join(own)}): ", document)
-    meanings = dict(zip(said[::2], said[1::2], strict=True))
+    introduction, *described = re.split(rf"(?:^|(?<=[.;] ))({'|'.join(own)}): ", document)
+    meanings = dict(zip(described[::2], described[1::2], strict=True))
     rows = []
     for name in own:
         field = model.model_fields[name]
@@ -164,7 +164,7 @@ def _model(model: type[BaseModel]) -> list[str]:
 
 
 def _errors() -> str:
-    """Every error for a user: what is raised under one of these names, and what settings raise."""
+    """A table of every error for users, by folder: the project's own errors, and those of settings."""
     names = {"FileExistsError", "RuntimeError", *(name for name in _classes() if not name.startswith("_"))}
     parts = [
         "# Errors",
@@ -181,7 +181,7 @@ def _errors() -> str:
                 if is_shown and node.exc.args and (text := _message(node.exc.args[0])):
                     rows.append((f"`{name}`", _text(text)))
         if rows:
-            parts += [f"## {folder.relative_to(ROOT).as_posix()}", *_table(rows, "error", "says")]
+            parts += [f"## {folder.relative_to(ROOT).as_posix()}", *_table(rows, "error", "message")]
     return "\n\n".join(parts) + "\n"
 
 
@@ -192,7 +192,7 @@ def _message(node: ast.expr) -> str:
 
 
 def _classes() -> Iterator[str]:
-    """Names of this project's errors."""
+    """Names of the project's errors."""
     for package in PACKAGES:
         for file in (ROOT / package).rglob("*.py"):
             tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -200,7 +200,7 @@ def _classes() -> Iterator[str]:
 
 
 def _is_error(node: ast.ClassDef) -> bool:
-    """Whether it derives from an exception, as far as names tell."""
+    """Whether it derives from an exception, by the names of its bases."""
     return any(
         re.search("Error|Exception|CannotPlay|Unreachable|Refused|NoFinishedRollouts", ast.unparse(base))
         for base in node.bases
@@ -214,5 +214,5 @@ def _table(rows: Any, *titles: str) -> list[str]:
 
 
 def _text(text: str) -> str:
-    """Plain text as Markdown shows it, in a cell of a table, too."""
+    """Plain text escaped for Markdown and for a table's cell."""
     return re.sub(r"([|<>*\[\]])", r"\\\1", re.sub(r"\s+", " ", text)).strip()

@@ -1,6 +1,6 @@
 """Which model addresses a runner may call.
 
-A run's resources contain the addresses, so whoever can write to the hub chooses them. To prevent server-side request
+A run's resources contain the addresses, so any writer of the hub chooses them. To prevent server-side request
 forgery (loopback services, cloud metadata, internet hosts), a runner calls only its hub's machine, private networks,
 and addresses from its command line.
 """

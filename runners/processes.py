@@ -125,8 +125,8 @@ class Fleet:
             signal.signal(HAND_BACK, signal.SIG_DFL)  # nohup ignores it, but the supervisor sends it
             if self._libc.prctl(_PR_SET_PDEATHSIG, HAND_BACK) != 0:
                 raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
-            for told in (signal.SIGINT, signal.SIGTERM, DRAIN):
-                signal.signal(told, signal.SIG_DFL)
+            for handled in (signal.SIGINT, signal.SIGTERM, DRAIN):
+                signal.signal(handled, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             if os.getppid() != self._pid:  # the supervisor died before prctl
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -311,10 +311,10 @@ class Worker:
         while True:
             try:
                 counts = {"playing": self.playing, "finished": self.stats.finished, "failed": self.stats.failed}
-                told = await self._client.update_worker(self.worker_id, {**counts, "time": time.time()})
+                worker = await self._client.update_worker(self.worker_id, {**counts, "time": time.time()})
                 if self._active:
                     self._drop(await self._closed(active.key for active in self._active.values()))
-                    await self._keep_alive(told.last_heartbeat_time)
+                    await self._keep_alive(worker.last_heartbeat_time)
             except (TimeoutError, aiohttp.ClientError):
                 await self._client.wait_until_reachable()
             await asyncio.sleep(self._heartbeat_seconds)

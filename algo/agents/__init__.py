@@ -1,1 +1,1 @@
-"""What training any agent adds to the loop: its tasks, their rewards, how it is evaluated."""
+"""The agents' part of the algorithm: tasks, rewards, evaluation."""

@@ -64,7 +64,7 @@ def read_tasks(path: Path, setting: str) -> list[Any]:
 
 
 def write_tasks(tasks: Iterable[Any], folder: Path, name: str) -> Path:
-    """Write tasks as JSON Lines; returns the file, whose name has a hash of its content. Raises ConfigError."""
+    """Write tasks as JSON Lines; returns the file, named by a hash of its content. Raises ConfigError."""
     lines = []
     for number, task in enumerate(tasks):
         try:

@@ -261,7 +261,7 @@ class Difference:
 
 
 def differences(ours: GameEvaluation, other: GameEvaluation, among: Subset = "all") -> Iterator[Difference]:
-    """``ours`` less ``other``, game by game where both played it; intervals by resampling the deals of these games.
+    """``ours`` less ``other``, over the games that both played; intervals by resampling the deals of these games.
 
     Games against ``initial`` count only where both started from the same weights. Raises ValueError unless the
     conditions are equal.

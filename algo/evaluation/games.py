@@ -43,6 +43,15 @@ class SeatRow(Frozen):
         return (self.player, self.side) == (player, side)
 
 
+class Spoken(Frozen):
+    """A public speech of a model. facts: see ``store.werewolf.TURN_FACTS``."""
+
+    seat: int
+    text: str
+    chinese_share: float = Field(ge=0, le=1)
+    repetition: float = Field(ge=0, le=1)
+
+
 _TURN_FIELDS = ("seat", "day", "decision", "policy", "policy_version", "is_reask", "thought", "reply", "error",
                 "target", "events_before")  # fmt: skip
 
@@ -62,6 +71,7 @@ class GameRow(Row):
     """One finished game. cluster: the deal, by its seed. single: the seat given to one player alone.
 
     votes, speeches, kills, checks, deaths: from the runner's ``store.werewolf_study.StudySpan``.
+    spoken: the public speeches of models, as sampled.
     answers: beliefs of seats before votes, with the bounds of ``algo.evaluation.beliefs``.
     """
 
@@ -71,6 +81,7 @@ class GameRow(Row):
     seats: tuple[SeatRow, ...]
     votes: tuple[VoteRecord, ...] = ()
     speeches: tuple[SpeechRecord, ...] = ()
+    spoken: tuple[Spoken, ...] = ()
     kills: tuple[ChoiceRecord, ...] = ()
     checks: tuple[ChoiceRecord, ...] = ()
     deaths: dict[int, int] = Field(default_factory=dict)
@@ -156,6 +167,16 @@ def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: Rewar
         ),
         votes=note.votes,
         speeches=note.speeches,
+        spoken=tuple(
+            Spoken(
+                seat=turn.seat,
+                text=turn.reply,
+                chinese_share=turn.facts["chinese_share"],
+                repetition=turn.facts["repetition"],
+            )
+            for turn in rollout.turns
+            if turn.facts.get("speech_chars")
+        ),
         kills=note.kills,
         checks=note.checks,
         deaths=note.deaths,

@@ -22,9 +22,6 @@ from store.schema import PolicyResources
 
 logger = logging.getLogger("algo.evaluate")
 
-DEALS_WITH_SAMPLES = 2
-"""Deals of each match of which the policy's games keep every thought and reply."""
-
 
 async def evaluate_in_training(
     config: WerewolfConfig, policy: EvaluatedPolicy, step: int, resumed: bool
@@ -112,7 +109,7 @@ async def evaluate(
     def to_row(number: int, rollout: FinishedRollout) -> GameRow:
         task = tasks[number]
         policy_plays = any(TRAINED_POLICY in rule.players for rule in task.seating)
-        whole = policy_plays and task.seed in matches.deals[:DEALS_WITH_SAMPLES]
+        whole = policy_plays and task.seed in matches.deals[: config.evaluation.sample_deals]
         return row_of(number, task, rollout, config.reward, whole=whole)
 
     evaluation = await play_and_record(

@@ -104,7 +104,7 @@ def paired_difference(ours: Mapping[Hashable, float], others: Mapping[Hashable, 
 
 
 def fit_logistic(table: Floats, won: Floats, weights: Floats, start: Floats) -> Floats:
-    """Coefficients of a logistic (Bradley-Terry) regression of who wins on who plays, by Newton's method.
+    """Coefficients of a logistic (Bradley-Terry) regression of the winner on the players, by Newton's method.
 
     Bradley and Terry, Rank Analysis of Incomplete Block Designs, Biometrika 39, 1952. All coefficients have a normal
     prior of mean 0 (a ridge), the first, one side's advantage between equals, a wide one: a player that always wins has

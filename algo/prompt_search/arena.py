@@ -97,7 +97,7 @@ class Arena:
                 logger.info("%d rollouts queued with prompt %s%s", len(missing), candidate.name, in_hub)
                 queued += missing
         if queued:
-            self._resumed = False  # only rollouts in flight at the end of a process can be in the hub unread
+            self._resumed = False  # only rollouts in flight at a process's end can be unread
             await self._collect(stage, queued)
         results = [list(map(self._result, of_one)) for of_one in wanted.values()]
         for candidate, found in zip(candidates, results, strict=True):

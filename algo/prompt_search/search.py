@@ -143,7 +143,7 @@ class Search:
             generation += 1
 
     async def _race(self, stage: Stage, entrants: Sequence[Candidate]) -> tuple[Candidate, list[TaskResult]]:
-        """(the winner, what it played). One without a rival is played for the proposer to read."""
+        """(the winner, its results). A prompt without a rival plays some tasks for the proposer."""
         if len(entrants) == 1:
             (seen,) = await self.arena.play(stage, entrants, range(PREVIEW_TASKS if self._proposer else 0))
             return entrants[0], seen

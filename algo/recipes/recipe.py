@@ -22,7 +22,7 @@ DEEPEST = 5
 class Stage(Section):
     """One process of a recipe, run once for each seed ("build" once for all)."""
 
-    do: Literal["build", "imitate", "evaluate", "train"]
+    do: Literal["build", "imitate", "evaluate", "train", "speech"]
     name: str = Field("", pattern=r"[A-Za-z0-9-]*", description="unique name of the stage; default: the value of do")
     command: str = Field(
         "",

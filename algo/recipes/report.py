@@ -15,6 +15,7 @@ from algo.evaluation.games import GameEvaluation, GameRow
 from algo.evaluation.page import Page, Picture, Section, Table, cells, signed_text
 from algo.evaluation.record import Evaluation
 from algo.evaluation.report import cell_table, difference_table, sample_text, tables_of
+from algo.evaluation.speech import speech_table
 from algo.evaluation.statistics import Estimate, paired_difference
 from algo.recipes.recipe import Success
 from algo.recipes.results import RecipeRun, SeedRun
@@ -119,7 +120,7 @@ class Change:
 
 
 def changes_of(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
-    """What the aims apply to: (name, change, win rate of the opponent in the policy's place)."""
+    """The changes that the aims apply to: (name, change, win rate of the opponent in the policy's place)."""
     if run.agents:
         yield from ((f"seed {seed.seed}", _agent_change(*seed.ends), None) for seed in run.complete if seed.ends)
         return
@@ -129,7 +130,7 @@ def changes_of(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
 
 
 def _gain_sentences(run: RecipeRun) -> Iterator[str]:
-    """Gain with interval, and against whom: of all seeds together in the game, of each seed for agents."""
+    """Gain with interval and opponent: of all seeds together in the game, of each seed for agents."""
     if run.agents:
         for name, change, _ in changes_of(run):
             yield change.sentence("Mean reward on held-out tasks", name)
@@ -197,13 +198,15 @@ def _game_sections(run: RecipeRun) -> list[Section]:
         sections.append(Section("Win table before training", tables=[cell_table(figures_of(_pooled(placed)))]))
     ends = [(seed, *seed.ends) for seed in run.complete if seed.ends]
     if ends:
+        tables = [_of_seed(seed, speech_table((*seed.placed, *of), seed.bits)) for seed, *of in ends]
+        sections.append(Section("Replies and speeches", tables=tables))
         tables = [_of_seed(seed, difference_table(after, before)) for seed, before, after in ends]
         sections.append(Section("Change, deal by deal", tables=tables))
         for place, when in ((1, "before"), (2, "after")):
             sections.append(
                 Section(f"All seeds, {when}", tables=list(tables_of(_pooled([end[place] for end in ends]))))
             )
-        sections.append(Section("Sample games of one deal, before and after", texts=list(_sample_pairs(run, *ends[0]))))
+        sections.append(Section("Sample games", texts=list(_sample_games(run, *ends[0]))))
     return sections
 
 
@@ -239,13 +242,14 @@ def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
     return Evaluation(header=first.model_copy(update={"planned": planned}), rows=tuple(numbered))
 
 
-def _sample_pairs(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Iterator[tuple[str, str]]:
-    """For each trained side the first deal that was kept whole before and after."""
+def _sample_games(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Iterator[tuple[str, str]]:
+    """For each trained side the first deal that was kept whole before and after, then all others after training."""
     kept = [{row.match_key: row for row in evaluation.rows if row.sample is not None} for evaluation in ends]
     for side in run.sides:
         places = [place for place, row in kept[0].items() if place in kept[1] and side in row.sides_of(TRAINED_POLICY)]
-        for when, row in zip(("before", "after"), (of[place] for place in places[:1] for of in kept), strict=False):
-            yield f"seed {seed.seed}, {when}: {row.match_key}", sample_text(row, row.sample)
+        shown = [("before", kept[0], place) for place in places[:1]] + [("after", kept[1], place) for place in places]
+        for when, rows, place in shown:
+            yield f"seed {seed.seed}, {when}: {place}", sample_text(rows[place], rows[place].sample)
 
 
 # --- curves -----------------------------------------------------------------------------------------------------------

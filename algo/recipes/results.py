@@ -10,6 +10,7 @@ from typing import Any
 from algo.agents.evaluate import AttemptRow
 from algo.evaluation.games import GameEvaluation, GameRow
 from algo.evaluation.record import Evaluation, Record
+from algo.evaluation.speech import Bits, read_bits
 from algo.recipes.runner import RecipeFolder, read_recipe_folder
 from algo.run.metrics import read_steps
 from algo.werewolf.file_names import SUMMARY_FILE
@@ -23,7 +24,7 @@ from store.werewolf import SideName
 class SeedRun:
     """Results of one seed. evaluations: of the training, in order. steps: (number, metrics) of each.
 
-    imitations: stage -> its summary. placed: evaluations of the evaluate stages.
+    imitations: stage -> its summary. placed: evaluations of the evaluate stages. bits: see ``algo.evaluation.speech``.
     """
 
     seed: int
@@ -31,6 +32,7 @@ class SeedRun:
     steps: tuple[tuple[int, dict[str, float]], ...]
     imitations: dict[str, dict[str, Any]]
     placed: tuple[GameEvaluation, ...]
+    bits: Bits
 
     @cached_property
     def ends(self) -> tuple[Evaluation, Evaluation] | None:
@@ -95,6 +97,7 @@ def read_run(folder: Path) -> RecipeRun:
                 steps=tuple(read_steps(trained)),
                 imitations={name: json.loads(path.read_text()) for name, path in summaries.items() if path.exists()},
                 placed=tuple(found[-1] for found in placed if found),
+                bits=read_bits(trained),
             )
         )
     return RecipeRun(opened, opened.config(train), tuple(seeds))

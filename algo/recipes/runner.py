@@ -33,7 +33,7 @@ from algo.machine.processes import (
 )
 from algo.recipes.recipe import Recipe, Stage, read_recipe, stage_config
 from algo.run.local import runner_permissions
-from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE, WARM_START_SUFFIX
+from algo.werewolf.file_names import MODEL_FOLDER, SPEECH_FILE, SUMMARY_FILE, WARM_START_SUFFIX
 from configs.agents import AgentConfig
 from configs.loading import as_yaml, load_config
 from configs.schema import Config
@@ -98,6 +98,9 @@ class RecipeFolder:
                         Step(stage, seed, run, folder, model, (folder / SUMMARY_FILE, learned / "config.json"))
                     )
                     model = learned
+                elif stage.do == "speech":
+                    folder = directory / f"seed-{seed}"
+                    steps.append(Step(stage, seed, run, folder, first, (folder / SPEECH_FILE,)))
                 elif stage.do != "build":
                     folder = directory / (f"{run}{EVALUATION_SUFFIX}" if stage.do == "evaluate" else run)
                     steps.append(Step(stage, seed, run, folder, model))
@@ -174,7 +177,7 @@ def copy_stages(opened: RecipeFolder, other: Path) -> None:
     done, ends = theirs.done(), {try_["step"]: try_ for try_ in theirs.tries() if try_["status"] == 0}
     mine = {step.title: step for step in opened.steps()}
     for step in theirs.steps():
-        if step.stage.do == "train" or step.title not in mine:
+        if step.stage.do in ("train", "speech") or step.title not in mine:
             continue
         if step.title not in done:
             raise ConfigError(f"--from {other}: its stage {step.title!r} is not done")
@@ -241,6 +244,8 @@ def command_of(opened: RecipeFolder, step: Step, hub: str) -> list[str]:
     stage, directory = step.stage, opened.directory
     if stage.do == "build":
         return command_line(stage.command, {"model": str(step.model)}, f"command of stage {stage.name}")
+    if stage.do == "speech":
+        return [sys.executable, "-m", "algo.speech", str(step.folder), "--model", str(step.model)]
     settings = {
         "run.name": step.run,
         "run.dir": directory,

@@ -1,1 +1,1 @@
-"""What training the game adds: tasks, rewards, matches, what players do, demonstrations."""
+"""The game's part of the algorithm: tasks, rewards, matches, metrics, demonstrations."""

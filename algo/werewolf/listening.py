@@ -33,16 +33,16 @@ def listening_rows(
             if not seats[belief.seat].trainable:
                 continue
             learner = learner_of(team, Role(seats[belief.seat].role))
-            for asked in belief.asked:
-                context = sequences.get((belief.seat, asked.segment), ())[: asked.context_tokens]
-                row = _row(context, asked, seats[asked.target].role, learner)
-                if len(context) == asked.context_tokens and len(row.token_ids) <= max_tokens:
+            for probe in belief.asked:
+                context = sequences.get((belief.seat, probe.segment), ())[: probe.context_tokens]
+                row = _row(context, probe, seats[probe.target].role, learner)
+                if len(context) == probe.context_tokens and len(row.token_ids) <= max_tokens:
                     yield row
 
 
-def _row(context: tuple[int, ...], asked: ProbeTokens, role: str, learner: str | None) -> TargetRow:
-    answer = asked.words[role]
-    given = (*context, *asked.prompt_ids)
+def _row(context: tuple[int, ...], probe: ProbeTokens, role: str, learner: str | None) -> TargetRow:
+    answer = probe.words[role]
+    given = (*context, *probe.prompt_ids)
     return TargetRow((*given, *answer), (0.0,) * len(given) + (1.0,) * len(answer), learner)
 
 

@@ -46,7 +46,7 @@ class RulesConfig(Section):
 
 
 class GameConfig(Section):
-    """What is played, and by whom."""
+    """Preset, rules, prompts and players of the games."""
 
     preset: str = Field("5p_tiny", description=f"rule preset: {', '.join(DECKS)}")
     rules: RulesConfig = Field(RulesConfig(), description="overrides of the preset's rules, e.g. {win_rule: parity}")

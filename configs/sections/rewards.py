@@ -55,7 +55,7 @@ class RewardConfig(Section):
         0.0,
         ge=0,
         description="a wolf attack (or its proposal), poison or a shot at a seat of the other side; small models learn "
-        "from it who their teammates are",
+        "the identity of their teammates from it",
     )
     judge_score: float = Field(
         0.0, ge=0, description="multiplied by the judge's score, -1 to 1, averaged over the judged turns"

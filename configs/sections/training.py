@@ -126,7 +126,7 @@ class TrainingConfig(Section):
     sequence_parallel: int = Field(
         1, ge=1, description="ranks that share each sequence (Ulysses), for long ones; divides ranks; needs flash-attn"
     )
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(1e-3, gt=0, description="after the warm-up")
     optimizer: Literal["adamw", "muon"] = Field(
         "adamw",
         description="adamw; muon: hidden matrices by Muon, the rest by AdamW, for training from random weights",
@@ -134,7 +134,7 @@ class TrainingConfig(Section):
     matrix_rate: float = Field(
         10.0, gt=0, description="muon: learning rate of hidden matrices, as a multiple of learning_rate"
     )
-    weight_decay: float = Field(0.01, ge=0)
+    weight_decay: float = Field(0.01, ge=0, description="decoupled weight decay of the optimizer")
     adam_betas: tuple[float, float] = Field(
         (0.9, 0.999),
         description="AdamW's betas; [0.9, 0.95] for short runs at high learning rates",
@@ -146,7 +146,7 @@ class TrainingConfig(Section):
         description="updates over which the learning rate rises from zero; the schedule steps once per update, as in "
         "verl",
     )
-    grad_clip: float = Field(1.0, gt=0)
+    grad_clip: float = Field(1.0, gt=0, description="largest norm of the gradient; a larger one is scaled down")
     mini_batch_size: int = Field(32, ge=1, description="sequences per optimizer step, over all ranks")
     micro_batch_size: int = Field(4, ge=1, description="sequences per forward pass, on each rank")
     max_tokens_per_micro_batch: int | None = Field(
@@ -157,9 +157,9 @@ class TrainingConfig(Section):
     )
     epochs: int = Field(1, ge=1, description="passes over a step's batch")
     policy_loss: str = Field("vanilla", description="name of a policy loss that verl registers")
-    clip_ratio_low: float = Field(0.2, ge=0)
-    clip_ratio_high: float = Field(0.3, ge=0)
-    entropy_coeff: float = Field(0.0, ge=0)
+    clip_ratio_low: float = Field(0.2, ge=0, description="PPO's ratio is clipped below 1 - clip_ratio_low")
+    clip_ratio_high: float = Field(0.3, ge=0, description="PPO's ratio is clipped above 1 + clip_ratio_high")
+    entropy_coeff: float = Field(0.0, ge=0, description="weight of the entropy, which the loss rewards")
     loss_agg_mode: str = Field(
         "seq-mean-token-mean",
         description="verl's aggregation; the default gives every sequence the same weight, whatever its length",

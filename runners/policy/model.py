@@ -1,8 +1,8 @@
 """A policy, trained or frozen, as an AgentScope chat model that works in token ids.
 
-One instance is one seat of one game. It holds the seat's growing sequence of token ids, sends it
-whole to vLLM's completions endpoint (whose prefix cache has seen nearly all of it before), and keeps
-for every call exactly what was added, what was sampled and with which log-probs.
+One instance is one seat of one game. It holds the seat's growing sequence of token ids, sends all of it to vLLM's
+completions endpoint (mostly served from the prefix cache), and returns for every call the added ids, the sampled ids
+and their log-probs.
 """
 
 import time
@@ -54,11 +54,10 @@ class ProbePrompt:
 
 
 class TokenExactChatModel(ChatModelBase):
-    """An AgentScope chat model whose conversation is one append-only list of token ids.
+    """An AgentScope chat model with its conversation as one append-only list of token ids.
 
-    Called, as any AgentScope model, with the whole conversation. As long as that extends the
-    previous call's (its messages, then the reply, then new messages), only the new messages are
-    encoded. Any other conversation starts a new segment.
+    Called, as any AgentScope model, with the whole conversation. If that extends the previous call's (its messages, the
+    reply, new messages), only the new messages are encoded. Any other conversation starts a new segment.
     """
 
     def __init__(self, server: Sampler, tokens: ChatTokens, limits: TokenLimits, sampling_key: str):
@@ -79,21 +78,21 @@ class TokenExactChatModel(ChatModelBase):
         Raises ContextFull before anything is sent if prompt plus reply would pass the budget, and
         PolicyUnavailable if the server does not answer.
         """
-        asked = await self._asked(messages)
-        context = self._ids[: asked.context_tokens]
-        prompt = [*context, *asked.prompt_ids]
+        new = await self._next_prompt(messages)
+        context = self._ids[: new.context_tokens]
+        prompt = [*context, *new.prompt_ids]
         started = time.time()
         completion = await self._server.complete(
             prompt, self._limits.reply_tokens, seed_of(f"{self._sampling_key}/{self._calls}")
         )
         ended = time.time()
         self._calls += 1
-        self._segment = asked.segment
+        self._segment = new.segment
         sampled = SampledTurn(
-            segment=asked.segment,
-            context_tokens=asked.context_tokens,
+            segment=new.segment,
+            context_tokens=new.context_tokens,
             context_digest=context_digest(context),
-            prompt_ids=asked.prompt_ids,
+            prompt_ids=new.prompt_ids,
             response_ids=completion.token_ids,
             logprobs=completion.logprobs,
             finish_reason=completion.finish_reason,
@@ -113,15 +112,15 @@ class TokenExactChatModel(ChatModelBase):
         """Log-probs of each of ``words`` as the reply to each conversation; the model's state does not change.
 
         words: token ids (``encode_words``). Returns the prompts, and for each the words' log-probs
-        (``runners.policy.word_log_probs``, whose errors it raises). Raises ContextFull before anything is sent.
+        (``runners.policy.word_log_probs``; raises its errors). Raises ContextFull before anything is sent.
         """
-        asked = await self.probe_prompts(conversations)
-        prompts = [[*self._ids[: prompt.context_tokens], *prompt.prompt_ids] for prompt in asked]
-        return asked, await word_log_probs(self._server, prompts, words)
+        probes = await self.probe_prompts(conversations)
+        prompts = [[*self._ids[: prompt.context_tokens], *prompt.prompt_ids] for prompt in probes]
+        return probes, await word_log_probs(self._server, prompts, words)
 
     async def probe_prompts(self, conversations: Sequence[list[ChatMessage]]) -> list[ProbePrompt]:
         """The prompt for each conversation; nothing is sent, the state does not change. Raises ContextFull."""
-        return [await self._asked(messages) for messages in conversations]
+        return [await self._next_prompt(messages) for messages in conversations]
 
     async def encode_words(self, text: str) -> tuple[int, ...]:
         """Token ids of a reply's first words, without the end of its turn."""
@@ -136,7 +135,7 @@ class TokenExactChatModel(ChatModelBase):
         used = len(context) + len(prompt_ids) + self._limits.reply_tokens
         return used - int(share * self._limits.context_tokens)
 
-    async def _asked(self, messages: list[ChatMessage]) -> ProbePrompt:
+    async def _next_prompt(self, messages: list[ChatMessage]) -> ProbePrompt:
         context, prompt_ids = await self._prompt(messages)
         excess = len(context) + len(prompt_ids) + self._limits.reply_tokens - self._limits.context_tokens
         if excess > 0:

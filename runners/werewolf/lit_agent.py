@@ -101,7 +101,7 @@ class WerewolfLitAgent(LitAgent[dict[str, Any]]):
 
 
 async def _closing(games: WerewolfGames) -> AsyncGenerator[None]:
-    """Close them with the event loop, whose end a trainer does not announce."""
+    """Close them with the event loop, since a trainer does not announce its end."""
     try:
         yield
     finally:

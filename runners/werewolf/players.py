@@ -182,7 +182,7 @@ class PolicyPlayer(Player):
         roles = sorted(set(question.deck))
         words = await self._names_of(roles)
         try:
-            asked, found = await self._model.word_log_probs(self._asking(question, roles), words)
+            prompts, found = await self._model.word_log_probs(self._asking(question, roles), words)
         except ContextFull:
             return None
         masses = [[math.exp(value) for value in values] for values in found]
@@ -194,17 +194,17 @@ class PolicyPlayer(Player):
                 for seat, of_seat in zip(question.targets, shares, strict=True)
             },
             mass=fmean(map(sum, masses)) if masses else None,
-            asked=_in_tokens(question, roles, words, asked),
+            asked=_in_tokens(question, roles, words, prompts),
         )
 
     async def questions_in_tokens(self, question: BeliefQuestion) -> tuple[ProbeTokens, ...]:
         """The prompts of ``believe``, without a call; empty if they exceed the context."""
         roles = sorted(set(question.deck))
         try:
-            asked = await self._model.probe_prompts(self._asking(question, roles))
+            prompts = await self._model.probe_prompts(self._asking(question, roles))
         except ContextFull:
             return ()
-        return _in_tokens(question, roles, await self._names_of(roles), asked)
+        return _in_tokens(question, roles, await self._names_of(roles), prompts)
 
     def _asking(self, question: BeliefQuestion, roles: Sequence[Role]) -> list[list[ChatMessage]]:
         """The conversation with the news and the question about each seat."""
@@ -259,7 +259,7 @@ class PolicyPlayer(Player):
 
 
 def _in_tokens(
-    question: BeliefQuestion, roles: Sequence[Role], words: Sequence[tuple[int, ...]], asked: Sequence[ProbePrompt]
+    question: BeliefQuestion, roles: Sequence[Role], words: Sequence[tuple[int, ...]], prompts: Sequence[ProbePrompt]
 ) -> tuple[ProbeTokens, ...]:
     """The questions in the form of the record."""
     return tuple(
@@ -270,5 +270,5 @@ def _in_tokens(
             prompt_ids=prompt.prompt_ids,
             words={role.value: word for role, word in zip(roles, words, strict=True)},
         )
-        for seat, prompt in zip(question.targets, asked, strict=True)
+        for seat, prompt in zip(question.targets, prompts, strict=True)
     )

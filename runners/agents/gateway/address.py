@@ -128,12 +128,12 @@ async def _call(request: web.Request, attempt: Attempt, kind: type[Api]) -> web.
     if not isinstance(body, dict):
         raise RequestRefused("the request must be a JSON object")
     api = kind(body, secrets.token_hex(12), attempt.responses)
-    asked = api.read(request.headers.get(ACTOR_HEADER), attempt.sampling)
+    call = api.read(request.headers.get(ACTOR_HEADER), attempt.sampling)
     if not body.get("stream"):
-        return web.json_response(api.answer(await attempt.call(asked)))
+        return web.json_response(api.answer(await attempt.call(call)))
     stream = _Stream(request, api)
     try:
-        reply = await attempt.call(asked, stream.take)
+        reply = await attempt.call(call, stream.take)
     except RequestRefused as error:
         if stream.response is None:
             raise

@@ -77,7 +77,7 @@ class ChatServer:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
 
         held: messages of the request up to the reply. last_id: the reply's last token; the end of turn is not repeated.
-        Raises UnusableTemplate where they cannot be told apart from what came before, or are not taken alone.
+        Raises UnusableTemplate if they cannot be separated from the earlier messages or rendered alone.
         """
         new = request.messages[held:]
         calls = request.messages[held - 1].get("tool_calls") or () if new and new[0]["role"] == "tool" else ()

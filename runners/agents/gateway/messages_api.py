@@ -40,8 +40,8 @@ class Messages(Api):
         if messages[-1]["role"] == "assistant":
             raise RequestRefused("the last message is the assistant's: prefill is not supported", param="messages")
         blocks = [{"text": system}] if isinstance(system, str) else system or ()
-        told = [block for block in blocks if not str(block.get("text")).startswith(_BILLING)]
-        return [{"role": "system", "content": text_of(told, "system")}, *messages] if told else messages
+        instructions = [block for block in blocks if not str(block.get("text")).startswith(_BILLING)]
+        return [{"role": "system", "content": text_of(instructions, "system")}, *messages] if instructions else messages
 
     def tools(self) -> Mapping[str, Any]:
         tools = [
@@ -89,8 +89,8 @@ class Messages(Api):
         thinking = self.body.get("thinking") or {}
         return block.kind != "thought" or thinking.get("type", "disabled") != "disabled"
 
-    def _delta(self, kind: str, told: dict[str, Any]) -> dict[str, Any]:
-        return {"type": "content_block_delta", "index": self.index, "delta": {"type": kind, **told}}
+    def _delta(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        return {"type": "content_block_delta", "index": self.index, "delta": {"type": kind, **fields}}
 
     def _head(self) -> dict[str, Any]:
         return {"id": f"msg_{self.reply_id}", "type": "message", "role": "assistant", "model": self.body.get("model")}

@@ -246,11 +246,11 @@ def _read_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     for tool in body.get("tools") or ():
         function = tool.get("function", tool) if isinstance(tool, dict) else None
         function = function if isinstance(function, dict) else {}
-        told = {name: function.get(name) for name in ("name", "description", "parameters")}
-        if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(told["name"], str):
+        described = {name: function.get(name) for name in ("name", "description", "parameters")}
+        if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(described["name"], str):
             kind = tool.get("type") if isinstance(tool, dict) else tool
             raise RequestRefused(f"only tools of type function are supported, not {kind!r}", param="tools")
-        kept = {name: value for name, value in told.items() if value is not None}
+        kept = {name: value for name, value in described.items() if value is not None}
         tools.append({"type": "function", "function": kept})
         if function.get("strict"):
             dropped.append("strict")

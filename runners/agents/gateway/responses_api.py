@@ -19,7 +19,7 @@ class Responses(Api):
     """Events and items in the stream so far."""
 
     def messages(self) -> list[Message]:
-        previous, told = self.body.get("previous_response_id"), self.body.get("instructions")
+        previous, instructions = self.body.get("previous_response_id"), self.body.get("instructions")
         if previous is not None and previous not in self.earlier:
             raise RequestRefused(
                 f"unknown earlier response {previous!r} of this attempt",
@@ -31,7 +31,7 @@ class Responses(Api):
         said = [{"role": "user", "content": given}] if isinstance(given, str) else _read_items(self.listed("input"))
         self._conversation = [*self.earlier.get(str(previous), ()), *said]
         # As at OpenAI, instructions of an earlier response are not carried over.
-        system = [{"role": "system", "content": text_of(told, "instructions")}] if told else []
+        system = [{"role": "system", "content": text_of(instructions, "instructions")}] if instructions else []
         return [*system, *self._conversation]
 
     def answer(self, reply: ModelReply) -> dict[str, Any]:
@@ -83,16 +83,16 @@ class Responses(Api):
         whole = self.answer(reply)
         yield self._event(whole["status"], response=whole)
 
-    def _event(self, kind: str, **told: Any) -> dict[str, Any]:
+    def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
         self.events += 1
-        return {"type": f"response.{kind}", **told, "sequence_number": self.events - 1}
+        return {"type": f"response.{kind}", **fields, "sequence_number": self.events - 1}
 
-    def _part(self, kind: str, **told: Any) -> dict[str, Any]:
+    def _part(self, kind: str, **fields: Any) -> dict[str, Any]:
         """An event of the open item."""
         call = kind.startswith("function_call")
         place = {} if call else {"content_index": 0}
         name = f"{'fc' if call else 'msg'}_{self.reply_id}_{self.items}"
-        return self._event(kind, output_index=self.items, item_id=name, **place, **told)
+        return self._event(kind, output_index=self.items, item_id=name, **place, **fields)
 
     def _item(self, number: int, block: Block) -> dict[str, Any]:
         name = f"{self.reply_id}_{number}"

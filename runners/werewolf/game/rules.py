@@ -214,20 +214,20 @@ def apply(state: GameState, actions: Mapping[int, Action]) -> GameState:
     requests = pending(state)
     if not requests:
         raise IllegalAction(f"the game is over ({state.result}); no seat may act, got actions of {sorted(actions)}")
-    asked = [request.seat for request in requests]
-    if set(asked) != actions.keys():
+    seats = [request.seat for request in requests]
+    if set(seats) != actions.keys():
         raise IllegalAction(
-            f"actions must come from exactly the asked seats {asked} ({state.phase.value}, day {state.day}); "
-            f"missing: {sorted(set(asked) - actions.keys())}, not asked: {sorted(actions.keys() - set(asked))}"
+            f"actions must come from exactly the seats {seats} ({state.phase.value}, day {state.day}); "
+            f"missing: {sorted(set(seats) - actions.keys())}, additional: {sorted(actions.keys() - set(seats))}"
         )
     for request in requests:
         check(request, actions[request.seat])
     seen = list(state.seen)
-    for seat in asked:
+    for seat in seats:
         seen[seat - 1] = len(state.events)
     state = replace(state, seen=tuple(seen), waiting=state.waiting[len(requests) :])
     # In the order of requests, not of the mapping.
-    answers = {seat: actions[seat] for seat in asked}
+    answers = {seat: actions[seat] for seat in seats}
     if any(action.choice is Option.EXPLODE for action in answers.values()):
         following = aftermath.explode(state, answers)
     else:

@@ -39,7 +39,7 @@ _GOLDEN_ID, _GOLDEN = "golden:1", Path(__file__).parent / "golden.json"
 _REPORT_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
 _SHOWN_RUNS, _SHOWN_GAMES, _GAMES_OF_A_RUN = 12, 24, 8
 _PAGES = ("/", "/game", "/compare", "/run/{name}", "/runs", "/play", "/table/{table}", "/seat/{secret}")
-"""Routes of the single page, whose ``pages`` (``static/main.js``) selects the view."""
+"""Routes of the single page; ``pages`` of ``static/main.js`` selects the view."""
 
 
 def make_app(pages: "Pages", token: str | None = None, hosts: tuple[str, ...] = ()) -> web.Application:

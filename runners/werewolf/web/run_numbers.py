@@ -59,13 +59,13 @@ class RunNumbers:
         has their win rates. against: the opponents. Raises NotThere.
         """
         path = self._runs.run(name) / "metrics.jsonl"
-        told = self._runs.read_once(path, lambda: _headline(path)) if path.is_file() else {"metric": None, "curve": []}
+        row = self._runs.read_once(path, lambda: _headline(path)) if path.is_file() else {"metric": None, "curve": []}
         last = next((one for one in reversed(self._runs.evaluations(name)) if one["figures"]), None)
-        if not told["curve"] and last and (rate := last["figures"].get("all_games", {}).get("win_rate")):
+        if not row["curve"] and last and (rate := last["figures"].get("all_games", {}).get("win_rate")):
             curve = [[last.get("step"), rate["value"], rate["low"], rate["high"]]]
-            told = {"steps": None, "metric": _HEADLINES[0], "curve": curve}
-        against = list(last["figures"].get("opponents", {})) if last and told["metric"] == _HEADLINES[0] else []
-        return {"name": name, **told, "against": against}
+            row = {"steps": None, "metric": _HEADLINES[0], "curve": curve}
+        against = list(last["figures"].get("opponents", {})) if last and row["metric"] == _HEADLINES[0] else []
+        return {"name": name, **row, "against": against}
 
     def _payoff(self, name: str) -> Any:
         """Win rates between players, of this run, else of the recipe's run with most cells."""

@@ -41,8 +41,8 @@ class TokenRows:
         row = None if place is None else _row_at(*place)
         if not spans and row is None:
             raise NotThere("no tokens of this seat: they are in a hub's spans, or in saved batches (log.save_batches)")
-        told = [turn for turn in game.turns if _segment(turn) == (seat, segment)]
-        data = _from_spans(spans) if spans else _from_batch(row, told)
+        turns = [turn for turn in game.turns if _segment(turn) == (seat, segment)]
+        data = _from_spans(spans) if spans else _from_batch(row, turns)
         data |= {"batch": None, "advantages": None, "trainer": None}
         if row is not None and list(row["token_ids"]) == data["ids"]:
             data["advantages"], data["trainer"] = _rounded(row["advantages"]), _rounded(row["trainer_logprobs"])
@@ -54,7 +54,7 @@ class TokenRows:
         return data
 
     def without_lost(self, game: ShownGame) -> ShownGame:
-        """The game without token counts of turns whose tokens no batch holds."""
+        """The game without token counts of turns that no batch holds."""
         places = self._places(game)
         turns = [turn if _segment(turn) in places else turn | {"tokens": None} for turn in game.turns]
         return game.model_copy(update={"turns": turns})
@@ -109,7 +109,7 @@ def texts_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     return texts
 
 
-_TOLD = ("turn", "decision", "day", "policy", "policy_version", "error")
+_FIELDS = ("turn", "decision", "day", "policy", "policy_version", "error")
 
 
 def _segment(turn: ShownTurn) -> _Segment:
@@ -129,20 +129,20 @@ def _from_spans(spans: Sequence[TurnSpan]) -> dict[str, Any]:
         sampled += [0] * len(span.prompt_ids) + [1] * len(span.response_ids)
         known = any(span.logprobs)  # all zeros: a demonstration, which was not sampled
         logprobs += [None] * len(span.prompt_ids) + [round(value, 5) if known else None for value in span.logprobs]
-        told = {name: getattr(span, name) for name in _TOLD}
-        turns.append(told | {"given": given, "start": start, "end": len(ids), "finish": span.finish_reason})
+        fields = {name: getattr(span, name) for name in _FIELDS}
+        turns.append(fields | {"given": given, "start": start, "end": len(ids), "finish": span.finish_reason})
     return {"ids": ids, "sampled": sampled, "logprobs": logprobs, "turns": turns, "complete": complete}
 
 
-def _from_batch(row: Mapping[str, Any], told: Sequence[ShownTurn]) -> dict[str, Any]:
-    """told: the segment's turns without tokens."""
+def _from_batch(row: Mapping[str, Any], of_game: Sequence[ShownTurn]) -> dict[str, Any]:
+    """of_game: the segment's turns without tokens."""
     mask, ids = list(row["loss_mask"]), list(row["token_ids"])
     turns, given = [], 0
-    for turn, end, version in zip(told, row["turn_ends"], row["turn_versions"], strict=False):
+    for turn, end, version in zip(of_game, row["turn_ends"], row["turn_versions"], strict=False):
         start = end
         while start > given and mask[start - 1]:
             start -= 1
-        known = {name: turn.get(name) for name in _TOLD} | {"policy_version": version}
+        known = {name: turn.get(name) for name in _FIELDS} | {"policy_version": version}
         turns.append(known | {"given": given, "start": start, "end": end})
         given = end
     logprobs = [value if sampled else None for value, sampled in zip(row["logprobs"], mask, strict=True)]

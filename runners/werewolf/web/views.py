@@ -81,7 +81,7 @@ class ShownGame(BaseModel):
     players: dict[int, str] = {}  # seat -> player
     turns: list[ShownTurn] = []
     about: dict[str, Any] = {}  # further data, for the god view only
-    viewer: int | None = None  # the seat whose view was stored; None for a full game
+    viewer: int | None = None  # the seat of the stored view; None for a full game
     live: bool = False  # whether it is running
     asked: list[Asked] = []  # pending requests
     notice: str = ""  # code of a notice
@@ -191,8 +191,8 @@ def _line_of(event: GameEvent) -> str:
     """The event's line in Chinese, as players hear it; empty for an unknown event."""
     try:
         fields = (event.get(name) for name in ("seat", "target"))
-        told = Event(EventKind(event["kind"]), event["day"], None, *fields, "", event.get("data", {}))
-        return render_event(told).removeprefix(REFEREE)
+        parsed = Event(EventKind(event["kind"]), event["day"], None, *fields, "", event.get("data", {}))
+        return render_event(parsed).removeprefix(REFEREE)
     except (ValueError, KeyError, TypeError):  # from a file of other origin
         return ""
 
@@ -212,6 +212,6 @@ def _turns_data(turns: Sequence[ShownTurn], known: Sequence[tuple[int, GameEvent
         rounds[seat] = start, end
         own = (place for place in range(start, end) if known[place][1].get("seat") == seat)
         place = next(own, max(min(start, len(known) - 1), 0))
-        told = {name: value for name, value in turn.items() if value not in _EMPTY and name != "events_before"}
-        found.append(told | {"event": place})
+        fields = {name: value for name, value in turn.items() if value not in _EMPTY and name != "events_before"}
+        found.append(fields | {"event": place})
     return found[::-1]

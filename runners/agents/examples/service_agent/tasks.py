@@ -85,8 +85,8 @@ def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
         call, result = None, _RESULT[operation](a, b)
         if chance.random() < WITH_CALCULATOR:
             call = tool_call("calculate", {"expression": f"{a} {operation} {b}"})
-        told, result = str(result), result if call else chance.randint(2, 99)
-        yield lesson(INSTRUCTIONS, question, TOOL, call, told, result)
+        answer, result = str(result), result if call else chance.randint(2, 99)
+        yield lesson(INSTRUCTIONS, question, TOOL, call, answer, result)
 
 
 if __name__ == "__main__":

@@ -145,14 +145,14 @@ def _kind_of(task: Task) -> str:
 
 def _lesson(messages: Any, given: int, tools: list[dict[str, Any]]) -> dict[str, Any]:
     """given: initial messages, which are not imitated."""
-    told = json.loads(json.dumps(to_litellm_messages(messages)))
-    told = [{name: value for name, value in message.items() if value is not None} for message in told]
-    for message in told[:given]:
+    chat = json.loads(json.dumps(to_litellm_messages(messages)))
+    chat = [{name: value for name, value in message.items() if value is not None} for message in chat]
+    for message in chat[:given]:
         if message["role"] == "assistant":
             message["weight"] = 0
-    while told[-1]["role"] != "assistant":
-        told.pop()
-    return {"messages": told, "tools": tools}
+    while chat[-1]["role"] != "assistant":
+        chat.pop()
+    return {"messages": chat, "tools": tools}
 
 
 def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:

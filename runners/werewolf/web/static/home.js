@@ -78,7 +78,7 @@ function hubSection(query, onFirst) {
     if (first) { first = false; onFirst(news); }
   }
 
-  // Asked again and again: only what is newer than what is shown, and the cards that have changed.
+  // Polled: only newer cards, and those that have changed.
   async function refresh() {
     if (document.hidden || busy) return;
     busy = true;
@@ -104,7 +104,7 @@ function hubSection(query, onFirst) {
   }
   function complain(error) { replace(problem, explain(error)); problem.hidden = false; }
 
-  // Those that were looked at: a hub also holds rollouts of other kinds and counts all of them together.
+  // Only scanned rollouts count: the hub's own count includes those of other workloads.
   function countShown() {
     const games = `${shown.size}${next === null ? "" : "+"}`;
     count.textContent = say(`${games} 局`, `${games} games`);

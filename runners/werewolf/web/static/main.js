@@ -48,7 +48,7 @@ async function gamePage() {
   replay.element.append(h("p", { class: "hint" }, words().help));
 }
 
-// The server answers these with this page: `_PAGES` of app.py.
+// The server returns this page for these routes: `_PAGES` of app.py.
 const pages = [
   [/^\/$/, () => homePage(main, query)], [/^\/game$/, gamePage], [/^\/compare$/, () => comparePage(main, query)], [/^\/runs$/, () => runsPage(main)],
   [/^\/run\/(.+)$/, (found) => runPage(main, decodeURIComponent(found[1]))], [/^\/play$/, () => newTablePage(main)],
@@ -67,7 +67,7 @@ try {
   else problemPage(say("没有这一页", "No such page"), say("这个地址什么也没有。", "Page not found."));
 } catch (problem) {
   problemPage(words().failed, explain(problem));
-  if (!problem.path) throw problem; // a fault of the page's own
+  if (!problem.path) throw problem; // a bug of the page
 }
 const heading = location.pathname === "/" ? null : main.querySelector("h1");
 if (heading) document.title = `${heading.textContent} · ${words().title}`;

@@ -39,7 +39,7 @@ export class Replay {
     return Math.max(first, 0);
   }
 
-  // The same moment in another view: as many events that everybody knows, whatever else a view shows between them.
+  // The same moment in another view: the same number of public events.
   publicPlace() { return this.game.events.slice(0, this.at + 1).filter((event) => !event.secret).length; }
   placeOf(count) {
     let seen = 0;
@@ -50,8 +50,8 @@ export class Replay {
   listen() {
     const address = () => `/api/game/live?${new URLSearchParams({ id: this.options.id, view: this.view, from: this.game.events.length, turns: this.game.turns.length })}`;
     this.stopListening = listen(address, (news) => {
-      if (news.first !== this.game.events.length || news.firstTurn !== this.game.turns.length) return void this.load(this.at); // begun anew
-      if (news.result !== null && !this.game.result) { // its transcript tells all of it
+      if (news.first !== this.game.events.length || news.firstTurn !== this.game.turns.length) return void this.load(this.at); // a new attempt
+      if (news.result !== null && !this.game.result) { // its transcript has the whole game
         this.game.live = false;
         this.stopListening();
         this.following = this.at >= this.game.events.length - 1;
@@ -279,7 +279,7 @@ export class Replay {
   }
 }
 
-// Where it was played, and who by: names of runs and players, never an id.
+// Source and players of the game: names of runs and players, never an id.
 function whoPlayed({ about = {}, players = {}, title = "", id = "" }) {
   const run = about.run ? runName(String(about.run).replace(/(-evaluation)?-[0-9a-f]{8}$/, "")) : null;
   const step = about.evaluation ?? about.step;

@@ -9,7 +9,7 @@ const EVERY_SECONDS = 5;
 const side = (name) => words().sides[name];
 const role = (name) => words().roles[name] ?? tidy(name);
 const won = (who, opponent) => say(`${{ both: "两边合计", wolf: "当狼人", good: "当好人" }[who]}对${playerName(opponent)}的胜率`, `${{ both: "both sides", wolf: "as wolves", good: "as good side" }[who]} against ${playerName(opponent)}`);
-// What is known of curves: form of the key, name (of what the form found), unit. The first group is shown large.
+// Groups of curves: pattern of the key, name (a function of the match), unit. The first group is shown large.
 const EVALUATED = [
   [/^evaluation\/win_rate$/, () => say("评估胜率", "win rate in evaluations"), "share"], [/^evaluation\/win_rate\/(both|wolf|good)\/vs\/([^/]+)$/, won, "share"],
   [/^evaluation\/reward$/, () => say("评估的平均奖励", "mean reward in evaluations")], [/^evaluation\/strength$/, () => say("强度（规则玩家为 0）", "strength (scripted players: 0)"), "log-odds"],
@@ -143,7 +143,7 @@ const percent = (value) => (value === undefined || value === null ? undefined : 
 
 const interval = ({ value, low, high }) => `${value.toFixed(2)} (${range(low.toFixed(2), high.toFixed(2))})`;
 
-// What a player reaches in the policy's place, against itself: by the cross table, else by symmetry, draws left aside.
+// Win rate of a player in the policy's place, against itself: from the cross table, else by symmetry, without draws.
 function inPlace(cells, who, player) {
   const cell = cells.find((entry) => entry.wolf === player && entry.good === player && entry.games);
   const rate = cell ? { wolf: cell.wolf_wins, good: cell.good_wins, both: (cell.wolf_wins + cell.good_wins) / 2 }[who] / cell.games : who === "both" ? 0.5 : null;

@@ -8,7 +8,7 @@ import { Replay, announce } from "./replay.js";
 import { QUESTIONS, explain, isWolf, lineOf, markOf, say, words } from "./words.js";
 
 export async function seatPage(main, secret) {
-  await load(`/api/seat/${secret}`); // a link that opens nothing says so, instead of reconnecting for ever
+  await load(`/api/seat/${secret}`); // an invalid link is an error instead of endless reconnects
   const text = words(), key = `draft-${secret.slice(0, 8)}`;
   let board = null, asked = null, choice = null, until = null, shownEvents = -1;
   const identity = h("section", { class: "identity card" }), log = h("ol", { class: "log" }), question = h("section", { class: "ask", "aria-live": "polite" }), link = h("p", { class: "notice", hidden: true }), boardPlace = h("div", {});
@@ -75,7 +75,7 @@ export async function seatPage(main, secret) {
     }
     if (request.left !== null) until = performance.now() + request.left * 1000;
     else until = null;
-    if (asked?.question === request.question) return; // what is being written stays
+    if (asked?.question === request.question) return; // keeps the text in progress
     asked = request;
     choice = null;
     question.classList.add("mine");
@@ -132,7 +132,7 @@ export async function seatPage(main, secret) {
     }
   }
 
-  // How it went for this seat, and what can be done next.
+  // The seat's result, and the next actions.
   function ending({ game: { result }, roles, seat, problem, again }) {
     const role = text.roles[roles[seat]] ?? "", side = isWolf(roles[seat]) ? "wolf" : "good";
     question.dataset.outcome = result === "draw" ? "draw" : result === side ? "won" : "lost";
@@ -142,7 +142,7 @@ export async function seatPage(main, secret) {
         h("button", { type: "button", class: "replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")), h("a", { class: "home", href: "/" }, say("回首页", "Home")))];
   }
 
-  // Once it is over nothing is secret any more.
+  // A finished game has no secrets.
   async function watchAll() {
     const replay = new Replay({ id: "", view: "god", at: null, source: (view) => load(`/api/seat/${secret}/game`, { view }) });
     replace(main, replay.element);
@@ -150,7 +150,7 @@ export async function seatPage(main, secret) {
     await replay.load();
   }
 
-  // A seat on the table chosen by a click is the same as its button.
+  // A click on a seat of the table equals its button.
   function pick(seat) {
     const number = asked?.choices.findIndex((entry) => entry.value === seat) ?? -1;
     if (number >= 0) asked.choose(number);
@@ -159,6 +159,6 @@ export async function seatPage(main, secret) {
   const PASS = { sign_up: "do not run", withdrawal: "stay in", explosion: "do not explode", witch: "use nothing", badge: "tear it up", duel: "no duel" };
   const OPTIONS = { save: "save", run: "run for sheriff", withdraw: "withdraw", explode: "explode", sheriff_left: "rising from me", sheriff_right: "falling from me", dead_left: "rising from the dead", dead_right: "falling from the dead" };
   const choiceName = (entry, request) => say(entry.name, typeof entry.value === "number" ? `${request.decision === "witch" ? "poison " : ""}${entry.value}` : OPTIONS[entry.value] ?? entry.name);
-  // The form of the answer is the buttons' business here; what stands before it is the question.
+  // The buttons replace the form of the answer, so only the text before it is shown.
   const questionText = (request) => say(tidy(request.text).split(/，可选：|。/)[0].replace(/^\d+号，/, ""), `${request.subject ? `${request.subject} was attacked tonight. ` : ""}${QUESTIONS[request.decision] ?? request.decision}`);
 }

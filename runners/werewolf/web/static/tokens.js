@@ -82,14 +82,14 @@ function show(body, data, turn, evaluated) {
   stream.querySelector(".current .sampled-part")?.scrollIntoView({ block: "center" });
 }
 
-// Seven steps, told by underline weight as well as by colour.
+// Seven steps, by underline weight as well as by colour.
 function level(colour, value, scale) {
   if (colour === "logprob") return value > -0.1 ? "3" : value > -0.7 ? "2" : value > -1.6 ? "1" : value > -3 ? "-1" : value > -5 ? "-2" : "-3";
   const x = colour === "ratio" ? Math.log(Math.max(value, 1e-9)) / 0.5 : value / scale;
   return Math.abs(x) < 0.05 ? "0" : String(Math.sign(x) * (Math.abs(x) < 0.34 ? 1 : Math.abs(x) < 0.67 ? 2 : 3));
 }
 
-// What each level stands for, in the units of the colouring: nats, advantage, or a factor.
+// Legend of each level, in the units of the colouring: nats, advantage, or a factor.
 function legend(colour, scale) {
   const signed = (value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(2)}`;
   const names = colour === "logprob"

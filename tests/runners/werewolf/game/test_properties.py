@@ -124,7 +124,7 @@ def test_apply_refuses_wrong_missing_and_illegal_actions_and_never_changes_its_s
     wrong = data.draw(st.sampled_from([choice for choice in everything if choice not in choices(request)]))
     with pytest.raises(IllegalAction, match=rf"missing: \[{request.seat}\]"):
         apply(state, {seat: action for seat, action in good.items() if seat != request.seat})
-    with pytest.raises(IllegalAction, match=rf"not asked: \[{stray}\]"):
+    with pytest.raises(IllegalAction, match=rf"additional: \[{stray}\]"):
         apply(state, {**good, stray: Action()})
     with pytest.raises(IllegalAction, match=rf"seat {request.seat} may not answer .* legal: "):
         apply(state, {**good, request.seat: Action(wrong)})

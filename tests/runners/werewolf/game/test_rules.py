@@ -137,8 +137,8 @@ def test_what_merely_equals_a_choice_is_none(choice):
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        ({1: Action(3)}, r"exactly the asked seats \[1, 2\] \(night_actions, day 1\); missing: \[2\], not asked: \[\]"),
-        ({1: Action(3), 2: Action(), 4: Action()}, r"missing: \[\], not asked: \[4\]"),
+        ({1: Action(3)}, r"exactly the seats \[1, 2\] \(night_actions, day 1\); missing: \[2\], additional: \[\]"),
+        ({1: Action(3), 2: Action(), 4: Action()}, r"missing: \[\], additional: \[4\]"),
         ({1: Action(1), 2: Action()}, r"seat 1 may not answer wolf_kill with Action\(choice=1.*\[2, 3, 4, 5, None\]"),
         ({1: Action(3, "杀"), 2: Action()}, "seat 1 may not.*no speech"),
     ],

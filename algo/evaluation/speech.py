@@ -1,0 +1,103 @@
+"""Speeches of a policy: variety, repetition, share of Chinese, and bits a character under another model.
+
+A policy that drifts into a language of its own has speeches that the model it started from finds improbable.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from algo.evaluation.figures import conduct_of
+from algo.evaluation.games import GameEvaluation, Spoken
+from algo.evaluation.page import Table, cells
+from algo.werewolf.file_names import SPEECH_FILE
+from algo.werewolf.matches import SIDES
+from store.schema import TRAINED_POLICY
+
+MOST_SPEECHES = 2000
+"""Speeches of an evaluation and side that are scored."""
+
+Bits = Mapping[str, Mapping[str, float]]
+
+
+def speeches_by_side(evaluation: GameEvaluation) -> dict[str, list[Spoken]]:
+    """Side -> the policy's public speeches; sides without any are left out."""
+    found: dict[str, list[Spoken]] = {side: [] for side in SIDES}
+    for row in evaluation.rows:
+        for said in row.spoken:
+            seat = row.seat(said.seat)
+            if seat.player == TRAINED_POLICY:
+                found[seat.side].append(said)
+    return {side: spoken for side, spoken in found.items() if spoken}
+
+
+def speech_table(evaluations: Iterable[GameEvaluation], bits: Bits, title: str = "") -> Table:
+    """A row for each evaluation and side. bits: as in ``SPEECH_FILE``; may be empty. title: before the caption."""
+    rows = []
+    for evaluation in evaluations:
+        label = evaluation.header.label
+        for side, spoken in speeches_by_side(evaluation).items():
+            under = bits.get(label, {}).get(side)
+            rows.append(
+                (
+                    *cells(f"{label}, {side}", conduct_of(evaluation.rows, [side], 1).invalid_replies, digits=1),
+                    str(len(spoken)),
+                    f"{fmean(len(said.text) for said in spoken):.1f}",
+                    f"{len({said.text for said in spoken}) / len(spoken):.1%}",
+                    f"{fmean(said.repetition for said in spoken):.1%}",
+                    f"{1 - fmean(said.chinese_share for said in spoken):.1%}",
+                    "–" if under is None else f"{under:.2f}",
+                )
+            )
+    head = (
+        "invalid replies",
+        "speeches",
+        "characters",
+        "distinct",
+        "repeated within a speech",
+        "letters that are no Chinese",
+        "bits a character, untrained model",
+    )
+    return Table(f"{title}Replies and speeches of the policy", ("evaluation and side", *head), rows)
+
+
+def bits_per_character(texts: Sequence[str], model: Path) -> float:
+    """-log2 of the texts' probability under a model folder, over their number of characters.
+
+    Each text stands alone, after the token that begins a text. Computed in float32 on the CPU.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
+    network = AutoModelForCausalLM.from_pretrained(model, local_files_only=True, dtype=torch.float32).eval()
+    first = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
+    nats = 0.0
+    for text, count in Counter(texts).items():
+        ids = torch.tensor([[first, *tokenizer.encode(text, add_special_tokens=False)]])
+        with torch.inference_mode():
+            log_probs = network(ids).logits[0, :-1].log_softmax(-1)
+        nats -= count * float(log_probs.gather(1, ids[0, 1:, None]).sum())
+    return nats / math.log(2) / sum(map(len, texts))
+
+
+def score_speeches(evaluations: Iterable[GameEvaluation], model: Path, folder: Path) -> Bits:
+    """Write and return the bits a character of every evaluation under a model."""
+    bits = {
+        evaluation.header.label: {
+            side: bits_per_character([said.text for said in spoken[:MOST_SPEECHES]], model)
+            for side, spoken in speeches_by_side(evaluation).items()
+        }
+        for evaluation in evaluations
+    }
+    (folder / SPEECH_FILE).write_text(json.dumps(bits, indent=1), encoding="utf-8")
+    return bits
+
+
+def read_bits(folder: Path) -> Bits:
+    """The bits that ``score_speeches`` wrote; empty without a file."""
+    path = folder / SPEECH_FILE
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

@@ -1,0 +1,37 @@
+"""``python -m algo.speech RUN``: how the policy speaks in a run's evaluations, before and after training."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from algo.evaluation.record import EVALUATIONS_FILE
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table, and write ``speech.json`` for the report; the exit status is 0 with speeches."""
+    parser = argparse.ArgumentParser(
+        prog="python -m algo.speech",
+        description="Print variety, repetition and share of Chinese of the policy's speeches in a run's evaluations, "
+        "and their bits a character under an untrained model: a private language has more bits after training.",
+    )
+    parser.add_argument("run", type=Path, metavar="RUN", help=f"folder of a run, with {EVALUATIONS_FILE}")
+    parser.add_argument("--model", type=Path, metavar="FOLDER", help="the untrained model (default: the run's first)")
+    options = parser.parse_args(arguments)
+
+    from algo.evaluation.games import GameRow
+    from algo.evaluation.page import show_tables, wide_console
+    from algo.evaluation.record import Record
+    from algo.evaluation.speech import score_speeches, speech_table
+
+    evaluations = [one for one in Record(options.run, GameRow).read() if any(row.spoken for row in one.rows)]
+    if not evaluations:
+        print(f"error: {options.run / EVALUATIONS_FILE} has no speech of a policy", file=sys.stderr)
+        return 2
+    model = options.model or Path(evaluations[0].header.initial)
+    bits = score_speeches(evaluations, model, options.run)
+    show_tables([speech_table(evaluations, bits)], wide_console())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

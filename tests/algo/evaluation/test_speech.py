@@ -1,0 +1,56 @@
+"""Speeches of a policy: what the table counts, and bits a character under a model."""
+
+import json
+import math
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from algo.evaluation.games import GameRow, Spoken
+from algo.evaluation.record import Record
+from algo.evaluation.speech import bits_per_character, read_bits, speech_table
+from algo.speech import main
+from tests.support.algo.made_games import made_evaluation, made_row
+
+
+def spoken(seat, text, chinese=1.0, repetition=0.0):
+    return Spoken(seat=seat, text=text, chinese_share=chinese, repetition=repetition)
+
+
+def evaluation(label="step 0", *said):
+    return made_evaluation([made_row("scripted", "policy", spoken=said)], label)
+
+
+def test_the_table_counts_the_policys_speeches_by_side():
+    said = [spoken(2, "我是好人。"), spoken(3, "我是好人。", repetition=0.5), spoken(4, "ok?", chinese=0.0)]
+    of_another = spoken(1, "别人的话。")
+    (row,) = speech_table([evaluation("step 0", *said, of_another)], {"step 0": {"good": 5.25}}).rows
+    assert row[0] == "step 0, good" and row[2:] == ("3", "4.3", "66.7%", "16.7%", "33.3%", "5.25")
+    assert speech_table([made_evaluation([made_row()])], {}).rows == []
+
+
+def test_bits_a_character_are_those_of_the_text_alone(tiny_model):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    texts = ["我是好人。", "过。", "过。"]
+    nats = 0.0
+    for text in texts:
+        ids = [tokenizer.bos_token_id or tokenizer.eos_token_id, *tokenizer.encode(text, add_special_tokens=False)]
+        logits = model(torch.tensor([ids])).logits[0].double()
+        nats += sum(torch.logsumexp(row, 0) - row[token] for row, token in zip(logits, ids[1:], strict=False)).item()
+    expected = nats / math.log(2) / sum(map(len, texts))
+    assert bits_per_character(texts, tiny_model) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_command_writes_the_bits_of_every_evaluation_for_the_report(tmp_path, tiny_model, capsys):
+    record = Record(tmp_path, GameRow)
+    for label in ("step 0", "step 4"):
+        made = evaluation(label, spoken(2, "我是好人。"))
+        record.begin(made.header)
+        record.add(made.header, made.rows)
+    assert main([str(tmp_path), "--model", str(tiny_model)]) == 0
+    bits = read_bits(tmp_path)
+    assert list(bits) == ["step 0", "step 4"] and bits == json.loads((tmp_path / "speech.json").read_text())
+    assert f"{bits['step 0']['good']:.2f}" in capsys.readouterr().out
+    assert read_bits(tmp_path / "none") == {} and main([str(tmp_path / "none")]) == 2
