@@ -95,9 +95,3 @@ def test_a_module_may_write_the_lessons(tmp_path, monkeypatch, capsys):
     main(["model", "--lessons", "my_lessons", "--steps", "1"])
     assert (tmp_path / "model" / "config.json").exists()
     assert "step 1:" in capsys.readouterr().out
-
-
-def test_lessons_that_are_not_there_are_an_error_of_the_command_line(tmp_path, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        main([str(tmp_path / "model"), "--lessons", str(tmp_path / "no.jsonl")])
-    assert "no.jsonl" in capsys.readouterr().err

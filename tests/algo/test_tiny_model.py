@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -111,16 +109,3 @@ def test_a_folder_of_something_else_is_never_touched(tmp_path, force):
     with pytest.raises(FileExistsError, match=r"was not written by algo\.tiny_model"):
         build_tiny_model(tmp_path, force=force)
     assert contents(tmp_path) == {"thesis.txt": b"years of work"}
-
-
-def test_an_empty_folder_is_filled(tmp_path):
-    assert (build_tiny_model(tmp_path) / MARKER_FILE).is_file()
-
-
-def test_command_line(tmp_path):
-    command = [sys.executable, "-m", "algo.tiny_model"]
-    help_text = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
-    assert "--seed" in help_text and "tokenizer" in help_text
-    (tmp_path / "file").touch()
-    refused = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True)
-    assert refused.returncode == 2 and "was not written by" in refused.stderr and "Traceback" not in refused.stderr

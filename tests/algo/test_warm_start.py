@@ -28,7 +28,6 @@ from algo.werewolf.imitation import (
     check_tokenizer,
     check_warm_start,
     imitation_batch,
-    imitation_config,
     listening_of,
     run_id_of,
     warm_start,
@@ -272,17 +271,6 @@ def test_a_model_that_does_not_fit_the_machine_is_refused_before_anything_loads(
 
 def test_games_of_a_run_that_thought_may_be_taken(tiny_model):
     check_warm_start(make_config(tiny_model, **{"rollout.thinking": "true"}), stored=StoredGames("run-1"))
-
-
-def test_the_engine_gets_only_the_settings_of_the_imitation(tiny_model):
-    settings = {"reference.kl": "loss", "advantage.estimator": "gae", "warm_start.learning_rate": 0.25, "run.seed": 3}
-    config = imitation_config(make_config(tiny_model, **settings), steps=7)
-    assert config.model.dtype == "float32"
-    faster = imitation_config(make_config(tiny_model, **settings, **{"warm_start.dtype": "bfloat16"}), steps=7)
-    assert faster.model == config.model.model_copy(update={"dtype": "bfloat16"})
-    assert (config.reference.kl, config.advantage.estimator) == ("none", "grpo")
-    assert (config.run.steps, config.run.seed) == (7, 3)
-    assert (config.training.learning_rate, config.training.epochs) == (0.25, 1)
 
 
 def test_a_run_is_named_by_its_folder_or_its_id(tiny_model, tmp_path):

@@ -11,7 +11,6 @@ import sys
 import threading
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 
@@ -26,7 +25,6 @@ ROOT = Path(__file__).parents[2]
 FLEET = ROOT / "configs" / "fleet"
 HUB_PORT, POLICY_PORT, VLLM_PORT = 4747, 8080, 8000
 RECIPES = {"compose": ["compose.yaml"], "kubernetes": ["kubernetes.yaml"], "systemd": ["systemd/*.service"]}
-RUN = load_config(FLEET / "run.yaml")
 PLACED = {"/etc/policy_proxy.conf", *(f"/etc/werewolf/{one}" for one in ("run.yaml", "policy_proxy.conf", "fleet.env"))}
 FLEET_ENV = dict(re.findall(r"^(\w+)=(.*)$", (FLEET / "systemd" / "fleet.env").read_text(), re.M))
 GIVEN = {"MODEL_DIR": "/srv/models/policy", "HOSTNAME": "pod-1", "POD_NAME": "pod-1", "MAINPID": "4711", **FLEET_ENV}
@@ -95,20 +93,12 @@ def algorithm_is_as_expected(recipe, arguments):
         assert str(config.serving.public_urls[0]).endswith(f":{POLICY_PORT}")
 
 
-def health_is_as_expected(recipe, arguments):
-    ((_, runner),) = [one for one in arguments_of("-m runners.werewolf") if one[0] == recipe]
-    _, hub, name = arguments
-    runner = " ".join(runner).replace("=", " ")
-    assert f"--worker-id {name}" in runner and f"--store {hub} " in runner
-
-
 @pytest.mark.parametrize(
     ("program", "check"),
     [
         ("-m store", hub_is_as_expected),
         ("-m runners.werewolf", runner_is_as_expected),
         ("-m algo.werewolf_verl", algorithm_is_as_expected),
-        ("/opt/werewolf/configs/fleet/runner_health.py", health_is_as_expected),
     ],
 )
 def test_each_recipe_starts_the_program_as_it_takes_it(program, check):
@@ -131,41 +121,7 @@ def test_no_token_stands_in_a_recipe_and_every_file_exists(recipe):
         assert "configs/fleet/hub_token" in ignored.read_text().split()
 
 
-@pytest.mark.parametrize(
-    ("recipe", "drain", "killed"),
-    [
-        ("compose", r"stop_grace_period: (10)m30s", r"stop_grace_period: (10)m30s"),
-        ("kubernetes", r"timeout (\d+) tail", r"name: werewolf-runner\n(?:.*\n)*?.*GracePeriodSeconds: (\d+)"),
-        ("systemd", r"timeout (\d+) tail", r"ExecStop=.*\nTimeoutStopSec=(\d+)"),
-    ],
-)
-def test_a_runner_has_the_time_to_finish_its_games(recipe, drain, killed):
-    drains, is_killed = (int(re.search(pattern, TEXTS[recipe])[1]) for pattern in (drain, killed))
-    minute = 60 if recipe == "compose" else 1
-    assert RUN.rollout.timeout_seconds <= drains * minute <= is_killed * minute
-
-
 # Health
-
-
-async def test_every_health_check_asks_for_what_is_served(file_store, tmp_path):
-    from store.hub.server import Hub, HubSettings
-
-    asked = set()
-    for text in TEXTS.values():
-        asked |= {(int(port), path) for port, path in re.findall(r"http://[\w.-]+:(\d+)(/\w[\w/]*)", text)}
-        probes = re.findall(r"httpGet:\s+path: (\S+)\s+port: (\w+)", text)
-        asked |= {({"http": HUB_PORT, "policy": POLICY_PORT}[port], path) for path, port in probes}
-    assert {port for port, _ in asked} == {HUB_PORT, POLICY_PORT, VLLM_PORT}
-    app = Hub(file_store, HubSettings("127.0.0.1", 1, tmp_path, token="long-and-secret"), 1).app
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as hub:
-        for port, path in asked:
-            if port == HUB_PORT:  # without the token, which health checks by others do not have
-                assert (await hub.get(path)).status_code == 200, path
-            elif port == POLICY_PORT:
-                assert f"= {path}" in proxy_locations() or path.startswith("/v1/"), path
-            else:
-                assert path == "/health"  # what algo.serving.vllm_server asks vLLM
 
 
 async def runner_health(*arguments):

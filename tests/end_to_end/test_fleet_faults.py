@@ -9,7 +9,6 @@ import signal
 import pytest
 
 from algo.werewolf.tasks import step_tasks
-from store.werewolf import GAME
 from tests.support.hub import hub_process
 from tests.support.hub.fleet import RUN, Kept, SlowVllm, algorithm, finished_once, own_deaths, read_journal, runner
 from tests.support.hub.hub_process import HubProcess, StockHub
@@ -140,7 +139,7 @@ async def check(fleet):
     """How many rollouts were cancelled; the others have all ended once."""
     tasks = {task.game_id for batch in range(BATCHES) for task in step_tasks(config_of(fleet.seed), batch)}
     assert len(tasks) == GAMES
-    finished, cancelled = await finished_once(fleet.hub.url, fleet.journal, GAME, tasks, BATCHES)
+    finished, cancelled = await finished_once(fleet.hub.url, fleet.journal, tasks, BATCHES)
     attempts = sum(rollout.attempt.sequence_id for rollout, _ in finished)
     killed, own = fleet.deaths()
     print(f"{GAMES} games in {attempts} attempts; killed: {killed}, and the algorithm's own deaths: {own}")

@@ -127,17 +127,6 @@ async def test_a_failing_game_is_reported_retried_and_costs_the_others_nothing(c
     assert type(error).__name__ in first.metadata["reason"]
 
 
-async def test_a_game_that_keeps_failing_fails_with_its_reason(client, play):
-    class Always(ScriptedPlay):
-        async def __call__(self, rollout, on_turn):
-            raise CannotPlay("no such preset")
-
-    (rollout_id,) = await enqueue(client, 1)
-    await Worker(client, Always(), "w", max_rollouts=2).run()
-    (rollout,) = await client.query_rollouts(rollout_id_in=[rollout_id])
-    assert rollout.status == "failed" and rollout.attempt.metadata["reason"] == "CannotPlay: no such preset"
-
-
 async def test_handing_back_leaves_the_game_to_another_runner(client, play):
     (rollout_id,) = await enqueue(client, 1)
     play.gate.clear()
@@ -271,11 +260,6 @@ async def test_a_hub_that_stays_away_ends_the_worker(hub, play):
     await impatient.close()
 
 
-async def test_an_idle_worker_stops_on_request(client, play):
-    stats = await Worker(client, play, "w", idle_exit_seconds=0.1).run()
-    assert stats.finished == 0
-
-
 # --- the real game behind the worker ----------------------------------------------------------------------------------
 
 
@@ -327,11 +311,6 @@ async def test_resources_that_come_late_are_waited_for(client, policy, caplog):
     assert (await playing).status == "succeeded"
 
 
-async def test_resources_that_never_come_are_named(client, policy):
-    rollout = await play_rollout(client, policy, werewolf_task(), publish=False, resources_timeout_seconds=0)
-    assert rollout.status == "failed" and "run.policy-000003" in rollout.attempt.metadata["reason"]
-
-
 async def test_resources_are_fetched_once_for_all_games_of_a_version(client, policy, monkeypatch):
     await client.update_resources(policy.resources_id, policy.encode())
     query, asked = client.query_resources, []
@@ -364,8 +343,3 @@ async def test_a_policy_that_has_moved_is_found_by_the_retry(client, policy):
     assert (await Worker(client, werewolf, "w", max_rollouts=1).run()).finished == 1
     await werewolf.close()
     assert await statuses(client, [rollout.rollout_id]) == ["succeeded"]
-
-
-async def test_a_tokenizer_that_is_not_here_is_named(client, policy, tmp_path):
-    rollout = await play_rollout(client, policy, werewolf_task(), tokenizer=tmp_path / "none")
-    assert rollout.status == "failed" and "--tokenizer" in rollout.attempt.metadata["reason"]

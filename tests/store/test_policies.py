@@ -66,8 +66,6 @@ def table(**changes):
     [
         (table()[:-9], "JSON"),
         ("[]", "dict"),
-        (table(polices=[]), "polices"),
-        (table(endpoints=[""]), "endpoints"),
         (table(endpoints=[OTHER]), "'policy' must be served where 'seers', the first that learns, is"),
     ],
 )

@@ -85,7 +85,6 @@ def test_advantages_that_change_from_token_to_token_follow_the_segments_in_order
 
 
 def test_groups_that_say_nothing_get_zero_and_are_counted():
-    """Training on groups of one game: the other mistakes are in tests/runners/werewolf/game/test_mistakes.py."""
     trajectories = [
         # One game only, though its two seats differ.
         seat("a", 1.0, group="lone"), seat("a", 0.9, group="lone", number=2),

@@ -13,7 +13,7 @@ from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.metrics import time_metrics, trajectory_metrics
 from algo.run.records import write_batch
-from algo.run.summary import RunSummary, log_step, show_summary
+from algo.run.summary import RunSummary, show_summary
 from algo.werewolf.metrics import game_metrics
 from store.werewolf import Judgement
 from tests.support.algo.trajectories import made_trajectory
@@ -110,13 +110,6 @@ def test_games_and_wins_of_the_policy_by_side():
     }  # fmt: skip
     itself = game_metrics(played(game_of("wolf", ("wolf", "policy"), ("good", "policy"))))
     assert not [name for name in itself if name.startswith("policy/")]
-
-
-def test_the_line_of_a_step_names_the_commonest_failure_and_no_share_of_nothing(caplog):
-    metrics = {"rollouts/finished": 96, "tokens/trained": 0, "policy_version": 0}
-    with caplog.at_level("INFO"):
-        log_step(1, 4, metrics, Counter({"KeyError: 'quetsion'": 90, "TimeoutError": 2}))
-    assert "96 rollouts, failed 92 of 96: KeyError: 'quetsion' and 2 others, - valid replies, 0 tokens" in caplog.text
 
 
 def step_of(**metrics):

@@ -5,7 +5,6 @@ import contextlib
 import logging
 import sys
 import threading
-import time
 import types
 
 import pytest
@@ -392,11 +391,9 @@ async def test_a_synchronous_agent_that_hangs_does_not_keep_the_runner_from_leav
 
     @rollout
     def hanging(task, llm):
-        release.wait(60)
+        release.wait()
         return 1.0
 
-    started = time.monotonic()
     ((_, read, _),) = await played(client, vllm, LitPlayer(hanging), task_of(max_seconds=0.2))
     release.set()
     assert read.outcome.failure
-    assert time.monotonic() - started < 30

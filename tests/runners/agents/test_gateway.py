@@ -346,24 +346,6 @@ async def test_a_request_that_is_too_large_is_refused_and_not_read(world, monkey
     assert (refused.value.status_code, attempt.refused, len(world.spans)) == (413, 1, 1)
 
 
-async def test_each_kind_of_refusal_is_logged_once_whoever_is_refused(world, caplog):
-    requests._logged.clear()
-    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
-    attempts = [world.attempt(), world.attempt()]
-    with caplog.at_level(logging.WARNING):
-        for attempt in attempts:
-            async with world.gateway.serving(attempt) as address, client_of(address) as client:
-                with pytest.raises(BadRequestError):
-                    await ask(client, image)
-                with pytest.raises(BadRequestError):
-                    await ask(client, [*QUESTION, *image])
-                with pytest.raises(NotFoundError):
-                    await client.chat.completions.create(model="gpt-4", messages=QUESTION)
-    assert [attempt.outcome({"reward": 0.0}).refused for attempt in attempts] == [3, 3]
-    told = [record.getMessage() for record in caplog.records if "rejected" in record.getMessage()]
-    assert len(told) == 2 and "only text is supported" in told[0] and "unknown model 'gpt-4'" in told[1]
-
-
 async def test_agentscopes_model_streams_as_it_comes(world):
     """Its default is ``stream=True``, and so is its ReActAgent's."""
     world.vllm.answer = lambda prompt: f"well\n{CALL}"

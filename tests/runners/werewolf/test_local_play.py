@@ -2,7 +2,6 @@
 
 import io
 import json
-import re
 import subprocess
 import sys
 
@@ -38,13 +37,10 @@ def test_the_documented_command_prints_a_whole_game_without_heavy_imports():
     assert finished.stdout.startswith("# 12p_sheriff，种子7，上帝视角") and "## 结果：" in finished.stdout
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize("players", ["scripted", "random", "wolf=random,good=scripted"])
-def test_every_preset_plays_and_the_seed_alone_decides(capsys, preset, players):
-    status, first, _ = run_play(capsys, "--preset", preset, "--seed", "5", "--players", players)
-    assert status == 0 and "未结束" not in first
-    assert run_play(capsys, "--preset", preset, "--seed", "5", "--players", players)[1] == first
-    assert run_play(capsys, "--preset", preset, "--seed", "6", "--players", players)[1] != first
+@pytest.mark.parametrize("players", ["scripted", "wolf=random,good=scripted"])
+def test_the_seed_alone_decides(capsys, players):
+    first, again, other = (run_play(capsys, "--seed", seed, "--players", players) for seed in "556")
+    assert first[0] == 0 and "未结束" not in first[1] and again == first != other
 
 
 def test_json_and_a_seats_view(capsys, tmp_path):
@@ -59,30 +55,6 @@ def test_rules_can_be_played_otherwise(capsys):
     arguments = ("--preset", "7p", "--format", "json", "--rule", "win_rule=parity", "--rule", "round_limit=4")
     rules = json.loads(run_play(capsys, *arguments)[1])["rules"]
     assert (rules["win_rule"], rules["round_limit"]) == ("parity", 4)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--rule", "win_role=parity"), r"unknown rule options \['win_role'\].*win_rule"),
-        (("--view", "13"), "seats 1 to 12, not 13"),
-        (("--human", "0"), "seats 1 to 12, not 0"),
-        (("--output", "/nowhere/game.txt"), "/nowhere/game.txt"),
-    ],
-)
-def test_what_cannot_be_played_is_named(capsys, arguments, message):
-    status, printed, told = run_play(capsys, *arguments)
-    assert (status, printed) == (2, "")
-    assert re.search(message, told), told
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--players", "x"), ("--players", "wolf=random"), ("--rule", "a"), ("--rule", "a=[")]
-)
-def test_a_mistyped_command_line_is_refused(capsys, arguments):
-    with pytest.raises(SystemExit) as caught:
-        run_play(capsys, *arguments)
-    assert caught.value.code == 2 and arguments[0] in capsys.readouterr().err
 
 
 class Terminal:

@@ -130,8 +130,8 @@ class FakeChatVllm(FakeVllm):
             ]
         return message
 
-    async def start(self, port: int = 0) -> str:
-        """Listen on this port, or a free one; the base URL, ending in /v1."""
+    async def start(self) -> str:
+        """Listen on a free port; the base URL, ending in /v1."""
         app = web.Application()
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completions)
@@ -140,7 +140,7 @@ class FakeChatVllm(FakeVllm):
         app.router.add_post("/detokenize", self._detokenize)
         self._runner = web.AppRunner(app, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", port)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/v1"
 

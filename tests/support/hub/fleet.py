@@ -1,7 +1,6 @@
 """A fleet of real processes that may be killed at any moment: runners, an algorithm, hubs; forked in a moment."""
 
 import asyncio
-import importlib
 import json
 import logging
 import os
@@ -20,9 +19,8 @@ from configs.schema import Config
 from runners.processes import EXIT_INTERRUPTED
 from store.client import connect
 from store.protocol import Rollout, Span
-from store.schema import PolicyResources, Task
-from store.token_spans import TaskKind
-from store.werewolf import GAME
+from store.schema import PolicyResources
+from store.werewolf import GAME, is_result
 from tests.support.fakes import FakeVllm
 from tests.support.hub import hub_process
 
@@ -92,15 +90,17 @@ async def exit_of(process: BaseProcess) -> None:
     process.join()
 
 
-def runner(log: Path, *arguments: str, module: str = "runners.werewolf") -> BaseProcess:
-    """``python -m runners.werewolf``, or another runner."""
-    return hub_process.fork(_runner, log, module, arguments)
+def runner(log: Path, *arguments: str) -> BaseProcess:
+    """``python -m runners.werewolf``."""
+    return hub_process.fork(_runner, log, arguments)
 
 
-def _runner(log: Path, module: str, arguments: tuple[str, ...]) -> None:
+def _runner(log: Path, arguments: tuple[str, ...]) -> None:
+    from runners.werewolf.__main__ import main
+
     hub_process.say_to(log)
-    sys.argv = [module, *arguments]
-    raise SystemExit(importlib.import_module(f"{module}.__main__").main())
+    sys.argv = ["runners.werewolf", *arguments]
+    raise SystemExit(main())
 
 
 class SlowVllm(FakeVllm):
@@ -135,12 +135,9 @@ def _algorithm(
     batches: int,
     suicidal: float,
     start: int,
-    kind: TaskKind = GAME,
-    tasks_of: Callable[[Config, int], Sequence[Task]] = step_tasks,
 ) -> None:
     """Have the batches played, five at a time, and write each down durably before it counts as done.
 
-    kind, tasks_of: the tasks of a batch: games, or another workload's tasks.
     suicidal: how likely it is to die at each of the moments at which a death is most likely to do harm: after the games
         are enqueued, before they are written down, and after. start: how often it was started before.
     """
@@ -160,7 +157,7 @@ def _algorithm(
 
     async def play(client, batch: int) -> None:
         async with at_once:
-            tasks = tasks_of(config, batch)
+            tasks = step_tasks(config, batch)
             enqueued = asyncio.Event()
 
             def on_progress(progress) -> None:
@@ -169,7 +166,7 @@ def _algorithm(
                     perhaps_die("enqueued")
 
             resources = PolicyResources(run_name=RUN, version=batch, endpoints=(endpoint,), model="policy")
-            games = RolloutQueue(client, kind, config.rollout)
+            games = RolloutQueue(client, GAME, config.rollout)
             await games.enqueue(tasks, resources, resumed)
             played = await games.collect(tasks, alive, on_progress)
             perhaps_die("read")
@@ -206,7 +203,7 @@ def read_journal(journal: Path) -> list[dict]:
 
 
 async def finished_once(
-    hub: str, journal: Path, kind: TaskKind, tasks: Collection[str], batches: int
+    hub: str, journal: Path, tasks: Collection[str], batches: int
 ) -> tuple[list[tuple[Rollout, Sequence[Span]]], int]:
     """(The rollouts of these tasks with the spans of their last attempts, how many more were cancelled.)
 
@@ -218,7 +215,7 @@ async def finished_once(
     assert finished.keys() == set(tasks)
     assert [rollout.status for rollout in rollouts if rollout.status != "cancelled"] == ["succeeded"] * len(tasks)
     found = [(one, await client.query_spans(one.rollout_id, one.attempt.attempt_id)) for one in finished.values()]
-    assert all(sum(map(kind.outcome.is_in, spans)) == 1 for _, spans in found)
+    assert all(sum(map(is_result, spans)) == 1 for _, spans in found)
     assert await client.dequeue_many_rollouts(limit=1, worker_id="late") == []
     await client.close()
     entries = read_journal(journal)

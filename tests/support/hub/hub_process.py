@@ -32,11 +32,6 @@ def fork(function, *arguments):
     return process
 
 
-def semaphore():
-    """Starts at 0; may be handed to forked processes, and outlives them."""
-    return _fork.Semaphore(0)
-
-
 def say_to(log: Path) -> None:
     """Send what this process prints to a file."""
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
