@@ -1,7 +1,7 @@
 """Which decisions of a step's games are branched at, the tasks of the branches, and what they tell.
 
 A decision is chosen before any branch is played, by a draw weighted by how undecided the policy is at such questions,
-the mean surprise (-log p of the sampled tokens) of the same question in the step's other games, and by how far apart the
+the mean surprise (-log p of the sampled tokens) of the same question in the step's other games, and by how far apart
 outcomes of continuations were at such questions in earlier steps. Its own reply does not count, since continuations are
 alike only if the choice does not depend on what the recorded game decided, nor on what came of it; and each decision is
 drawn by itself, since the number of a game's later decisions depends on it, too.
