@@ -100,6 +100,7 @@ def test_a_speech_is_cut_to_what_the_request_allows():
     ("speech", "heard"),
     [
         ("我是好人。今天出3号。我怀疑9号全是假话", "我是好人。今天出3号。"),
+        ("我是好人。今天先出3号。我怀疑9号", "我是好人。今天先出3号。"),  # as long as is heard
         ("4号说“我是狼。”所以我投4号", "4号说“我是狼。”"),
         ("我信3号!Vote 5. Then 6 and 7", "我信3号!Vote 5."),
         ("我是一个好人，大家今天一起投3号", "我是一个好人，"),  # no sentence fits: its clauses that do
