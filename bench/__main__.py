@@ -11,6 +11,7 @@ from algo.evaluation.page import wide_console
 from algo.tiny_model import build_tiny_model
 from bench import (
     agent_calls,
+    branching,
     fleet,
     language,
     league_games,
@@ -40,6 +41,7 @@ PARTS: Mapping[str, Callable[[Path], RenderableType]] = {
     "step": training_step.measure,
     "lag": training_step.measure_lag,
     "league": league_games.measure,
+    "branching": branching.measure,
     "web": web_pages.measure,
 }
 SCALED = {**postgres.PARTS, "tricks": tricks.measure}

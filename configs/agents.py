@@ -135,6 +135,8 @@ class AgentConfig(Config):
     def _reject_unused_settings(self) -> "AgentConfig":
         if {self.selection.winners, self.selection.losers, self.selection.draws} != {1.0}:
             raise ValueError("selection.winners, losers and draws apply to games only: leave them at 1.0 for agents")
+        if self.advantage.credit == "branch":
+            raise ValueError("advantage.credit=branch applies to games only: set it to game or turn for agents")
         if self.agents.max_seconds is not None and self.agents.max_seconds >= self.rollout.timeout_seconds:
             raise ValueError(
                 f"agents.max_seconds ({self.agents.max_seconds:g}) must be below rollout.timeout_seconds "

@@ -163,6 +163,27 @@ class Config(Section):
         return self
 
     @model_validator(mode="after")
+    def _branches_can_be_played(self) -> "Config":
+        if self.advantage.credit != "branch":
+            return self
+        if self.rollout.max_policy_lag:
+            raise ValueError(
+                f"advantage.credit=branch compares games of the same weights: set rollout.max_policy_lag to 0, not "
+                f"{self.rollout.max_policy_lag}"
+            )
+        if self.reference.kl == "reward":
+            raise ValueError("advantage.credit=branch compares outcomes without a KL: set reference.kl to loss or none")
+        branching, rollout = self.advantage.branching, self.rollout
+        branches = self.branched_groups * rollout.rollouts_per_group
+        if branches < branching.continuations:
+            raise ValueError(
+                f"advantage.branching.share={branching.share} of {rollout.groups_per_step} groups of "
+                f"{rollout.rollouts_per_group} are {branches} branches, fewer than advantage.branching.continuations="
+                f"{branching.continuations}: raise rollout.groups_per_step or the share"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _devices_fit(self) -> "Config":
         if self.serving.share_gpus and self.rollout.max_policy_lag:
             raise ValueError(
@@ -219,6 +240,12 @@ class Config(Section):
     def team(self) -> Mapping[str, LearnerConfig]:
         """The policies that learn together, by name; the first that matches a seat plays it. Empty for one policy."""
         return {}
+
+    @property
+    def branched_groups(self) -> int:
+        """Groups of each step whose rollouts are branches of the others' (``advantage.credit=branch``)."""
+        share = self.advantage.branching.share if self.advantage.credit == "branch" else 0.0
+        return int(share * self.rollout.groups_per_step)
 
     @property
     def learners(self) -> Mapping[str, LearnerConfig]:

@@ -203,6 +203,22 @@ class WerewolfConfig(Config):
             raise ValueError("serving.port is too high for the servers of all policies; lower it")
 
     @model_validator(mode="after")
+    def _pasts_can_be_repeated(self) -> "WerewolfConfig":
+        if self.advantage.credit != "branch":
+            return self
+        for where, name in self._named_players():
+            if where.startswith("game.") and name in self.players:
+                raise ValueError(
+                    f"{where}: advantage.credit=branch repeats recorded games, but {name!r}, a model behind "
+                    f"an API, does not repeat its replies"
+                )
+        if self.judge is not None:
+            raise ValueError(
+                "advantage.credit=branch and a judge exclude each other: a branch has fewer speeches to judge"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _reject_unused_settings(self) -> "WerewolfConfig":
         for where, selection in (("selection", self.selection), ("warm_start.selection", self.warm_start.selection)):
             for role in selection.roles or ():

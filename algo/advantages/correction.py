@@ -138,6 +138,7 @@ def _without(trajectory: Trajectory, kept: torch.Tensor) -> Trajectory:
         turn_versions=tuple(trajectory.turn_versions[number] for number in turns),
         turn_questions=_of(trajectory.turn_questions, turns),
         turn_rewards=_of(trajectory.turn_rewards, turns),
+        turn_numbers=_of(trajectory.turn_numbers, turns),
     )
 
 

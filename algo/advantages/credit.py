@@ -10,6 +10,8 @@ that are in no trajectory. Then
   role_baseline the role's running mean for the question: a reward for votes only must not lower the advantage of every
   speech. s is the standard deviation of O by which the estimator divides; 1 if it does not, or if all O are equal.
   Rewards per turn: Zeng et al., 2025, arXiv:2505.11821.
+
+``credit=branch`` is credit=turn with outcomes by ``branching``.
 """
 
 from collections.abc import Sequence

@@ -11,10 +11,10 @@ actor share its advantage.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
-from statistics import fmean, pstdev
+from statistics import fmean, pstdev, pvariance
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from verl.trainer.config import AlgoConfig
 from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 from algo.advantages.baseline import Comparison, RoleBaselines, against_roles, equal, within_group, within_side
+from algo.advantages.branching import NO_BRANCHES, BranchCredit
 from algo.advantages.registry import ESTIMATORS, ROLE_BASELINE, check_estimator
 from algo.sequences.actor_rows import ActorRow, PerToken, actor_rows, spread_over_tokens
 from algo.sequences.trajectories import Trajectory
@@ -42,7 +43,9 @@ class TokenAdvantages:
     returns: targets of the critic, rows like ``per_token``; None with estimators without a critic.
     metrics: groups (deal and side), those with one rollout, those with equal rewards, actors, actors without
         information, mean and spread of rewards; by side, the mean, standard deviation and maximum magnitude of the
-        advantages of the informative rows' sampled tokens; with role_baseline the baselines by role.
+        advantages of the informative rows' sampled tokens; with role_baseline the baselines by role; with branches,
+        of the recorded decisions the mean magnitude and the variance of their advantages by outcome, and the variance
+        by the estimator alone.
     """
 
     per_token: list[torch.Tensor]
@@ -58,6 +61,7 @@ def token_advantages(
     role_baselines: RoleBaselines | None = None,
     kl_penalties: PerToken | None = None,
     values: PerToken | None = None,
+    branches: BranchCredit = NO_BRANCHES,
 ) -> TokenAdvantages:
     """Compute each trajectory's advantages by the configured estimator.
 
@@ -65,6 +69,7 @@ def token_advantages(
     kl_penalties: per token, times its coefficient; subtracted from the reward at that token.
     values: per token, the critic's value of the state before the token.
     Both have one row per trajectory, aligned with its ``token_ids``; entries at given tokens are ignored.
+    branches: what branches among the trajectories tell; with another credit than ``branch`` there are none.
 
     Groups with a single rollout or with equal rewards are not passed to estimators with a baseline per group, and get
     zero: verl's GRPO would use the plain reward of a single row as its advantage, and would divide rounding errors of
@@ -80,19 +85,20 @@ def token_advantages(
     needs_values = ESTIMATORS[estimator].values
     if needs_values and values is None and trajectories:
         raise ValueError(f"advantage.estimator {estimator!r} needs the critic's values")
-    rows = actor_rows(trajectories, by_turn=config.credit == "turn", kl_penalties=kl_penalties, values=values)
-    groups = _by("group", rows)
+    rows = actor_rows(trajectories, by_turn=config.credit != "game", kl_penalties=kl_penalties, values=values)
+    whole = [row for row in rows if row.task_id not in branches.branches]
+    groups = _by("group", whole)
     one_game = {name for name, members in groups.items() if len({row.task_id for row in members}) == 1}
     equal_rewards = {name for name, members in groups.items() if equal(row.reward for row in members)}
 
-    compared, metrics = _comparisons(rows, config, role_baselines)
-    advantages = [torch.zeros(row.tokens) for row in rows]
-    returns = [torch.zeros(row.tokens) for row in rows]
-    for side in sorted({row.side for row in rows}):
-        heard = [number for number, row in enumerate(rows) if row.side == side and compared[number].by_outcome]
-        found = _estimate([rows[number] for number in heard], [compared[number] for number in heard], config)
-        for number, (advantage, value) in zip(heard, found, strict=True):
-            advantages[number], returns[number] = advantage, value
+    compared, metrics = _comparisons(rows, branches.branches, config, role_baselines)
+    gains = [branches.outcomes.get((row.task_id, row.actor), 0.0) for row in rows]
+    valued = [replace(row, outcome=row.outcome + gain) for row, gain in zip(rows, gains, strict=True)]
+    advantages, returns = _by_outcome(valued, compared, config)
+    if branches.branches:
+        alone, _ = _by_outcome(rows, compared, config)
+        advantages = [_by_branches(*of_row, branches) for of_row in zip(rows, compared, advantages, strict=True)]
+        metrics |= _branch_metrics(rows, alone, advantages, branches)
     advantages = [
         advantage + row.gains_of_turns(comparison.turn_means) / comparison.deviation
         if comparison.by_turn
@@ -100,8 +106,11 @@ def token_advantages(
         for row, advantage, comparison in zip(rows, advantages, compared, strict=True)
     ]
 
-    rewards = [row.reward for row in rows]
-    informative = [comparison.by_outcome or comparison.by_turn for comparison in compared]
+    rewards = [row.reward for row in whole]
+    informative = [
+        bool(advantage.any()) if (row.task_id, row.actor) in branches.advantages else each.by_outcome or each.by_turn
+        for row, each, advantage in zip(rows, compared, advantages, strict=True)
+    ]
     metrics |= {
         "advantage/groups": len(groups),
         "advantage/groups_of_one_rollout": len(one_game),
@@ -122,17 +131,73 @@ def token_advantages(
 
 
 def _comparisons(
-    rows: Sequence[ActorRow], config: AdvantageConfig, role_baselines: RoleBaselines | None
+    rows: Sequence[ActorRow], branches: Collection[str], config: AdvantageConfig, role_baselines: RoleBaselines | None
 ) -> tuple[list[Comparison], dict[str, float]]:
-    """The comparison of each row, and the baselines as metrics."""
+    """The comparison of each row, and the baselines as metrics. branches: tasks whose rows do not count in them."""
+    whole = [row for row in rows if row.task_id not in branches]
     if config.estimator == ROLE_BASELINE:
         if role_baselines is None:
             raise ValueError(f"advantage.estimator {ROLE_BASELINE!r} needs role_baselines")
-        by_role, metrics = against_roles(rows, config, role_baselines)
-        return [by_role[row.role] for row in rows], metrics
-    among, compare = ("group", within_group) if ESTIMATORS[config.estimator].groups else ("side", within_side)
-    compared = {name: compare(members, config) for name, members in _by(among, rows).items()}
-    return [compared[getattr(row, among)] for row in rows], {}
+        among = "role"
+        compared, metrics = against_roles(whole, config, role_baselines)
+    else:
+        among, compare = ("group", within_group) if ESTIMATORS[config.estimator].groups else ("side", within_side)
+        compared, metrics = {name: compare(members, config) for name, members in _by(among, whole).items()}, {}
+    found = [compared.get(getattr(row, among), Comparison(False)) for row in rows]
+    return [
+        replace(each, by_outcome=False) if row.task_id in branches else each
+        for row, each in zip(rows, found, strict=True)
+    ], metrics
+
+
+def _by_outcome(
+    rows: Sequence[ActorRow], compared: Sequence[Comparison], config: AdvantageConfig
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Advantages and returns of each row's sampled tokens by the estimator; zeros without a comparison by outcome."""
+    advantages = [torch.zeros(row.tokens) for row in rows]
+    returns = [torch.zeros(row.tokens) for row in rows]
+    for side in sorted({row.side for row in rows}):
+        heard = [number for number, row in enumerate(rows) if row.side == side and compared[number].by_outcome]
+        found = _estimate([rows[number] for number in heard], [compared[number] for number in heard], config)
+        for number, (advantage, value) in zip(heard, found, strict=True):
+            advantages[number], returns[number] = advantage, value
+    return advantages, returns
+
+
+def _by_branches(
+    row: ActorRow, comparison: Comparison, advantage: torch.Tensor, branches: BranchCredit
+) -> torch.Tensor:
+    """The advantages with those that branches tell, in the same unit."""
+    credited, start = advantage.clone(), 0
+    for turn in row.turns:
+        value = branches.advantage(row.task_id, row.actor, turn.number)
+        if value is not None:
+            credited[start : turn.end] = value / comparison.deviation
+        start = turn.end
+    return credited
+
+
+def _branch_metrics(
+    rows: Sequence[ActorRow],
+    alone: Sequence[torch.Tensor],
+    credited: Sequence[torch.Tensor],
+    branches: BranchCredit,
+) -> dict[str, float]:
+    pairs = [
+        (by_estimator[turn.end - 1].item(), by_branches[turn.end - 1].item())
+        for row, by_estimator, by_branches in zip(rows, alone, credited, strict=True)
+        for turn in row.turns
+        if (row.task_id, row.actor, turn.number) in branches.worths
+    ]
+    if not pairs:
+        return {}
+    by_estimator, by_branches = zip(*pairs, strict=True)
+    return {
+        "advantage/branched/decisions": len(pairs),
+        "advantage/branched/magnitude": fmean(map(abs, by_branches)),
+        "advantage/branched/variance": pvariance(by_branches),
+        "advantage/branched/variance_by_estimator": pvariance(by_estimator),
+    }
 
 
 def _by(name: str, rows: Sequence[ActorRow]) -> dict[str, list[ActorRow]]:

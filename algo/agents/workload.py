@@ -10,7 +10,7 @@ from algo.agents.evaluate import evaluate
 from algo.agents.metrics import agent_metrics, check_attempts
 from algo.agents.tasks import step_tasks
 from algo.league.results import Match
-from algo.loop.workload import EvaluatedPolicy
+from algo.loop.workload import BranchPoint, EvaluatedPolicy
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
@@ -45,6 +45,9 @@ class Agents:
 
     def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
         return ()
+
+    def branch_points(self, step: int, games: Sequence[FinishedRollout]) -> Sequence[BranchPoint]:
+        return ()  # an agent's past cannot be repeated
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Raises AllRolloutsFailed where all failed (``check_attempts``)."""

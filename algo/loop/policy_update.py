@@ -12,6 +12,7 @@ from functools import partial
 import torch
 
 from algo.advantages.baseline import RoleBaselines
+from algo.advantages.branching import NO_BRANCHES, BranchCredit
 from algo.advantages.correction import apply_rollout_correction
 from algo.advantages.credit import kl_in_reward, weigh_advantages
 from algo.advantages.estimators import TokenAdvantages, token_advantages
@@ -72,18 +73,27 @@ def _by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str,
 
 
 async def compute_advantages(
-    run: RunContext, trajectories: Sequence[Trajectory], role_baselines: RoleBaselines
+    run: RunContext,
+    trajectories: Sequence[Trajectory],
+    role_baselines: RoleBaselines,
+    branches: BranchCredit = NO_BRANCHES,
 ) -> list[LearnerShare]:
     """Advantages per token and the selected sequences of every learning policy.
 
     role_baselines: of the run; updated with the step's rewards. A role belongs to one policy only.
+    branches: what branches among the trajectories tell.
     Raises ValueError for a trajectory of another policy.
     """
     config, shares = run.config, []
     for learner, own in _by_learner(config, trajectories).items():
         values, kl_penalties = await run.trainer.run(values_and_kl, config, run.engine, own)
         advantages = token_advantages(
-            own, config.advantage, role_baselines=role_baselines, kl_penalties=kl_penalties, values=values
+            own,
+            config.advantage,
+            role_baselines=role_baselines,
+            kl_penalties=kl_penalties,
+            values=values,
+            branches=branches,
         )
         selected = select_sequences(
             own,

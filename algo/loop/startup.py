@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 from verl.utils.tracking import Tracking
 
+from algo.advantages.branching import check_branching
 from algo.advantages.correction import check_correction
 from algo.advantages.credit import check_weighing
 from algo.advantages.registry import check_estimator, needs_groups
@@ -38,6 +39,7 @@ def check_before_starting(config: Config) -> None:
     """Raise ConfigError for errors that can be detected before anything starts."""
     check_engine(config)
     check_estimator(config.advantage.estimator)
+    check_branching(config.advantage)
     check_weighing(config.advantage, config.training)
     check_correction(config.training.rollout_correction)
     check_log_backends(config)

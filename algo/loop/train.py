@@ -12,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from algo.advantages.baseline import RoleBaselines
+from algo.advantages.branching import branch_credit
 from algo.loop.policy_update import compute_advantages, update_policies
 from algo.loop.run_context import start
 from algo.loop.weight_transfer import policy_folder
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
 from algo.rollouts.in_flight import InFlight
+from algo.rollouts.played import NO_ROLLOUTS
 from algo.rollouts.schedule import Schedule
 from algo.run.checkpoints import save_checkpoint
 from algo.run.folder import OpenedRun, cancel_on_signals
-from algo.run.metrics import batch_metrics, time_metrics, trajectory_metrics
+from algo.run.metrics import batch_metrics, branch_metrics, time_metrics, trajectory_metrics
 from algo.run.records import write_batch, write_transcripts
 from algo.run.summary import RunSummary, log_step
 from algo.run.watch import watch
@@ -37,10 +39,10 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
     summary = RunSummary(config.run_dir, state.summary)
     stopwatch = summary.stopwatch
     role_baselines = RoleBaselines.from_state(state.role_baselines, config.advantage.role_baseline_decay)
-    per_step = config.rollout.groups_per_step
-    # Without lag, no group is in flight after its step.
-    begun = state.step * per_step if state.begun is None else state.begun
+    per_step = config.rollout.groups_per_step - config.branched_groups
     lag, most = config.rollout.max_policy_lag, config.rollout.max_groups_in_flight
+    # Without lag, no group is in flight after its step.
+    begun = state.step * per_step if state.begun is None or not lag else state.begun
     schedule = Schedule(per_step, lag, config.run.steps * per_step, state.in_flight, begun, most)
     saving: asyncio.Future[Path] | None = None
     cancel_on_signals()
@@ -69,18 +71,30 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 made_of = await in_flight.play_step(
                     state.policy_version, run.resources(), run.refresh_endpoints, on_progress
                 )
-            played = made_of.rollouts
-            write_transcripts(config, step, played.finished)
+                played, branched = made_of.rollouts, NO_ROLLOUTS
+                points = workload.branch_points(step, played.finished)
+                if points:
+                    tasks = [task for point in points for task in point.tasks]
+                    logger.info("%s: playing %d branches of %d decisions", title, len(tasks), len(points))
+                    on_progress = game_progress(f"{title}: branches", len(tasks))
+                    branched = await in_flight.play_further(tasks, run.resources(), run.refresh_endpoints, on_progress)
 
             # Spans -> one token sequence per actor and segment -> an advantage per sampled token.
-            found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
+            finished = (*played.finished, *branched.finished)
+            found = build_trajectories(finished, workload.rewards_of, config.training.max_sequence_tokens)
             await run.after_rollouts(found.trajectories)
             with stopwatch.stage("advantages"):
                 # The trainer is busy until then, and the error of a failed checkpoint must come first.
                 await _written(saving)
-                shares = await compute_advantages(run, found.trajectories, role_baselines)
-            metrics = workload.metrics(played) | trajectory_metrics(found.trajectories)
-            left_out = played.left_out + found.left_out
+                branches = {rollout.outcome.task: rollout for rollout in branched.finished}
+                credit = branch_credit(point.decision(branches, workload.rewards_of) for point in points)
+                shares = await compute_advantages(run, found.trajectories, role_baselines, credit)
+            write_transcripts(config, step, played.finished, credit.worths)
+            metrics = workload.metrics(played) | trajectory_metrics(found.trajectories, branches)
+            if points:
+                metrics |= branch_metrics(branched)
+                metrics["turns/stored"] += branched.turns_stored
+            left_out = played.left_out + branched.left_out + found.left_out
             for share in shares:
                 metrics |= config.metrics_of(share.learner, share.advantages.metrics)
                 left_out += share.selected.left_out
@@ -116,7 +130,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             if run.evaluation_is_due():
                 with stopwatch.stage("evaluate"):
                     metrics |= await run.evaluate()
-            metrics |= time_metrics(seconds_of_step(), played.calls, in_trainer)
+            metrics |= time_metrics(seconds_of_step(), [*played.calls, *branched.calls], in_trainer)
             metrics["policy_version"] = float(state.policy_version)
             metrics["groups/left_over"] = float(made_of.left_over)
             summary.add_step(metrics, left_out, made_of.groups)

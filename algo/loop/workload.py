@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from algo.advantages.branching import Decision
 from algo.league.results import Match
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
-from algo.sequences.trajectories import ActorReward
+from algo.sequences.trajectories import ActorReward, RewardsOf
 from configs.schema import Config
 from store.schema import PolicyResources, Task
 from store.token_spans import TaskKind
@@ -26,6 +27,15 @@ class EvaluatedPolicy(Protocol):
 
     async def refresh_endpoints(self) -> None:
         """Called regularly during a wait: publishes changed endpoints."""
+
+
+class BranchPoint(Protocol):
+    """A recorded decision, and the tasks that go on from before it."""
+
+    tasks: Sequence[Task]
+
+    def decision(self, branches: Mapping[str, FinishedRollout], rewards_of: RewardsOf) -> Decision:
+        """The decision with the finished ones of its branches. branches: by task."""
 
 
 class Workload(Protocol):
@@ -52,6 +62,9 @@ class Workload(Protocol):
 
     def targets_of(self, rollout: FinishedRollout) -> "Iterable[TargetRow]":
         """Additional target rows of a finished rollout; mostly none."""
+
+    def branch_points(self, step: int, games: Sequence[FinishedRollout]) -> Sequence[BranchPoint]:
+        """Decisions of a step's rollouts to branch at, a function of the rollouts; mostly none."""
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Metrics of a step's rollouts, including those that ``RunSummary`` sums up."""

@@ -72,6 +72,25 @@ class InFlight:
         played = self._queue.take([task for group in groups for task in group])
         return PlayedStep(tuple(group[0].group_id for group in groups), played, len(self._schedule.open))
 
+    async def play_further(
+        self,
+        tasks: Sequence[Task],
+        resources: PolicyResources,
+        refresh_endpoints: Callable[[], Awaitable[None]],
+        on_progress: Callable[[Progress], None],
+    ) -> PlayedRollouts:
+        """Play further rollouts of the step that was just played; the result may have no finished one.
+
+        Raises the errors of ``refresh_endpoints``.
+        """
+        # Those of an earlier process are found if those from which they follow were.
+        await self._queue.enqueue(tasks, resources, resumed=self._adopting)
+        task_ids = [task.task_id for task in tasks]
+        await self._queue.watch(
+            task_ids, lambda: len(self._queue.ended(task_ids)) == len(tasks), refresh_endpoints, on_progress
+        )
+        return self._queue.take_ended(task_ids)
+
     async def _enqueue(self, numbers: Sequence[int], resources: PolicyResources, oldest_version: int) -> int:
         for step in dict.fromkeys(number // self._per_step for number in numbers):
             groups: dict[str, list[Task]] = {}

@@ -83,6 +83,9 @@ class PlayedRollouts:
         return {name: float(count) for name, count in metrics.items()}
 
 
+NO_ROLLOUTS = PlayedRollouts.merge([])
+
+
 def reason_of(attempt: Attempt) -> str:
     """Why an attempt did not succeed: the runner's reason, or the attempt's status."""
     return (attempt.metadata or {}).get("reason") or f"attempt {attempt.status}"

@@ -3,13 +3,14 @@
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 
+from algo.rollouts.played import PlayedRollouts
 from algo.sequences.trajectories import Trajectory, TrajectorySet
 
 
@@ -41,13 +42,14 @@ class Stopwatch:
         return since
 
 
-def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+def trajectory_metrics(trajectories: Sequence[Trajectory], branches: Collection[str] = frozenset()) -> dict[str, float]:
     """Metrics of a step's sequences: tokens; entropy by side; rewards and their dimensions by side and by role.
 
     ``sampling/entropy/<side>`` estimates the policy's entropy at the sampling temperature: the mean of -log p of its
     sampled tokens, in nats.
 
-    Dimensions are unweighted means over actors; an actor counts once, whatever its number of segments.
+    Dimensions are unweighted means over actors; an actor counts once, whatever its number of segments. branches: tasks
+    whose rewards do not count, since decisions were chosen for them.
     """
     metrics: dict[str, float] = {
         "tokens/sequences": float(len(trajectories)),
@@ -58,7 +60,7 @@ def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     for trajectory in trajectories:
         surprise[trajectory.side] += (-value for value in compress(trajectory.logprobs, trajectory.loss_mask))
     metrics |= {f"sampling/entropy/{side}": fmean(found) for side, found in sorted(surprise.items())}
-    seats = {(trajectory.task_id, trajectory.actor): trajectory for trajectory in trajectories}
+    seats = {(one.task_id, one.actor): one for one in trajectories if one.task_id not in branches}
     values: dict[str, list[float]] = defaultdict(list)
     for trajectory in seats.values():
         for kind in (trajectory.side, f"role/{trajectory.role}"):
@@ -66,6 +68,12 @@ def trajectory_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
             for name, value in trajectory.dimensions.items():
                 values[f"reward/dim/{name}/{kind}"].append(value)
     return metrics | {name: fmean(found) for name, found in sorted(values.items())}
+
+
+def branch_metrics(branched: PlayedRollouts) -> dict[str, float]:
+    """Metrics of a step's branches (``algo.advantages.branching``): finished, failed, and retried ones."""
+    of_failures = {name.replace("rollouts/", "branches/"): value for name, value in branched.failure_metrics().items()}
+    return {"branches/finished": float(len(branched.finished))} | of_failures
 
 
 def batch_metrics(trained: Sequence[Trajectory], found: TrajectorySet, left_out: Counter[str]) -> dict[str, float]:

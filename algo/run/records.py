@@ -1,10 +1,13 @@
 """Writes a step's transcripts and its training batch."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from algo.advantages.branching import Worth
 from algo.machine.atomic_files import write_atomically
 from algo.machine.disk import remove_on_error
 from algo.rollouts.triplets import FinishedRollout
@@ -15,19 +18,34 @@ if TYPE_CHECKING:
     import torch
 
 
-def write_transcripts(config: Config, step: int, finished: Sequence[FinishedRollout]) -> None:
-    """Write the transcripts of a step's first rollouts."""
-    write_transcripts_to(
-        config.run_dir / "transcripts" / f"step-{step:04d}", finished[: config.log.transcripts_per_step]
-    )
+Worths = Mapping[tuple[str, str, int], Worth]
+"""(task, actor, turn) -> what the decision changed (``BranchCredit.worths``)."""
 
 
-def write_transcripts_to(folder: Path, finished: Sequence[FinishedRollout]) -> None:
-    """Write each rollout's transcript to a file with its task's name, and its JSON data if it has any."""
+def write_transcripts(
+    config: Config, step: int, finished: Sequence[FinishedRollout], worths: Worths = MappingProxyType({})
+) -> None:
+    """Write the transcripts of a step's first rollouts, those with a branched decision before others."""
+    branched = {task_id for task_id, _, _ in worths}
+    ordered = sorted(finished, key=lambda rollout: rollout.outcome.task not in branched)
+    folder = config.run_dir / "transcripts" / f"step-{step:04d}"
+    write_transcripts_to(folder, ordered[: config.log.transcripts_per_step], worths)
+
+
+def write_transcripts_to(
+    folder: Path, finished: Sequence[FinishedRollout], worths: Worths = MappingProxyType({})
+) -> None:
+    """Write each rollout's transcript to a file with its task's name, and its JSON data if it has any.
+
+    worths: what decisions changed, for the data of their turns.
+    """
     for rollout in finished:
         write_atomically(folder / f"{rollout.outcome.task}.txt", rollout.outcome.transcript)
         data = rollout.outcome.as_data(rollout.turns)
         if data is not None:
+            for turn, written in zip(rollout.turns, data["turns"], strict=True):
+                if worth := worths.get((turn.task, turn.actor, turn.turn)):
+                    written["worth"] = asdict(worth)
             write_atomically(folder / f"{rollout.outcome.task}.json", json.dumps(data, ensure_ascii=False))
 
 

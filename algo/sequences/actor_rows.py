@@ -12,11 +12,15 @@ from algo.sequences.trajectories import Trajectory
 
 
 class TurnReward(NamedTuple):
-    """One turn's part of its actor's reward. end: position after its last token. question: kind of decision."""
+    """One turn's part of its actor's reward.
+
+    end: position after its last token. question: kind of decision. number: of the turn in the rollout; -1 if unknown.
+    """
 
     end: int
     reward: float
     question: str
+    number: int = -1
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class ActorRow:
     """
 
     task_id: str
+    actor: str
     side: str
     role: str
     group: str
@@ -60,11 +65,11 @@ class ActorRow:
         return rewards if self.kl is None else rewards - self.kl
 
     def gains_of_turns(self, expected: Mapping[str, float]) -> torch.Tensor:
-        """At each token the reward of its turn less the mean of its question; 0.0 without a turn."""
+        """At each token the reward of its turn less the mean of its question; 0.0 without a turn or a mean."""
         gains = torch.zeros(self.tokens)
         start = 0
         for turn in self.turns:
-            gains[start : turn.end] = turn.reward - expected[turn.question]
+            gains[start : turn.end] = turn.reward - expected.get(turn.question, turn.reward)
             start = turn.end
         return gains
 
@@ -101,6 +106,7 @@ def actor_rows(
         rows.append(
             ActorRow(
                 task_id=task_id,
+                actor=actor,
                 side=own[0].side,
                 role=own[0].role,
                 group=f"{own[0].group_id}/{own[0].side}",
@@ -138,7 +144,8 @@ def _turns(segments: Sequence[Trajectory]) -> tuple[TurnReward, ...]:
         if trajectory.turn_rewards:
             ends = [before + sum(trajectory.loss_mask[:end]) for end in trajectory.turn_ends]
             questions = trajectory.turn_questions or ("",) * len(ends)
-            found += map(TurnReward, ends, trajectory.turn_rewards, questions)
+            numbers = trajectory.turn_numbers or (-1,) * len(ends)
+            found += map(TurnReward, ends, trajectory.turn_rewards, questions, numbers)
         before += sum(trajectory.loss_mask)
     return tuple(found)
 

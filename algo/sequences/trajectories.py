@@ -32,6 +32,7 @@ class Trajectory:
     turn_questions: ``CallSpan.question`` of each turn, aligned with ``turn_ends``; empty if unknown.
     reward: of the actor in the whole rollout; the same for all its segments.
     turn_rewards: each turn's part of ``reward``, aligned with ``turn_ends``; empty without turn rewards.
+    turn_numbers: ``CallSpan.turn`` of each turn, aligned with ``turn_ends``; empty if unknown.
     dimensions: the actor's reward dimensions (``ActorReward``), the same for all its segments.
     learner: the learning policy that sampled it, if the run has several; else None.
     """
@@ -50,6 +51,7 @@ class Trajectory:
     reward: float
     turn_questions: tuple[str, ...] = ()
     turn_rewards: tuple[float, ...] = ()
+    turn_numbers: tuple[int, ...] = ()
     dimensions: Mapping[str, float] = field(default_factory=dict)
     learner: str | None = None
 
@@ -73,7 +75,8 @@ class Trajectory:
             return f"turn ends {ends} must be ascending, each after a sampled token"
         if len(self.turn_versions) != len(ends):
             return f"{len(self.turn_versions)} policy versions for {len(ends)} turns"
-        for name, values in (("questions", self.turn_questions), ("turn rewards", self.turn_rewards)):
+        named = {"questions": self.turn_questions, "turn rewards": self.turn_rewards, "numbers": self.turn_numbers}
+        for name, values in named.items():
             if values and len(values) != len(ends):
                 return f"{len(values)} {name} for {len(ends)} turns"
         return None
@@ -251,6 +254,7 @@ def _trajectory(chain: Sequence[Triplet], number: int, group_id: str, reward: Ac
         reward=reward.total,
         turn_questions=tuple(turn["question"] for turn in turns),
         turn_rewards=tuple(reward.turns.get(turn["turn"], 0.0) for turn in turns),
+        turn_numbers=tuple(turn["turn"] for turn in turns),
         dimensions=reward.dimensions,
         learner=facts["learner"],
     )

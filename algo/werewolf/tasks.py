@@ -11,15 +11,16 @@ from store.schema import TRAINED_POLICY, TokenLimits
 from store.werewolf import GameTask, SeatingRule, SideName
 from store.werewolf_study import Study
 
-_SEEDS = 2**31
+SEEDS = 2**31
 """Range of ``derived_seed``."""
 
 
 def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
-    """The games of one step: ``groups_per_step`` deals, each played ``rollouts_per_group`` times."""
+    """The games of one step: ``groups_per_step`` deals without ``branched_groups``, each played ``rollouts_per_group``
+    times."""
     tasks = []
     game_config, rollout, run_name, run_seed = config.game, config.rollout, config.run.name, config.run.seed
-    for group in range(rollout.groups_per_step):
+    for group in range(rollout.groups_per_step - config.branched_groups):
         sides = _trained_sides(game_config, (step - 1) * rollout.groups_per_step + group)
         group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
         deal = training_deal(run_seed, step, group)
@@ -46,7 +47,7 @@ def study_of_training(config: WerewolfConfig, deal: int) -> Study | None:
     probes = config.probes
     if not probes.listening:
         return None
-    if derived_seed("asked", deal) >= probes.share_of_deals * _SEEDS:
+    if derived_seed("asked", deal) >= probes.share_of_deals * SEEDS:
         return None
     return Study(probes=frozenset(probes.moments), questions=probes.questions, with_tokens=True)
 

@@ -9,6 +9,7 @@ from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
+from algo.werewolf.branching import BranchPoint, branch_points
 from algo.werewolf.listening import listening_rows
 from algo.werewolf.matches import league_match
 from algo.werewolf.metrics import game_metrics
@@ -56,6 +57,11 @@ class Werewolf:
     def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
         """The true roles, as answers to the probes of trainable seats."""
         return listening_rows(rollout, self.config.training.max_sequence_tokens, self.config.team)
+
+    def branch_points(self, step: int, games: Sequence[FinishedRollout]) -> Sequence[BranchPoint]:
+        """None without ``advantage.credit=branch``."""
+        most = self.config.branched_groups * self.config.rollout.rollouts_per_group
+        return branch_points(self.config.advantage.branching, self.tasks(step), games, most) if most else ()
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         return game_metrics(played)

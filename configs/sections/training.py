@@ -25,6 +25,18 @@ class SelectionConfig(Section):
         return self
 
 
+class BranchingConfig(Section):
+    """Games that go on from decisions of a step's games, in place of a share of them (advantage.credit=branch)."""
+
+    share: float = Field(0.5, gt=0, lt=1, description="share of a step's groups whose rollouts are branches instead")
+    continuations: int = Field(4, ge=1, description="branches from before a decision; it is decided anew in each")
+    decisions: tuple[Literal["vote", "night", "speech", "other"], ...] = Field(
+        ("vote", "night", "other"),
+        min_length=1,
+        description="decisions to branch at: votes; what a role does by night; speeches; shots, badges and the like",
+    )
+
+
 class AdvantageConfig(Section):
     """From rewards to advantages: verl's estimators, with a baseline per deal and side, or our own per role."""
 
@@ -37,10 +49,12 @@ class AdvantageConfig(Section):
         True, description="divide by the standard deviation of the group or role (GRPO); false: do not (Dr. GRPO)"
     )
     role_baseline_decay: float = Field(0.9, ge=0, lt=1, description="decay of role_baseline's running mean per step")
-    credit: Literal["game", "turn"] = Field(
+    credit: Literal["game", "turn", "branch"] = Field(
         "game",
-        description="credit a turn's reward to the seat's whole game, or to that turn alone",
+        description="credit a turn's reward to the seat's whole game, or to that turn alone; branch: as turn, and the "
+        "outcome by games that go on from single decisions (advantage.branching)",
     )
+    branching: BranchingConfig = BranchingConfig()
     gamma: float = Field(1.0, gt=0, le=1, description="discount per token, for estimators that discount (gae …)")
     lam: float = Field(1.0, ge=0, le=1, description="lambda of gae")
     weigh: Literal["sequence", "turn"] = Field(

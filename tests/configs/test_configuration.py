@@ -94,6 +94,8 @@ def test_a_shipped_configuration_is_found_by_name_unless_the_working_folder_has_
         "league.every_steps=2; game.opponent=past; rollout.max_policy_lag=1; model.lora_rank=8",
         "game.train_sides=[good]; game.opponent=scripted; selection.roles=[seer]",
         "game.rules={win_rule: parity}",
+        "advantage={credit: branch, branching: {share: 0.3, continuations: 4}}; rollout.groups_per_step=4",
+        "advantage.branching.share=0.1; rollout.max_policy_lag=1",
         "watch={sampling/entropy/good: {below: 0.01, steps: 5, stop: true}}",
     ],
 )
@@ -137,6 +139,13 @@ def test_what_fits_together_is_taken(overrides):
         ("league.every_steps=2; game.opponent=past; rollout.max_policy_lag=1", "Set it to 0, or train adapters"),
         ("league={size: 2, servers: 3}", r"servers \(3\) must not exceed size \(2\)"),
         ("league.devices=[0, 1]", "2 GPUs for 1 servers"),
+        # Branches.
+        ("advantage.credit=branch; rollout.max_policy_lag=1", "set rollout.max_policy_lag to 0"),
+        ("advantage.credit=branch; reference.kl=reward", "set reference.kl to loss or none"),
+        ("advantage.credit=branch; rollout.groups_per_step=1", "share=0.5 of 1 groups of 4 are 0 branches, fewer than"),
+        ("advantage={credit: branch, branching: {continuations: 9}}", "of 2 groups of 4 are 4 branches, fewer than"),
+        ("advantage.credit=branch; game={opponent: strong}", "game.opponent: .* 'strong', a model behind an API"),
+        ("advantage.credit=branch; judge.model=m; reward.judge_score=1", "judge exclude each other"),
         # Rules and prompts.
         ("game.rules={win_role: parity}", "unknown key 'game.rules.win_role': did you mean 'win_rule'"),
         ("game.preset=8p", "game.preset: .*12p_sheriff"),

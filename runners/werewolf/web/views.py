@@ -46,6 +46,14 @@ class GameEvent(TypedDict, total=False):
     data: dict[str, str]
 
 
+class ShownWorth(TypedDict):
+    """What a decision changed (``algo.advantages.branching.Worth``), for the god view only."""
+
+    before: Annotated[float, Field(allow_inf_nan=False)]
+    after: Annotated[float, Field(allow_inf_nan=False)]
+    games: Annotated[int, Field(ge=2)]
+
+
 class ShownTurn(TypedDict, total=False):
     """A model turn of ``TurnSpan.as_data``."""
 
@@ -65,6 +73,7 @@ class ShownTurn(TypedDict, total=False):
     facts: dict[str, float]
     tokens: tuple[int, int] | None
     logprob: float | None
+    worth: ShownWorth
 
 
 class ShownGame(BaseModel):
@@ -150,7 +159,12 @@ def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int
         for number, event in enumerate(game.events)
         if viewer == GOD or event.get("audience") is None or viewer in event["audience"]
     ]
-    turns = [turn for turn in game.turns if viewer == GOD or turn["seat"] == viewer]
+    of_god = ("worth",)
+    turns = [
+        turn if viewer == GOD else {name: value for name, value in turn.items() if name not in of_god}
+        for turn in game.turns
+        if viewer == GOD or turn["seat"] == viewer
+    ]
     dealt = [event for _, event in known if event["kind"] == EventKind.ROLE_DEALT and "role" in event.get("data", {})]
     data: dict[str, Any] = {
         "id": game.id,

@@ -75,6 +75,10 @@ class Machine:
         async def metrics():
             return {}
 
+        async def refresh():
+            if any("-branch-" in opened.task.task_id for opened in run.queue._open.values()):
+                self.at(state, "branches")
+
         run = SimpleNamespace(
             config=opened.config,
             workload=workload,
@@ -89,7 +93,7 @@ class Machine:
             resources=lambda: PolicyResources(
                 run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"
             ),
-            refresh_endpoints=metrics,
+            refresh_endpoints=refresh,
             after_rollouts=nothing,
             push=push,
             evaluation_is_due=lambda: False,
@@ -197,6 +201,30 @@ async def test_no_more_groups_are_in_flight_than_the_configuration_allows(machin
     async with playing(client, machine.play):
         summary = await machine.process()
     assert [step["groups/left_over"] for step in summary["step_metrics"]] == left_over
+
+
+BRANCHING = {"credit": "branch", "branching": {"continuations": 2, "decisions": ["speech"]}}
+
+
+@pytest.mark.parametrize("kill", [(), ("branches",), ("branches", "rest", "push")])
+async def test_killed_anywhere_it_plays_and_trains_on_every_branch_once(machine, client, kill):
+    machine = machine(lag=0, advantage=BRANCHING)
+    machine.kill_in = {(step, stage) for step, stage in zip((2, 3, 4), kill, strict=False)}
+    async with playing(client, machine.play):
+        for _ in kill:
+            with pytest.raises(Killed):
+                await machine.process()
+        summary = await machine.process()
+    # One of a step's two groups is branches: two games, two branches of one of their decisions.
+    assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 1] for step in range(STEPS)]
+    assert summary["rollouts"] == {"finished": 2 * STEPS, "failed": 0}
+    for metrics in summary["step_metrics"]:
+        assert (metrics["branches/finished"], metrics["turns/stored"], metrics["turns/in_batch"]) == (2, 4, 4)
+        assert metrics["advantage/branched/decisions"] == 1
+    enqueued = [rollout.metadata["task_id"] for rollout in await client.query_rollouts(limit=200)]
+    # What a killed process enqueued is taken over, and nothing is played twice.
+    assert len(set(enqueued)) == len(enqueued) == 4 * STEPS
+    assert len([name for name in enqueued if "-branch-" in name]) == 2 * STEPS
 
 
 class PlayAgainstThePast(GatedPlay):

@@ -169,6 +169,7 @@ export class Replay {
         turn.policy_version !== undefined && turn.policy === "policy" ? h("span", { class: "faint" }, this.game.about?.evaluation ? stepName(this.game.about.evaluation) : text.version(turn.policy_version)) : turn.policy ? h("span", { class: "faint" }, playerName(turn.policy)) : null,
         turn.is_reask ? h("span", { class: "faint" }, text.reask) : null,
         turn.facts?.identity_leak ? h("span", { class: "warn" }, say("⚠ 泄露身份", "⚠ leak")) : null,
+        turn.worth ? h("span", { class: "faint", title: text.worth(turn.worth.games) }, `${turn.worth.before.toFixed(2)} → ${turn.worth.after.toFixed(2)}`) : null,
         turn.logprob !== undefined ? h("span", { class: "faint" }, `⌀ ${turn.logprob.toFixed(2)}`) : null, tokens));
   }
 

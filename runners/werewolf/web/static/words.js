@@ -36,7 +36,7 @@ const zh = {
   proposes: (s) => `提议袭击${s}号`, closes: (s) => `归票${s}号`, secretTo: (l) => `仅${l}知道`,
   decisions: { wolf_talk: "狼人商议", guard: "守护", wolf_kill: "袭击", seer_check: "查验", witch: "用药", sign_up: "上警", campaign_speech: "警上发言", sheriff_vote: "警长投票", sheriff_pk_speech: "警长PK发言", sheriff_pk_vote: "警长PK投票", withdrawal: "退水", explosion: "自爆", last_words: "遗言", shot: "开枪", take: "带人", badge: "警徽", speaking_order: "发言顺序", speech: "发言", closing_speech: "归票", duel: "决斗", exile_vote: "放逐投票", pk_speech: "PK发言", pk_vote: "PK投票" },
   notices: { waiting: "还在排队，没有人开始玩", failed: "这一局没有打完", cancelled: "这一局被取消了", replayed: "" },
-  tokens: "看 token", unusable: "回答无效", reask: "再问", version: (v) => `策略 v${v}`, noTokens: "没有保存 token", living: "存活",
+  tokens: "看 token", unusable: "回答无效", reask: "再问", version: (v) => `策略 v${v}`, worth: (n) => `决定之前 → 之后的平均结果奖励：从这一决定起打完的 ${n} 局`, noTokens: "没有保存 token", living: "存活",
   nothingYet: "还没有对局", connectionLost: "连接断开，正在重连…", failed: "出错了", loading: "载入中…",
   rewards: "奖励", about: "关于此局", close: "关闭", compare: "并排比较",
 };
@@ -59,7 +59,7 @@ const en = {
   proposes: (s) => `proposes ${s}`, closes: (s) => `calls for ${s}`, secretTo: (l) => `known to ${l}`,
   decisions: { wolf_talk: "wolves' talk", guard: "guard", wolf_kill: "kill", seer_check: "check", witch: "potions", sign_up: "run for sheriff", campaign_speech: "campaign speech", sheriff_vote: "sheriff vote", sheriff_pk_speech: "runoff speech", sheriff_pk_vote: "runoff vote", withdrawal: "withdrawal", explosion: "explosion", last_words: "last words", shot: "shot", take: "take along", badge: "badge", speaking_order: "speaking order", speech: "speech", closing_speech: "closing speech", duel: "duel", exile_vote: "exile vote", pk_speech: "runoff speech", pk_vote: "runoff vote" },
   notices: { waiting: "Queued: no runner has taken it yet", failed: "This game was not finished", cancelled: "This game was cancelled", replayed: "" },
-  tokens: "Tokens", unusable: "invalid reply", reask: "re-ask", version: (v) => `policy v${v}`, noTokens: "no tokens stored", living: "alive",
+  tokens: "Tokens", unusable: "invalid reply", reask: "re-ask", version: (v) => `policy v${v}`, worth: (n) => `mean reward of the outcome before → after the decision, over ${n} games that went on from it`, noTokens: "no tokens stored", living: "alive",
   nothingYet: "No games yet", connectionLost: "Connection lost, reconnecting…", failed: "Something went wrong", loading: "Loading…",
   rewards: "Rewards", about: "About this game", close: "Close", compare: "Side by side",
 };

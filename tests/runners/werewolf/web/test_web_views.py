@@ -22,7 +22,7 @@ from runners.werewolf.players import Msg
 from runners.werewolf.transcript import asked_in, event_data, game_data
 from runners.werewolf.web.seats import Seat
 from runners.werewolf.web.tables import Table, TableRequest
-from runners.werewolf.web.views import GOD, PUBLIC, ShownGame, shown
+from runners.werewolf.web.views import GOD, PUBLIC, ShownGame, UnreadableGame, read_game, shown
 from store.schema import TokenLimits
 from tests.support.game.two_worlds import draw_worlds
 from tests.support.werewolf.web_server import WebServer
@@ -255,6 +255,17 @@ def test_turns_stand_with_the_events_that_came_of_them():
     known = shown(game, 2)  # to whom the seer's result is unknown, and with it how many events there are
     assert [known["events"][turn["event"]]["kind"] for turn in known["turns"]] == ["day_breaks", "speech", "vote"]
     assert not any("events_before" in turn for turn in known["turns"])
+
+
+def test_what_a_decision_changed_is_shown_to_who_sees_everything():
+    events, worth = list(map(event_data, new_game(PRESETS["9p"], 5).events)), {"before": 0.1, "after": 0.5, "games": 5}
+    game = read_game({"events": events, "turns": [turn(2, "exile_vote", 3, worth=worth)]})
+    assert shown(game, GOD)["turns"][0]["worth"] == worth
+    assert "worth" not in shown(game, 2)["turns"][0]
+    with pytest.raises(UnreadableGame):
+        read_game(
+            {"events": events, "turns": [turn(2, "exile_vote", 3, worth={"before": "<b>", "after": 0, "games": 2})]}
+        )
 
 
 @pytest.mark.parametrize("view", ["0", "10", "-1", "1.0", "²", "everything", ""])

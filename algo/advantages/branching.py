@@ -1,0 +1,145 @@
+"""Credit by branching (``advantage.credit=branch``): what a decision changed, by games that go on from it.
+
+A recorded game goes on K times from before a decision, each time decided anew by the same policy. The recorded game and
+its K branches are n = K + 1 continuations of one state, alike in distribution, so that all n decisions are trained on:
+
+- V before the decision: the mean outcome of all n. V after it: the mean outcome of those that decided alike.
+- The advantage of each of the n decisions is (V after - V before) * n / (n - 1). The factor makes the baseline that of
+  the others: with V before as it is, an outcome would be compared with a part of itself.
+- Turns after the decision have the advantage (outcome - V before) * n / (n - 1): a state that precedes them is a
+  baseline without bias, and nearer than a deal or a role.
+- Turns of the recorded game before the decision count V before as their outcome, the mean of n games that go on from
+  them, and are compared as without branching.
+
+Spending branches on anew decisions only is no loss: m games after one fixed decision tell less about the policy's
+gradient than m games with a decision each. From states of trees and vines: Schulman et al., 2015, arXiv:1502.05477;
+Kazemnejad et al., 2024, arXiv:2410.01679 (VinePPO). Decisions of others at the same moment are held, as in
+counterfactual baselines: Foerster et al., 2018, arXiv:1705.08926.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+from statistics import fmean
+
+from algo.advantages.registry import ESTIMATORS
+from configs.section import ConfigError
+from configs.sections.training import AdvantageConfig
+
+Actor = tuple[str, str]
+"""(task, actor's name)."""
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """A game that went on from a decision.
+
+    choice: what was decided; equal for equal decisions.
+    outcomes: reward for the outcome, by actor (``ActorReward.outcome``).
+    later: actor -> number of its first turn after the decision, for actors that have one.
+    """
+
+    task_id: str
+    choice: str
+    outcomes: Mapping[str, float]
+    later: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A recorded decision and the games that went on from it.
+
+    moment: orders the decisions of a game. actor, turn: who decided, and the number of its first turn of the decision,
+        the same in all continuations. continuations: the recorded game first.
+    """
+
+    moment: int
+    actor: str
+    turn: int
+    continuations: tuple[Continuation, ...]
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What a recorded decision changed, in units of reward. games: number of continuations."""
+
+    before: float
+    after: float
+    games: int
+
+
+@dataclass(frozen=True)
+class BranchCredit:
+    """What branches tell of a step's turns.
+
+    branches: ids of the branches' tasks; they do not count in baselines of whole games.
+    outcomes: actor of a recorded game -> by how much V before its first decision exceeds its outcome.
+    advantages: actor -> (number of the first turn, advantage), ascending: of its turns from there up to the next one.
+    worths: (task, actor, turn) of each recorded decision.
+    """
+
+    branches: frozenset[str] = frozenset()
+    outcomes: Mapping[Actor, float] = field(default_factory=dict)
+    advantages: Mapping[Actor, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    worths: Mapping[tuple[str, str, int], Worth] = field(default_factory=dict)
+
+    def advantage(self, task_id: str, actor: str, turn: int) -> float | None:
+        """The advantage of a turn by the latest decision at or before it; None without one."""
+        found = [value for first, value in self.advantages.get((task_id, actor), ()) if first <= turn]
+        return found[-1] if found else None
+
+
+NO_BRANCHES = BranchCredit()
+
+
+def branch_credit(decisions: Iterable[Decision]) -> BranchCredit:
+    """The credit of all turns of recorded games and their branches, by the formulas above.
+
+    Of several decisions of one game the latest is first: V before it is the recorded game's outcome for the earlier
+    ones.
+    """
+    branches: set[str] = set()
+    values: dict[Actor, float] = {}
+    own: dict[Actor, float] = {}
+    advantages: dict[Actor, list[tuple[int, float]]] = defaultdict(list)
+    worths: dict[tuple[str, str, int], Worth] = {}
+    for decision in sorted(decisions, key=lambda decision: decision.moment, reverse=True):
+        recorded, count = decision.continuations[0], len(decision.continuations)
+        branches.update(one.task_id for one in decision.continuations[1:])
+        if count < 2:
+            continue
+        for actor, outcome in recorded.outcomes.items():
+            own[recorded.task_id, actor] = outcome
+            found = [values.get((one.task_id, actor), one.outcomes[actor]) for one in decision.continuations]
+            before, scale = fmean(found), count / (count - 1)
+            alike: dict[str, list[float]] = defaultdict(list)
+            for one, value in zip(decision.continuations, found, strict=True):
+                alike[one.choice].append(value)
+                if actor in one.later:
+                    advantages[one.task_id, actor].append((one.later[actor], scale * (value - before)))
+            if actor == decision.actor:
+                for one in decision.continuations:
+                    after = fmean(alike[one.choice])
+                    advantages[one.task_id, actor].append((decision.turn, scale * (after - before)))
+                after = fmean(alike[recorded.choice])
+                worths[recorded.task_id, actor, decision.turn] = Worth(before, after, count)
+            values[recorded.task_id, actor] = before
+    return BranchCredit(
+        branches=frozenset(branches),
+        outcomes={key: value - own[key] for key, value in values.items()},
+        # At the same turn the latest decision is last.
+        advantages={key: sorted(found[::-1], key=itemgetter(0)) for key, found in advantages.items()},
+        worths=worths,
+    )
+
+
+def check_branching(config: AdvantageConfig) -> None:
+    """Raise ConfigError for an estimator whose advantages are not one outcome less a baseline."""
+    estimator = ESTIMATORS[config.estimator]
+    if config.credit == "branch" and (estimator.values or estimator.returns):
+        usable = ", ".join(sorted(name for name, one in ESTIMATORS.items() if not (one.values or one.returns)))
+        raise ConfigError(
+            f"advantage.credit=branch compares outcomes, but advantage.estimator={config.estimator} sums rewards by "
+            f"token: use one of {usable}"
+        )
