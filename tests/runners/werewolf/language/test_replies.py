@@ -145,7 +145,7 @@ _PIECES = """决定： 决定 ： 思考： 发言： 2号发言： 投票： �
 PIECES = [*_PIECES.split(), *OPTION_WORDS.values(), *PASS_WORDS.values(), "\n决定：", "i vote for player 3"]
 PIECES += [*" \n\u200b\x00\u2028\ud800"]
 SAID = {Option.EXPLODE: "自[爆曝]|explode|destruct", Option.WITHDRAW: "退|withdraw"}
-LIKE_A_LABEL = re.compile(r"决定|(?:发言|理由|思考|投票)\W*[:：﹕]")
+LIKE_A_LABEL = re.compile(r"决定|(?:发言|理由|思考|投票)\W*[:：﹕]|[^\w\s]\s*(?:发言|理由|思考|投票)\s*[^\w\s]")
 HOSTILE = st.one_of(
     st.text(), st.text(st.characters()), st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join)
 )
