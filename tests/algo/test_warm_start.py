@@ -247,11 +247,9 @@ def test_games_of_another_tokenizer_are_refused(tiny_model, games, tmp_path):
     ("setting", "value", "message"),
     [
         ("warm_start.demonstrator", "policy", "--from-run"),
-        ("warm_start.demonstrator", "scriptd", "did you mean 'scripted'"),
         ("warm_start.selection.roles", "[witch]", r"warm_start\.selection\.roles has 'witch'"),
         ("rollout.thinking", "true", "--from-run"),
         ("model.path", "/nowhere", "/nowhere"),
-        ("log.backends", "[nonsense]", "nonsense"),
     ],
 )
 def test_what_cannot_work_is_refused_by_name(tiny_model, setting, value, message):

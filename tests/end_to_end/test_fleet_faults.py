@@ -165,13 +165,6 @@ async def test_any_process_may_die(tmp_path, tiny_model, tiny_tokenizer):
 
 
 @pytest.mark.soak
-async def test_runners_and_the_algorithm_may_die_at_the_stock_hub(tmp_path, tiny_model, tiny_tokenizer):
-    async with Fleet(StockHub(tmp_path), tmp_path, tiny_model, tiny_tokenizer, SEED) as fleet:
-        await fleet.play(ALL_BUT_THE_HUB)
-        await check(fleet)
-
-
-@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("hub", "victims"), [(HubProcess, ANY_PROCESS), (StockHub, ALL_BUT_THE_HUB)])
 async def test_other_seeds(tmp_path, tiny_model, tiny_tokenizer, seed, hub, victims):

@@ -216,8 +216,11 @@ async def test_an_outage_does_not_count_as_idleness(client, proxy, afar):
         await asyncio.sleep(3)  # twice as long as it may be idle
         await proxy.start()
         (seen,) = (await client.request("post", "/workers/search", {}))["items"]
-        while (await client.request("get", "/workers/w"))["last_heartbeat_time"] == seen["last_heartbeat_time"]:
-            await asyncio.sleep(0.02)
+
+        async def is_heard_again():
+            return (await client.request("get", "/workers/w"))["last_heartbeat_time"] != seen["last_heartbeat_time"]
+
+        await until(is_heard_again)
         ids = await enqueue(client, 1)
         await all_closed(client, ids)
     assert await check_played_once(client, ids) == {"succeeded": 1}
@@ -269,9 +272,12 @@ async def test_a_runner_that_was_cut_off_too_long_leaves_its_games_to_another(cl
         await until(lambda: stuck.playing >= 3)
         await proxy.stop()
         async with working(another):
-            while other.playing < 3:  # asking wakes the watchdog, which gives them the games
-                await client.query_rollouts()
-                await asyncio.sleep(0.05)
+
+            async def others_play():
+                await client.query_rollouts()  # which wakes the watchdog, which gives them the games
+                return other.playing >= 3
+
+            await until(others_play)
             stuck.gate.set()  # the one that is cut off plays them to their end
             await until(lambda: not stuck.playing)
             await proxy.start()

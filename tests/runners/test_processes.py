@@ -209,15 +209,6 @@ def test_a_worker_name_that_would_break_addresses_is_refused(name, capsys):
     assert "letters, digits" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--hub-timeout", "--policy-timeout", "--idle-exit"])
-@pytest.mark.parametrize("text", ["inf", "nan", "-1", "soon"])
-def test_a_time_without_end_or_sense_is_refused(option, text, capsys):
-    with pytest.raises(SystemExit):
-        parse_arguments([f"{option}={text}"])
-    assert f"{option}: must be a finite number of seconds" in capsys.readouterr().err
-    assert vars(parse_arguments([option, "0"]))[option[2:].replace("-", "_")] == 0.0
-
-
 @pytest.mark.slow  # three processes import all that a runner does
 async def test_the_real_runner_in_two_processes(tmp_path):
     """One of them is killed, and plays again; their names differ; SIGTERM finishes what is played."""

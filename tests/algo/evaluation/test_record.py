@@ -1,10 +1,6 @@
 """``evaluations.jsonl`` is whole up to the last game, whenever a process is killed, and no game is in it twice."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -54,33 +50,6 @@ def test_a_line_that_a_kill_cut_is_no_row_and_does_not_spoil_the_next(tmp_path):
     record.add(header, ROWS[1:])
     (found,) = record.read()
     assert found.rows == tuple(ROWS)
-
-
-def test_a_process_that_is_killed_while_it_writes_leaves_all_but_its_last_row(tmp_path):
-    code = f"""
-import sys
-from pathlib import Path
-from algo.evaluation.games import GameRow
-from algo.evaluation.record import Record
-from tests.support.algo.made_games import made_evaluation, made_row
-record, header = Record(Path({str(tmp_path)!r}), GameRow), made_evaluation([]).header
-record.begin(header)
-number = 0
-while True:
-    record.add(header, [made_row(number=number, deal=number)])
-    print(number, flush=True)
-    number += 1
-"""
-    writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    told = [int(writer.stdout.readline()) for _ in range(40)]
-    os.kill(writer.pid, signal.SIGKILL)
-    told += [int(line) for line in writer.communicate()[0].splitlines()]
-    record = Record(tmp_path, GameRow)
-    (found,) = record.read()
-    assert [row.number for row in found.rows][: len(told)] == told and len(found.rows) <= len(told) + 1
-    record.begin(found.header)
-    record.add(found.header, [made_row(number=9999, deal=1)])
-    assert record.read()[0].rows[-1].number == 9999
 
 
 def test_a_later_evaluation_of_a_label_takes_the_place_of_the_earlier(tmp_path):

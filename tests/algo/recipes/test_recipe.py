@@ -206,7 +206,7 @@ def test_a_run_that_is_killed_in_a_stage_goes_on_with_it(tmp_path, stage):
     first = started()
     while not (tmp_path / "stopped").exists():
         assert first.poll() is None, first.stderr.read().decode()
-        time.sleep(0.02)
+        time.sleep(0.02)  # the file is another program's
     os.kill(first.pid, signal.SIGKILL)
     first.wait()
     first.stderr.close()

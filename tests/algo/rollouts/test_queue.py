@@ -124,14 +124,22 @@ def test_seating_rules_come_before_the_sides():
 
 
 async def test_games_come_back_in_the_order_of_their_tasks(client):
-    seen = []
-    played = await play_step(client, TwoTurnPlay(), progress=seen.append)
+    seen, play = [], TwoTurnPlay()
+    play.gate.clear()
+
+    def on_progress(now):
+        seen.append(now)
+        if now.playing:
+            play.gate.set()
+
+    played = await play_step(client, play, progress=on_progress)
     assert [game.outcome.game_id[-13:] for game in played.finished] == [
         f"deal{deal:02d}-game{game:02d}" for deal in range(2) for game in range(2)
     ]
     assert (played.turns_stored, played.left_out.total(), played.failures.total()) == (8, 0, 0)
     assert played.failure_metrics() == {"rollouts/failed": 0, "rollouts/retried": 0}
     assert seen[-1].finished == 4
+    assert {one.finished + one.failed + one.playing + one.waiting for one in seen} == {4}
 
 
 async def test_turns_of_failed_attempts_and_games_are_counted_with_their_reason(client):
@@ -203,14 +211,15 @@ async def test_a_dead_server_ends_the_wait_and_open_games_are_taken_back(client)
 # --- an algorithm that is started again -------------------------------------------------------------------------------
 
 
-async def enqueue_like_an_earlier_process(client, tasks, run_name="run", resources=RESOURCES):
+async def enqueue_like_an_earlier_process(client, tasks, run_name="run", resources=RESOURCES, **metadata):
     await client.update_resources(resources.resources_id, resources.encode())
     requests = [
         EnqueueRolloutRequest(
             input=task.encode(),
             resources_id=resources.resources_id,
             config=RolloutConfig(max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]),
-            metadata={IDEMPOTENCY_KEY: f"{run_name}/{task.game_id}", "run": run_name, "task_id": task.game_id},
+            metadata={IDEMPOTENCY_KEY: f"{run_name}/{task.game_id}", "run": run_name, "task_id": task.game_id}
+            | metadata,
         )
         for task in tasks
     ]
@@ -287,6 +296,17 @@ async def test_games_of_undone_weights_are_replayed(client):
     assert all(rollout.metadata[IDEMPOTENCY_KEY].endswith("/1") for rollout in anew)
     (published,) = await client.query_resources(resources_id=at_checkpoint.resources_id)
     assert PolicyResources.decode(published).endpoints == moved.endpoints
+
+
+async def test_which_versions_are_undone_depends_on_the_process_that_enqueued(client):
+    tasks, resources = step_tasks(CONFIG, 1), RESOURCES.model_copy(update={"version": 3})
+    first = await enqueue_like_an_earlier_process(client, tasks[:2], resources=resources)
+    third = await enqueue_like_an_earlier_process(client, tasks[2:], resources=resources, **{earlier_games._PROCESS: 2})
+    # The first one's version 3 was undone when the run went back to version 1; the third has made another.
+    resumption = ResumePoint(policy_version=3, number=3, before=(4, 1))
+    adopted, missing, _ = await HubRollouts(client, GAME, CONFIG.rollout, resumption).adopt(tasks, resources)
+    assert set(adopted) == set(third) and missing == tasks[:2]
+    assert [rollout.status for rollout in await client.query_rollouts(rollout_id_in=first)] == ["cancelled"] * 2
 
 
 async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touched(client):

@@ -28,8 +28,6 @@ def run(monkeypatch, capsys, *arguments):
     ("override", "message"),
     [
         ("model.path=/nowhere", "/nowhere"),
-        ("advantage.estimator=grpoo", "grpoo"),
-        ("training.policy_loss=nonsense", "nonsense"),
         ("rollout.rollouts_per_group=1", "at least 2"),
         ("training.rollout_correction={rollout_rs: nonsense, rollout_rs_threshold: 2}", "nonsense"),
         ("advantage.estimator=remax", "greedy"),

@@ -1,19 +1,17 @@
 """The numbers of a step: each seat counts once, dimensions by side and by role."""
 
-import io
 import json
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 import torch
-from rich.console import Console
 
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.metrics import time_metrics, trajectory_metrics
 from algo.run.records import write_batch
-from algo.run.summary import RunSummary, show_summary
+from algo.run.summary import RunSummary
 from algo.werewolf.metrics import game_metrics
 from store.werewolf import Judgement
 from tests.support.algo.trajectories import made_trajectory
@@ -128,22 +126,3 @@ def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
     summary = second.as_dict(2)
     assert (summary["steps"], summary["rollouts"]["finished"]) == (2, 10)
     assert summary["turns"]["left_out"] == {"stale": 3} and summary["seconds_by_stage"] == {"play": 5.0}
-
-
-def test_a_summary_tells_rewards_evaluations_and_how_far_log_probs_are_apart(tmp_path):
-    def rate(name, value):
-        return {f"evaluation/{name}{end}": value + add for end, add in (("", 0), ("/low", -0.05), ("/high", 0.05))}
-
-    apart = [{f"wolves/logprobs/rollout_difference_{name}": x * 1e-6 for name in ("mean", "max")} for x in (1, 3)]
-    summary = RunSummary(tmp_path / "run")
-    summary.before = rate("win_rate/wolf/vs/scripted", 0.4) | rate("win_rate/good/vs/scripted", 0.2)
-    summary.add_step(step_of(**{"reward/good": -0.25, **apart[0]}, **rate("win_rate/good/vs/scripted", 0.3)), Counter())
-    summary.add_step(step_of(**{"reward/good": 0.5, **apart[1]}, **rate("win_rate/good/vs/scripted", 0.7)), Counter())
-    screen = io.StringIO()
-    show_summary(summary.as_dict(2), Console(file=screen, width=300))
-    text = " ".join(screen.getvalue().replace("│", " ").split())
-    assert "20% (15% to 25%) -> 70% (65% to 75%)" in text
-    assert "40% (35% to 45%) -> -" in text and "30%" not in text  # no games of that side at the end
-    assert "-0.250 (step 1) -> +0.500 (step 2)" in text and "mean reward, wolf" not in text
-    assert "wolves: 2.0e-06 nats apart on average, 3.0e-06 at most" in text
-    assert str(tmp_path / "run" / "evaluations.html") in "".join(text.split())

@@ -3,8 +3,11 @@
 from collections import Counter
 from types import SimpleNamespace
 
+import pytest
+
 from algo.rollouts.triplets import Triplet
 from algo.sequences.trajectories import NOTHING_SAMPLED, ActorReward, build_trajectories
+from tests.support.algo.trajectories import made_trajectory
 
 
 def call(turn, prompt, reply):
@@ -26,3 +29,11 @@ def test_every_turn_ends_behind_its_last_sampled_token():
     assert trajectory.turn_shares() == [0, 0, 0.5, 0.5, 0, 0, 1.0]
     assert trajectory.turn_versions == (3, 5) and trajectory.turn_rewards == (0.5, 0.0)
     assert trajectory.turn_questions == ("question 0", "question 2")
+
+
+@pytest.mark.parametrize(
+    ("mask", "problem"), [((0, 0), "no sampled token"), ((1, 1), "no context"), ((0, 2), "values other than 0 and 1")]
+)
+def test_a_trajectory_that_cannot_be_trained_on_is_refused(mask, problem):
+    with pytest.raises(ValueError, match=problem):
+        made_trajectory(mask)

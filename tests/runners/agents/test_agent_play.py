@@ -247,12 +247,6 @@ async def test_what_is_no_reward_fails_the_task_by_name(client, vllm, given):
     assert "UnusableReward" in found.attempt.metadata["reason"]
 
 
-async def test_runners_refuse_tasks_of_another_kind_by_its_name(client, vllm):
-    ((found, _, _),) = await played(client, vllm, LitPlayer(asynchronous), {"kind": "werewolf", "n": 1})
-    assert found.status == "failed"
-    assert "'werewolf'" in found.attempt.metadata["reason"]
-
-
 async def test_an_address_that_only_this_machine_reaches_is_not_called_whatever_the_hub_names(client, vllm):
     vllm.endpoint = "http://169.254.169.254/v1"
     ((found, _, _),) = await played(client, vllm, LitPlayer(asynchronous), task_of())

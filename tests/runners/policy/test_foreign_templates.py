@@ -4,6 +4,8 @@ import pytest
 
 from tests.support.chat_templates import FOREIGN, chat_tokens, with_template
 
+pytestmark = pytest.mark.xdist_group("real model")  # which takes long to build: one worker does
+
 SYSTEM = {"role": "system", "content": "你在玩狼人杀。你是3号，身份是预言家，属好人阵营。"}
 QUESTIONS = [
     "【法官】第1夜，天黑请闭眼。\n【法官】请查验一人，可选：1号、2号、不查验。",

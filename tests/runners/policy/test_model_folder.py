@@ -15,6 +15,8 @@ from runners.policy.model_folder import ChatTemplates, read_tokenizer
 from tests.runners.policy.test_chat_tokens import TEMPLATES
 from tests.support.agents.tool_model import TEMPLATE, TOOL
 
+pytestmark = pytest.mark.xdist_group("real model")  # which takes long to build: one worker does
+
 CALL = {"type": "function", "id": "c1", "function": {"name": "calculate", "arguments": '{"of": "1+1 <&> 验"}'}}
 CONVERSATIONS = (
     [{"role": "user", "content": "你好"}],

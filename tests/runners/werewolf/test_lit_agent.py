@@ -1,20 +1,15 @@
 """agentlightning's own runner and trainer play the same games, and store the same spans, as our worker."""
 
-import asyncio
-
 import pytest
 from agentlightning import (
     Attempt,
     AttemptedRollout,
-    Baseline,
     DummyTracer,
     EnqueueRolloutRequest,
-    InMemoryLightningStore,
     LightningStoreClient,
     LitAgentRunner,
     OtelTracer,
     RolloutConfig,
-    Trainer,
     find_final_reward,
 )
 
@@ -133,31 +128,3 @@ async def test_a_model_is_not_called_at_an_address_that_the_runner_may_not_call(
     elsewhere = WerewolfLitAgent(addresses=Addresses("http://10.0.0.5:4747"))
     with pytest.raises(AddressRefused):
         await elsewhere.rollout_async(rollout.input, lightning_resources(policy), rollout)
-
-
-async def test_the_trainers_dry_run_plays_and_stores_games(client, policy, agent, tracer):
-    store = InMemoryLightningStore(thread_safe=True)
-    tasks = [make_task(), make_task(seed=5, game_id="h")]
-    trainer = Trainer(
-        algorithm=Baseline(polling_interval=0.1, span_verbosity="none"),
-        tracer=tracer,
-        store=store,
-        runner=LitAgentRunner(
-            tracer=tracer, max_rollouts=len(tasks), poll_interval=0.1, heartbeat_launch_mode="asyncio"
-        ),
-        strategy="shm",
-        n_runners=1,
-        initial_resources=lightning_resources(policy),
-    )
-    await asyncio.to_thread(trainer.dev, agent, train_dataset=tasks)
-
-    rollouts = {rollout.input["game_id"]: rollout for rollout in await store.query_rollouts()}
-    assert {game_id: rollout.status for game_id, rollout in rollouts.items()} == {"g": "succeeded", "h": "succeeded"}
-    # The same games, played by our worker with the version that a trainer's resources count as.
-    unversioned = policy.model_copy(update={"version": 0})
-    for task, rollout_id in zip(tasks, await enqueue(client, unversioned, *tasks), strict=True):
-        await play_with_worker(client, 1)
-        ours = list(await client.query_spans(rollout_id))
-        theirs = list(await store.query_spans(rollouts[task["game_id"]].rollout_id))
-        assert any(map(is_turn, theirs))
-        assert without_times_and_ids(ours) == without_times_and_ids(theirs)

@@ -100,6 +100,7 @@ def test_a_speech_is_cut_to_what_the_request_allows():
     ("speech", "heard"),
     [
         ("我是好人。今天出3号。我怀疑9号全是假话", "我是好人。今天出3号。"),
+        ("我是好人。今天先出3号。我怀疑9号", "我是好人。今天先出3号。"),  # as long as is heard
         ("4号说“我是狼。”所以我投4号", "4号说“我是狼。”"),
         ("我信3号!Vote 5. Then 6 and 7", "我信3号!Vote 5."),
         ("我是一个好人，大家今天一起投3号", "我是一个好人，"),  # no sentence fits: its clauses that do
@@ -144,7 +145,7 @@ _PIECES = """决定： 决定 ： 思考： 发言： 2号发言： 投票： �
 PIECES = [*_PIECES.split(), *OPTION_WORDS.values(), *PASS_WORDS.values(), "\n决定：", "i vote for player 3"]
 PIECES += [*" \n\u200b\x00\u2028\ud800"]
 SAID = {Option.EXPLODE: "自[爆曝]|explode|destruct", Option.WITHDRAW: "退|withdraw"}
-LIKE_A_LABEL = re.compile(r"决定|(?:发言|理由|思考|投票)\W*[:：﹕]")
+LIKE_A_LABEL = re.compile(r"决定|(?:发言|理由|思考|投票)\W*[:：﹕]|[^\w\s]\s*(?:发言|理由|思考|投票)\s*[^\w\s]")
 HOSTILE = st.one_of(
     st.text(), st.text(st.characters()), st.lists(st.sampled_from(PIECES) | st.text(max_size=3)).map("".join)
 )
