@@ -78,7 +78,8 @@ def vocabulary(real_tokenizer, tmp_path_factory):
     return {tokens[number]: scores[number] for number in kept}, {tokens[number]: at for at, number in enumerate(kept)}
 
 
-def test_its_ids_are_those_of_the_files_own_merges(real_tokenizer, vocabulary):
+@pytest.mark.parametrize("texts", [1_500, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_its_ids_are_those_of_the_files_own_merges(real_tokenizer, vocabulary, texts):
     """SentencePiece's rule, plainly: join the neighbours whose token has the highest score, the leftmost first."""
     scores, ids = vocabulary
     scores = scores | {"\n\n": 0.5}  # user-defined tokens are taken before any merge
@@ -103,7 +104,7 @@ def test_its_ids_are_those_of_the_files_own_merges(real_tokenizer, vocabulary):
         lambda: "".join(rng.choices("哈啊.-= \n0a", k=30)),
         lambda: "".join(chr(rng.randrange(32, 0x3000)) for _ in range(15)),
     )
-    for number in range(1_500):
+    for number in range(texts):
         text = samples[number % len(samples)]().replace("▁", "")
         found = real_tokenizer.encode(text, add_special_tokens=False)
         assert found == encode(text), text
