@@ -94,7 +94,7 @@ def _value(deal: int, preset: str, player: str, side: Side) -> _Valued | None:
         games.append(Continuation(str(number), str(answers[seat]), {"me": table.outcome(side)}, {}))
 
     def advantage(count: int) -> float:
-        found = branch_credit([Decision(moment, "me", 0, tuple(games[: count + 1]))])
+        found = branch_credit([Decision(moment, "any", "me", 0, tuple(games[: count + 1]))])
         return found.advantage("0", "me", 0) or 0.0
 
     others = games[1 + _BRANCHES[-1] :]

@@ -53,7 +53,8 @@ class RecordedReply(BaseModel):
 class Past(BaseModel):
     """A recorded game up to one decision, from which a game branches off.
 
-    sampling_seed: of the recorded game, from which players without a model repeat their choices.
+    game_id, sampling_seed: of the recorded game. Players without a model repeat their choices from its seed, and seats
+        stay with its servers, whose prefix caches hold it.
     moment, seat: of the decision that is made anew (``TurnSpan.moment``), while seats asked at the same moment repeat
         theirs.
     prompt: ``context_digest`` of that decision's whole prompt.
@@ -62,6 +63,7 @@ class Past(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    game_id: TaskName
     sampling_seed: int = Field(ge=0)
     moment: int = Field(ge=0)
     seat: int = Field(ge=1)

@@ -21,7 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from statistics import fmean
+from statistics import fmean, pstdev
 
 from algo.advantages.registry import ESTIMATORS
 from configs.section import ConfigError
@@ -50,11 +50,12 @@ class Continuation:
 class Decision:
     """A recorded decision and the games that went on from it.
 
-    moment: orders the decisions of a game. actor, turn: who decided, and the number of its first turn of the decision,
-        the same in all continuations. continuations: the recorded game first.
+    moment: orders the decisions of a game. question: kind of decision. actor, turn: who decided, and the number of its
+        first turn of the decision, the same in all continuations. continuations: the recorded game first.
     """
 
     moment: int
+    question: str
     actor: str
     turn: int
     continuations: tuple[Continuation, ...]
@@ -77,12 +78,14 @@ class BranchCredit:
     outcomes: actor of a recorded game -> by how much V before its first decision exceeds its outcome.
     advantages: actor -> (number of the first turn, advantage), ascending: of its turns from there up to the next one.
     worths: (task, actor, turn) of each recorded decision.
+    spreads: question -> mean standard deviation of outcomes after a decision was made anew.
     """
 
     branches: frozenset[str] = frozenset()
     outcomes: Mapping[Actor, float] = field(default_factory=dict)
     advantages: Mapping[Actor, Sequence[tuple[int, float]]] = field(default_factory=dict)
     worths: Mapping[tuple[str, str, int], Worth] = field(default_factory=dict)
+    spreads: Mapping[str, float] = field(default_factory=dict)
 
     def advantage(self, task_id: str, actor: str, turn: int) -> float | None:
         """The advantage of a turn by the latest decision at or before it; None without one."""
@@ -104,6 +107,7 @@ def branch_credit(decisions: Iterable[Decision]) -> BranchCredit:
     own: dict[Actor, float] = {}
     advantages: dict[Actor, list[tuple[int, float]]] = defaultdict(list)
     worths: dict[tuple[str, str, int], Worth] = {}
+    spreads: dict[str, list[float]] = defaultdict(list)
     for decision in sorted(decisions, key=lambda decision: decision.moment, reverse=True):
         recorded, count = decision.continuations[0], len(decision.continuations)
         branches.update(one.task_id for one in decision.continuations[1:])
@@ -124,6 +128,7 @@ def branch_credit(decisions: Iterable[Decision]) -> BranchCredit:
                     advantages[one.task_id, actor].append((decision.turn, scale * (after - before)))
                 after = fmean(alike[recorded.choice])
                 worths[recorded.task_id, actor, decision.turn] = Worth(before, after, count)
+                spreads[decision.question].append(pstdev(found))
             values[recorded.task_id, actor] = before
     return BranchCredit(
         branches=frozenset(branches),
@@ -131,6 +136,7 @@ def branch_credit(decisions: Iterable[Decision]) -> BranchCredit:
         # At the same turn the latest decision is last.
         advantages={key: sorted(found[::-1], key=itemgetter(0)) for key, found in advantages.items()},
         worths=worths,
+        spreads={question: fmean(values) for question, values in spreads.items()},
     )
 
 

@@ -46,7 +46,9 @@ class Agents:
     def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
         return ()
 
-    def branch_points(self, step: int, games: Sequence[FinishedRollout]) -> Sequence[BranchPoint]:
+    def branch_points(
+        self, step: int, games: Sequence[FinishedRollout], spreads: Mapping[str, Sequence[float]]
+    ) -> Sequence[BranchPoint]:
         return ()  # an agent's past cannot be repeated
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:

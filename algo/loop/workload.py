@@ -63,8 +63,13 @@ class Workload(Protocol):
     def targets_of(self, rollout: FinishedRollout) -> "Iterable[TargetRow]":
         """Additional target rows of a finished rollout; mostly none."""
 
-    def branch_points(self, step: int, games: Sequence[FinishedRollout]) -> Sequence[BranchPoint]:
-        """Decisions of a step's rollouts to branch at, a function of the rollouts; mostly none."""
+    def branch_points(
+        self, step: int, games: Sequence[FinishedRollout], spreads: Mapping[str, Sequence[float]]
+    ) -> Sequence[BranchPoint]:
+        """Decisions of a step's rollouts to branch at, a function of the arguments; mostly none.
+
+        spreads: question -> ``BranchCredit.spreads`` of earlier steps.
+        """
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Metrics of a step's rollouts, including those that ``RunSummary`` sums up."""

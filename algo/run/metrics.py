@@ -70,10 +70,24 @@ def trajectory_metrics(trajectories: Sequence[Trajectory], branches: Collection[
     return metrics | {name: fmean(found) for name, found in sorted(values.items())}
 
 
-def branch_metrics(branched: PlayedRollouts) -> dict[str, float]:
-    """Metrics of a step's branches (``algo.advantages.branching``): finished, failed, and retried ones."""
+_SPREAD = "branches/spread/"
+
+
+def branch_metrics(branched: PlayedRollouts, spreads: Mapping[str, float]) -> dict[str, float]:
+    """Metrics of a step's branches: finished, failed, and retried ones, and ``BranchCredit.spreads``."""
     of_failures = {name.replace("rollouts/", "branches/"): value for name, value in branched.failure_metrics().items()}
-    return {"branches/finished": float(len(branched.finished))} | of_failures
+    of_questions = {f"{_SPREAD}{question}": spread for question, spread in spreads.items()}
+    return {"branches/finished": float(len(branched.finished))} | of_failures | of_questions
+
+
+def earlier_spreads(steps: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
+    """Question -> its spreads in the metrics of earlier steps (``branch_metrics``)."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for metrics in steps:
+        for name, value in metrics.items():
+            if name.startswith(_SPREAD):
+                found[name.removeprefix(_SPREAD)].append(value)
+    return found
 
 
 def batch_metrics(trained: Sequence[Trajectory], found: TrajectorySet, left_out: Counter[str]) -> dict[str, float]:

@@ -1,9 +1,10 @@
 """Which decisions of a step's games are branched at, the tasks of the branches, and what they tell.
 
-A decision is chosen before any branch is played, by a draw weighted by how undecided the policy is at such questions:
-the mean surprise (-log p of the sampled tokens) of the same question in the step's other games. Its own reply does not
-count, since continuations are alike only if the choice does not depend on what the recorded game decided, nor on what
-came of it; and each decision is drawn by itself, since the number of a game's later decisions depends on it, too.
+A decision is chosen before any branch is played, by a draw weighted by how undecided the policy is at such questions,
+the mean surprise (-log p of the sampled tokens) of the same question in the step's other games, and by how far apart
+outcomes of continuations were at such questions in earlier steps. Its own reply does not count, since continuations are
+alike only if the choice does not depend on what the recorded game decided, nor on what came of it; and each decision is
+drawn by itself, since the number of a game's later decisions depends on it, too.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from types import MappingProxyType
 
 from algo.advantages.branching import Continuation, Decision
 from algo.rollouts.triplets import FinishedRollout
@@ -56,6 +58,7 @@ class BranchPoint:
         games = (self.game, *(branches[task.task_id] for task in self.tasks if task.task_id in branches))
         return Decision(
             moment=first.moment,
+            question=first.question,
             actor=first.actor,
             turn=first.turn,
             continuations=tuple(self._continuation(game, rewards_of(game)) for game in games),
@@ -78,12 +81,17 @@ class BranchPoint:
 
 
 def branch_points(
-    config: BranchingConfig, tasks: Iterable[GameTask], games: Sequence[FinishedRollout], most: int
+    config: BranchingConfig,
+    tasks: Iterable[GameTask],
+    games: Sequence[FinishedRollout],
+    most: int,
+    spreads: Mapping[str, Sequence[float]] = MappingProxyType({}),
 ) -> list[BranchPoint]:
     """The decisions to branch at, drawn by the tasks' seeds.
 
-    tasks: of the games. most: number of branches. At most one decision of a game's moment is branched at, since seats
-    asked at once repeat their choices. Games with a broken context are left out.
+    tasks: of the games. most: number of branches. spreads: question -> ``BranchCredit.spreads`` of earlier steps.
+    At most one decision of a game's moment is branched at, since seats asked at once repeat their choices. Games with a
+    broken context are left out.
     """
     of_task = {task.task_id: task for task in tasks}
     drawn: list[tuple[float, FinishedRollout, Calls]] = []
@@ -91,9 +99,13 @@ def branch_points(
         (game, calls) for game in games if len(game.triplets) == len(game.turns) for calls in _decisions(game)
     ]
     undecided = _undecided(candidates)
+    known = [value for values in spreads.values() for value in values]
+    usual = fmean(known) if known else 1.0
     for game, calls in candidates:
         kind = _KINDS.get(calls[0].question, "other")
-        weight = undecided(game, calls[0].question)
+        # With one usual step beside the known ones, so that no question is left out for good.
+        spread = fmean([usual, *spreads.get(calls[0].question, ())])
+        weight = undecided(game, calls[0].question) * spread
         if kind in config.decisions and weight > 0:
             # The smallest of exponential draws with these rates: a weighted draw without replacement.
             numbers = of_task[game.outcome.task].sampling_seed, calls[0].moment, calls[0].seat
@@ -165,6 +177,7 @@ def _past(task: GameTask, game: FinishedRollout, decision: TurnSpan) -> Past:
             reply = RecordedReply(prompt=prompt, token_ids=turn.response_ids, finish_reason=turn.finish_reason)
             replies[turn.seat].append(reply)
     return Past(
+        game_id=task.game_id,
         sampling_seed=task.sampling_seed,
         moment=decision.moment,
         seat=decision.seat,

@@ -58,10 +58,12 @@ class Werewolf:
         """The true roles, as answers to the probes of trainable seats."""
         return listening_rows(rollout, self.config.training.max_sequence_tokens, self.config.team)
 
-    def branch_points(self, step: int, games: Sequence[FinishedRollout]) -> Sequence[BranchPoint]:
+    def branch_points(
+        self, step: int, games: Sequence[FinishedRollout], spreads: Mapping[str, Sequence[float]]
+    ) -> Sequence[BranchPoint]:
         """None without ``advantage.credit=branch``."""
         most = self.config.branched_groups * self.config.rollout.rollouts_per_group
-        return branch_points(self.config.advantage.branching, self.tasks(step), games, most) if most else ()
+        return branch_points(self.config.advantage.branching, self.tasks(step), games, most, spreads) if most else ()
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         return game_metrics(played)

@@ -79,11 +79,13 @@ class WerewolfGames:
                 if name == TRAINED_POLICY or name in resources.frozen
             },
         )
+        past = task.past
+        recorded = task.game_id if past is None else past.game_id
         served = {
-            seat: await self.policies.serving(resources, names[seat], f"{task.game_id}/{seat}", policy)
+            seat: await self.policies.serving(resources, names[seat], f"{recorded}/{seat}", policy)
             for seat, policy in policies.items()
         }
-        past, chances = task.past, {}  # seat -> the random generator of its player without a model
+        chances: dict[int, random.Random] = {}  # seat -> the random generator of its player without a model
         if past is not None and (strangers := sorted({*names.values()} - BRAINS.keys() - {names[s] for s in served})):
             raise UnusableTask(f"game {task.game_id} cannot repeat the choices of {strangers[0]!r}")
         demonstrators = task.demonstrators.intersection(names.values())

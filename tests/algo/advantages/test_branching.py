@@ -22,11 +22,11 @@ def went_on(task_id, choice, outcome, later=((ME, 3), (MATE, 2)), mate=None):
 
 def test_a_decision_is_worth_the_mean_after_it_less_the_mean_before_it():
     games = went_on("g", "a", 1.0), went_on("b1", "a", 0.0), went_on("b2", "c", 0.0), went_on("b3", "c", 1.0, mate=-1.0)
-    found = branch_credit([Decision(5, ME, 2, games)])
+    found = branch_credit([Decision(5, "vote", ME, 2, games)])
     assert found.branches == {"b1", "b2", "b3"}
-    assert found.worths == {("g", ME, 2): Worth(before=0.5, after=0.5, games=4)}
+    assert found.worths == {("g", ME, 2): Worth(before=0.5, after=0.5, games=4)} and found.spreads == {"vote": 0.5}
     found = branch_credit(
-        [Decision(5, ME, 2, (went_on("g", "a", 1.0), went_on("b1", "a", 1.0), went_on("b2", "c", 0.0)))]
+        [Decision(5, "vote", ME, 2, (went_on("g", "a", 1.0), went_on("b1", "a", 1.0), went_on("b2", "c", 0.0)))]
     )
     # Before: 2/3. Those that chose a: 1, the other: 0; times 3/2.
     assert found.worths == {("g", ME, 2): Worth(before=pytest.approx(2 / 3), after=1.0, games=3)}
@@ -38,8 +38,8 @@ def test_a_decision_is_worth_the_mean_after_it_less_the_mean_before_it():
 
 
 def test_what_came_of_a_later_decision_counts_for_an_earlier_one():
-    early = Decision(2, ME, 1, (went_on("g", "x", 1.0, [(ME, 2)]), went_on("e", "y", 0.0, [(ME, 2)])))
-    late = Decision(7, ME, 2, (went_on("g", "a", 1.0, [(ME, 3)]), went_on("l", "b", 0.0, [(ME, 3)])))
+    early = Decision(2, "vote", ME, 1, (went_on("g", "x", 1.0, [(ME, 2)]), went_on("e", "y", 0.0, [(ME, 2)])))
+    late = Decision(7, "vote", ME, 2, (went_on("g", "a", 1.0, [(ME, 3)]), went_on("l", "b", 0.0, [(ME, 3)])))
     for decisions in ([early, late], [late, early]):
         found = branch_credit(decisions)
         # The recorded game is worth 1/2 before its later decision, and (1/2 + 0) / 2 before the earlier one.
@@ -49,7 +49,7 @@ def test_what_came_of_a_later_decision_counts_for_an_earlier_one():
 
 
 def test_a_decision_without_a_finished_branch_tells_nothing():
-    found = branch_credit([Decision(5, ME, 2, (went_on("g", "a", 1.0),))])
+    found = branch_credit([Decision(5, "vote", ME, 2, (went_on("g", "a", 1.0),))])
     assert not found.advantages and not found.worths and not found.outcomes
 
 
@@ -68,7 +68,7 @@ def test_its_expectation_is_the_gradient_of_the_policy(count):
                 went_on(f"{number}", str(choice), won)
                 for number, (choice, won) in enumerate(zip(choices, outcomes, strict=True))
             ]
-            credit = branch_credit([Decision(0, ME, 0, tuple(games))])
+            credit = branch_credit([Decision(0, "vote", ME, 0, tuple(games))])
             for number, choice in enumerate(choices):
                 slope = choice - chooses
                 expected += chance * slope * credit.advantage(f"{number}", ME, 0) / count
@@ -88,7 +88,7 @@ def by_turn(result):
     return [[row[place].item() for place in range(1, len(row), 3)] for row in result.per_token]
 
 
-BRANCHES = [Decision(5, ME, 1, (went_on("g", "a", 1.0, [(ME, 2)]), went_on("b", "c", -1.0, [(ME, 2)])))]
+BRANCHES = [Decision(5, "vote", ME, 1, (went_on("g", "a", 1.0, [(ME, 2)]), went_on("b", "c", -1.0, [(ME, 2)])))]
 
 
 def test_branches_replace_the_estimator_at_and_after_the_decision_and_never_count_in_a_baseline():
@@ -125,7 +125,7 @@ def test_rewards_of_turns_count_for_their_turns_in_branches_too():
 
 
 def test_branches_without_a_difference_are_left_out():
-    same = [Decision(5, ME, 1, (went_on("g", "a", 1.0, [(ME, 2)]), went_on("b", "c", 1.0, [(ME, 2)])))]
+    same = [Decision(5, "vote", ME, 1, (went_on("g", "a", 1.0, [(ME, 2)]), went_on("b", "c", 1.0, [(ME, 2)])))]
     games = [seat("g", 1.0), seat("h", -1.0), seat("b", 1.0, turns=(1, 2))]
     found = token_advantages(games, AdvantageConfig(credit="branch"), branches=branch_credit(same))
     assert found.informative == (True, True, False)

@@ -128,6 +128,11 @@ async def test_decisions_are_chosen_by_kind_and_by_how_undecided_others_were(pla
     assert branched_votes(certain) == set()
     others = {game.outcome.task for game in games[1:] if any(is_vote(turn) and turn.trainable for turn in game.turns)}
     assert branched_votes([with_surprise(games[0], 1.0), *certain[1:]]) == others and others
+    # Where continuations came apart in earlier steps is branched at more often.
+    weights = {"exile_vote": [1.0] * 50, "wolf_kill": [0.0] * 50, "seer_check": [0.0] * 50, "witch": [0.0] * 50}
+    few = [chosen(games, most=4), branch_points(BranchingConfig(continuations=1), tasks, games, 4, weights)]
+    plain, apart = (sum(is_vote(point.calls[0]) for point in points) for points in few)
+    assert plain < apart
     # A game whose tokens cannot be joined cannot be repeated.
     broken = [replace(games[0], triplets=games[0].triplets[1:]), *games[1:]]
     assert games[0].outcome.task not in {point.game.outcome.task for point in chosen(broken)}

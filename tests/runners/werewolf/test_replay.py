@@ -49,7 +49,7 @@ def past_of(turns, decision):
             replies.setdefault(turn.seat, []).append(reply)
     prompt = context_digest(prompts[decision.seat, decision.turn])
     own = dict(moment=decision.moment, seat=decision.seat, prompt=prompt, replies=replies)
-    return Past(sampling_seed=SAMPLING_SEED, **own)
+    return Past(game_id="game-1", sampling_seed=SAMPLING_SEED, **own)
 
 
 PLAYERS = [
@@ -121,3 +121,32 @@ async def test_a_past_that_this_runner_does_not_repeat_is_refused(vllm):
     for wrong in (past.model_copy(update={"prompt": "0"}), past.model_copy(update={"moment": past.moment - 1})):
         with pytest.raises(UnusableTask, match="recorded"):
             await play(vllm, task.model_copy(update={"past": wrong}))
+
+
+async def test_seats_stay_with_the_servers_of_the_recorded_game(vllm, tiny_tokenizer, tiny_model):
+    other = FakeVllm(tiny_tokenizer, vllm.answer, str(tiny_model))
+    try:
+        endpoints = (*vllm.resources.endpoints, await other.start())
+        vllm.resources = vllm.resources.model_copy(update={"endpoints": endpoints})
+        task = game_task(sampling_seed=SAMPLING_SEED)
+        _, turns = await play(vllm, task)
+        first = {turn.seat: turn for turn in turns if turn.turn == 0}
+
+        def served():
+            """(server, seat) of all calls, by the prompts with which the recorded seats began."""
+            return {
+                (server is other, seat)
+                for server in (vllm, other)
+                for body, _ in server.exchanges
+                for seat, turn in first.items()
+                if tuple(body["prompt"][: len(turn.prompt_ids)]) == turn.prompt_ids
+            }
+
+        known = served()
+        for number in range(5):
+            past = past_of(turns, first[1])
+            branch = task.model_copy(update={"game_id": f"b{number}", "sampling_seed": number, "past": past})
+            await play(vllm, branch)
+        assert served() == known and len({server for server, _ in known}) == 2
+    finally:
+        await other.stop()
