@@ -38,7 +38,8 @@ def on_page_markdown(markdown, page, **_):
     """Make the reference's pages from the code, and replace links out of docs/, which work in the repository only."""
     if page.file.src_uri.startswith("reference/"):
         return _reference(page.file.src_uri)
-    return re.sub(r"\[([^\]]+)\]\(\.\./[A-Z]+\.md[^)]*\)", r"\1", markdown)
+    outside = r"\.\./(?:(?:algo|configs|runners|store)/(?:\w+/)*)?[A-Z]+(?:_zh)?\.md"
+    return re.sub(rf"\[([^\]]+)\]\({outside}[^)]*\)", r"\1", markdown)
 
 
 @cache
