@@ -38,7 +38,7 @@ class _Table:
             seat: BRAINS[players[self.state.role_of(seat).side]](chance) for seat, chance in self.chances.items()
         }
 
-    def begin_anew(self, seed: str) -> None:
+    def reseed_players(self, seed: str) -> None:
         for seat, chance in self.chances.items():
             chance.seed(f"{seed}/{seat}")
 
@@ -89,7 +89,7 @@ def _value(deal: int, preset: str, player: str, side: Side) -> _Valued | None:
             table.chances[seat].seed(f"{deal}/{number}")
         answers = table.answers()
         if number:
-            table.begin_anew(f"{deal}/{number}")
+            table.reseed_players(f"{deal}/{number}")
         table.state = apply(table.state, answers)
         games.append(Continuation(str(number), str(answers[seat]), {"me": table.outcome(side)}, {}))
 

@@ -1,6 +1,6 @@
 """Credit by branching (``advantage.credit=branch``): what a decision changed, by games that go on from it.
 
-A recorded game goes on K times from before a decision, each time decided anew by the same policy. The recorded game and
+A recorded game goes on K times from before a decision, and the same policy decides again each time. The recorded game and
 its K branches are n = K + 1 continuations of one state, alike in distribution, so that all n decisions are trained on:
 
 - V before the decision: the mean outcome of all n. V after it: the mean outcome of those that decided alike.
@@ -11,7 +11,7 @@ its K branches are n = K + 1 continuations of one state, alike in distribution, 
 - Turns of the recorded game before the decision count V before as their outcome, the mean of n games that go on from
   them, and are compared as without branching.
 
-Spending branches on anew decisions only is no loss: m games after one fixed decision tell less about the policy's
+No branch repeats the decision, which is no loss: m games after one fixed decision tell less about the policy's
 gradient than m games with a decision each. From states of trees and vines: Schulman et al., 2015, arXiv:1502.05477;
 Kazemnejad et al., 2024, arXiv:2410.01679 (VinePPO). Decisions of others at the same moment are held, as in
 counterfactual baselines: Foerster et al., 2018, arXiv:1705.08926.
@@ -78,7 +78,7 @@ class BranchCredit:
     outcomes: actor of a recorded game -> by how much V before its first decision exceeds its outcome.
     advantages: actor -> (number of the first turn, advantage), ascending: of its turns from there up to the next one.
     worths: (task, actor, turn) of each recorded decision.
-    spreads: question -> mean standard deviation of outcomes after a decision was made anew.
+    spreads: question -> mean standard deviation of outcomes after a decision was repeated.
     """
 
     branches: frozenset[str] = frozenset()

@@ -29,7 +29,7 @@ class BranchingConfig(Section):
     """Games that go on from decisions of a step's games, in place of a share of them (advantage.credit=branch)."""
 
     share: float = Field(0.5, gt=0, lt=1, description="share of a step's groups whose rollouts are branches instead")
-    continuations: int = Field(4, ge=1, description="branches from before a decision; it is decided anew in each")
+    continuations: int = Field(4, ge=1, description="branches from before a decision, which is made again in each")
     decisions: tuple[Literal["vote", "night", "speech", "other"], ...] = Field(
         ("vote", "night", "other"),
         min_length=1,

@@ -116,7 +116,7 @@ class WerewolfGames:
             prompt = system_prompt(preset, seat, role, resources.prompt_templates)
             return DemonstratingPlayer(player, tokens, task.limits, prompt)
 
-        def begin_anew() -> None:
+        def reseed_players() -> None:
             for seat, chance in chances.items():
                 chance.seed(seed_of(f"{task.sampling_seed}/{seat}"))
 
@@ -133,7 +133,7 @@ class WerewolfGames:
             resources.prompt_templates,
             past_selves,
             learners,
-            begin_anew,
+            reseed_players,
         )
 
     async def context_tokens(self, resources: PolicyResources, player: str, demonstrated: bool) -> int | None:
