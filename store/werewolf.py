@@ -55,7 +55,7 @@ class Past(BaseModel):
 
     game_id, sampling_seed: of the recorded game. Players without a model repeat their choices from its seed, and seats
         stay with its servers, whose prefix caches hold it.
-    moment, seat: of the decision at which the game branches (``TurnSpan.moment``), while seats asked at the same moment repeat
+    moment, seat: of the decision at which the game branches (``TurnSpan.moment``); other seats of that moment repeat
         theirs.
     prompt: ``context_digest`` of that decision's whole prompt.
     replies: seat -> the repeated replies, in their order, for every seat of a policy.
