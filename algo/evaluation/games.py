@@ -44,7 +44,7 @@ class SeatRow(Frozen):
 
 
 class Spoken(Frozen):
-    """A public speech of a model. facts: see ``store.werewolf.TURN_FACTS``."""
+    """A public speech of a model, with facts of it (``store.werewolf.TURN_FACTS``)."""
 
     seat: int
     text: str

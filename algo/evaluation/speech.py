@@ -13,6 +13,7 @@ from statistics import fmean
 from algo.evaluation.figures import conduct_of
 from algo.evaluation.games import GameEvaluation, Spoken
 from algo.evaluation.page import Table, cells
+from algo.machine.atomic_files import write_atomically
 from algo.werewolf.file_names import SPEECH_FILE
 from algo.werewolf.matches import SIDES
 from store.schema import TRAINED_POLICY
@@ -34,8 +35,8 @@ def speeches_by_side(evaluation: GameEvaluation) -> dict[str, list[Spoken]]:
     return {side: spoken for side, spoken in found.items() if spoken}
 
 
-def speech_table(evaluations: Iterable[GameEvaluation], bits: Bits, title: str = "") -> Table:
-    """A row for each evaluation and side. bits: as in ``SPEECH_FILE``; may be empty. title: before the caption."""
+def speech_table(evaluations: Iterable[GameEvaluation], bits: Bits) -> Table:
+    """A row for each evaluation and side. bits: as in ``SPEECH_FILE``; may be empty."""
     rows = []
     for evaluation in evaluations:
         label = evaluation.header.label
@@ -61,13 +62,13 @@ def speech_table(evaluations: Iterable[GameEvaluation], bits: Bits, title: str =
         "letters that are no Chinese",
         "bits a character, untrained model",
     )
-    return Table(f"{title}Replies and speeches of the policy", ("evaluation and side", *head), rows)
+    return Table("Replies and speeches of the policy", ("evaluation and side", *head), rows)
 
 
-def bits_per_character(texts: Sequence[str], model: Path) -> float:
-    """-log2 of the texts' probability under a model folder, over their number of characters.
+def score_speeches(evaluations: Iterable[GameEvaluation], model: Path, folder: Path) -> Bits:
+    """Bits a character of every evaluation under a model folder: -log2 of the texts' probability over their length.
 
-    Each text stands alone, after the token that begins a text. Computed in float32 on the CPU.
+    Each text stands alone, after the token that begins a text. Computed in float32 on the CPU; written into ``folder``.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -75,25 +76,24 @@ def bits_per_character(texts: Sequence[str], model: Path) -> float:
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
     network = AutoModelForCausalLM.from_pretrained(model, local_files_only=True, dtype=torch.float32).eval()
     first = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    nats = 0.0
-    for text, count in Counter(texts).items():
-        ids = torch.tensor([[first, *tokenizer.encode(text, add_special_tokens=False)]])
-        with torch.inference_mode():
-            log_probs = network(ids).logits[0, :-1].log_softmax(-1)
-        nats -= count * float(log_probs.gather(1, ids[0, 1:, None]).sum())
-    return nats / math.log(2) / sum(map(len, texts))
 
+    def bits_per_character(texts: Sequence[str]) -> float:
+        nats = 0.0
+        for text, count in Counter(texts).items():
+            ids = torch.tensor([[first, *tokenizer.encode(text, add_special_tokens=False)]])
+            with torch.inference_mode():
+                log_probs = network(ids).logits[0, :-1].log_softmax(-1)
+            nats -= count * float(log_probs.gather(1, ids[0, 1:, None]).sum())
+        return nats / math.log(2) / sum(map(len, texts))
 
-def score_speeches(evaluations: Iterable[GameEvaluation], model: Path, folder: Path) -> Bits:
-    """Write and return the bits a character of every evaluation under a model."""
     bits = {
         evaluation.header.label: {
-            side: bits_per_character([said.text for said in spoken[:MOST_SPEECHES]], model)
+            side: bits_per_character([said.text for said in spoken[:MOST_SPEECHES]])
             for side, spoken in speeches_by_side(evaluation).items()
         }
         for evaluation in evaluations
     }
-    (folder / SPEECH_FILE).write_text(json.dumps(bits, indent=1), encoding="utf-8")
+    write_atomically(folder / SPEECH_FILE, json.dumps(bits, indent=1))
     return bits
 
 

@@ -16,8 +16,7 @@ def players_by_seat(
 
     roles: seat -> role as dealt. Draws use the task's seed, so that games of one deal have the same players.
     past_selves: member -> share of the pool, from which one member is drawn for all ``PAST_SELVES`` seats of a game;
-    None
-        keeps the name ``PAST_SELVES``.
+        None keeps the name ``PAST_SELVES``.
     Raises ValueError for a seat without a matching rule, UnknownPlayer for an empty pool.
     """
     names = {seat: _draw(task, _rule_for(task, seat, role), seat) for seat, role in roles.items()}

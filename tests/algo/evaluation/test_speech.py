@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from algo.evaluation.games import GameRow, Spoken
 from algo.evaluation.record import Record
-from algo.evaluation.speech import bits_per_character, read_bits, speech_table
+from algo.evaluation.speech import read_bits, score_speeches, speech_table
 from algo.speech import main
 from tests.support.algo.made_games import made_evaluation, made_row
 
@@ -30,7 +30,7 @@ def test_the_table_counts_the_policys_speeches_by_side():
     assert speech_table([made_evaluation([made_row()])], {}).rows == []
 
 
-def test_bits_a_character_are_those_of_the_text_alone(tiny_model):
+def test_bits_a_character_are_those_of_the_text_alone(tmp_path, tiny_model):
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
     texts = ["我是好人。", "过。", "过。"]
@@ -40,7 +40,8 @@ def test_bits_a_character_are_those_of_the_text_alone(tiny_model):
         logits = model(torch.tensor([ids])).logits[0].double()
         nats += sum(torch.logsumexp(row, 0) - row[token] for row, token in zip(logits, ids[1:], strict=False)).item()
     expected = nats / math.log(2) / sum(map(len, texts))
-    assert bits_per_character(texts, tiny_model) == pytest.approx(expected, rel=1e-5)
+    made = evaluation("step 0", *(spoken(2, text) for text in texts))
+    assert score_speeches([made], tiny_model, tmp_path)["step 0"]["good"] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_command_writes_the_bits_of_every_evaluation_for_the_report(tmp_path, tiny_model, capsys):
