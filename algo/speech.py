@@ -12,10 +12,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m algo.speech",
         description="Print variety, repetition and share of Chinese of the policy's speeches in a run's evaluations, "
-        "and their bits a character under an untrained model: a private language has more bits after training.",
+        "and their bits a character under a reference model: a private language has more bits after training.",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help=f"folder of a run, with {EVALUATIONS_FILE}")
-    parser.add_argument("--model", type=Path, metavar="FOLDER", help="the untrained model (default: the run's first)")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        metavar="FOLDER",
+        help="the reference model, such as the untrained one (default: the weights that the run started from)",
+    )
     options = parser.parse_args(arguments)
 
     from algo.evaluation.games import GameRow

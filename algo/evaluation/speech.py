@@ -60,7 +60,7 @@ def speech_table(evaluations: Iterable[GameEvaluation], bits: Bits) -> Table:
         "distinct",
         "repeated within a speech",
         "letters that are no Chinese",
-        "bits a character, untrained model",
+        "bits a character, reference model",
     )
     return Table("Replies and speeches of the policy", ("evaluation and side", *head), rows)
 
