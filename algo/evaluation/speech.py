@@ -36,7 +36,7 @@ def speeches_by_side(evaluation: GameEvaluation) -> dict[str, list[Spoken]]:
 
 
 def speech_table(evaluations: Iterable[GameEvaluation], bits: Bits) -> Table:
-    """A row for each evaluation and side. bits: as in ``SPEECH_FILE``; may be empty."""
+    """A row for each evaluation and side. bits: as in ``SPEECH_FILE``; empty for no such column."""
     rows = []
     for evaluation in evaluations:
         label = evaluation.header.label
@@ -50,7 +50,7 @@ def speech_table(evaluations: Iterable[GameEvaluation], bits: Bits) -> Table:
                     f"{len({said.text for said in spoken}) / len(spoken):.1%}",
                     f"{fmean(said.repetition for said in spoken):.1%}",
                     f"{1 - fmean(said.chinese_share for said in spoken):.1%}",
-                    "–" if under is None else f"{under:.2f}",
+                    *([] if not bits else ["–" if under is None else f"{under:.2f}"]),
                 )
             )
     head = (
@@ -60,7 +60,7 @@ def speech_table(evaluations: Iterable[GameEvaluation], bits: Bits) -> Table:
         "distinct",
         "repeated within a speech",
         "letters that are no Chinese",
-        "bits a character, reference model",
+        *(["bits a character, reference model"] if bits else []),
     )
     return Table("Replies and speeches of the policy", ("evaluation and side", *head), rows)
 

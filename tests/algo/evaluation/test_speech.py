@@ -27,6 +27,8 @@ def test_the_table_counts_the_policys_speeches_by_side():
     of_another = spoken(1, "别人的话。")
     (row,) = speech_table([evaluation("step 0", *said, of_another)], {"step 0": {"good": 5.25}}).rows
     assert row[0] == "step 0, good" and row[2:] == ("3", "4.3", "66.7%", "16.7%", "33.3%", "5.25")
+    without = speech_table([evaluation("step 0", *said, of_another)], {})
+    assert without.rows == [row[:-1]] and len(without.head) == len(row) - 1
     assert speech_table([made_evaluation([made_row()])], {}).rows == []
 
 
