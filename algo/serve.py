@@ -1,6 +1,6 @@
 """``python -m algo.serve``: serve a checkpoint of a run, to play against it in a browser.
 
-Starts a vLLM with the checkpoint, prints its version, and runs until stopped.
+Starts a vLLM with the checkpoint, with ``--page`` also the pages, and runs until stopped.
 """
 
 import argparse
@@ -8,6 +8,7 @@ import asyncio
 import logging
 import shlex
 import sys
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,23 +33,22 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--policy", metavar="NAME", help="the policy, for a run with several learning policies")
     parser.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
     add_set_option(parser, example="serving.port=8001")
+    parser.add_argument(
+        "--page",
+        nargs=argparse.REMAINDER,
+        metavar="OPTION",
+        help="also start the pages; what follows are options of `python -m runners.werewolf web`",
+    )
     return parser.parse_args(arguments)
 
 
 def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]:
     """(the run's configuration, with its checkpoint as the model; the policy's version in it). Raises ConfigError."""
     from algo.machine.ports import free_port
-    from algo.run.checkpoints import load_state, newest_checkpoint
+    from algo.run.checkpoints import checkpoint_at, load_state
 
     run = options.run
-    if options.step is None:
-        checkpoint = newest_checkpoint(run)
-    else:
-        named = run / "checkpoints" / f"step-{options.step:06d}"
-        checkpoint = named if named.is_dir() else None
-    if checkpoint is None:
-        which = "no checkpoint" if options.step is None else f"no checkpoint of step {options.step}"
-        raise ConfigError(f"{run} has {which} (checkpoint.every_steps)")
+    checkpoint = checkpoint_at(run, options.step)
     own = (
         f"model.path={(_policy_in(checkpoint, options.policy) / 'huggingface').absolute()}",
         *("policies={}", "model.lora_rank=0", "serving.mode=start", "serving.servers=1", "serving.public_urls=[]"),
@@ -70,8 +70,8 @@ def _policy_in(checkpoint: Path, name: str | None) -> Path:
     return checkpoint / "policies" / name
 
 
-async def serve(config: WerewolfConfig, version: int) -> None:
-    """Serve until cancelled. Raises ServingError."""
+async def serve(config: WerewolfConfig, version: int, page: list[str] | None = None) -> None:
+    """Serve until cancelled. page: options of the pages; None: start no pages. Raises ServingError."""
     from algo.run.folder import cancel_on_signals
     from algo.serving.launch import policy_launches
     from algo.serving.server_group import ServerGroup
@@ -81,11 +81,22 @@ async def serve(config: WerewolfConfig, version: int) -> None:
     launch = replace(policy_launches(config)[0], log_name="vllm-served.log", version=version)
     async with await ServerGroup.start(config, [launch]) as serving:
         address = serving.endpoints[0]
-        command = ["python", "-m", "runners.werewolf", "web", "--runs", str(config.run.dir), "--model-url", address]
-        print(f"serving version {version}; play against it: {shlex.join(command)}", flush=True)
-        while True:
-            await serving.check_alive()
-            await asyncio.sleep(_LOOK_SECONDS)
+        command = ["-m", "runners.werewolf", "web", "--runs", str(config.run.dir), "--model-url", address]
+        async with AsyncExitStack() as stack:
+            if page is None:
+                print(f"serving version {version}; play against it: {shlex.join(['python', *command])}", flush=True)
+            else:
+                pages = await asyncio.create_subprocess_exec(sys.executable, *command, *page)
+                stack.push_async_callback(_stop, pages)
+            while page is None or pages.returncode is None:
+                await serving.check_alive()
+                await asyncio.sleep(_LOOK_SECONDS)
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.terminate()
+        await process.wait()
 
 
 def main() -> int:
@@ -95,7 +106,7 @@ def main() -> int:
     from algo.serving.preconditions import ServingError
 
     try:
-        asyncio.run(serve(*served_checkpoint(options)))
+        asyncio.run(serve(*served_checkpoint(options), options.page))
     except asyncio.CancelledError:
         return 130
     except (ConfigError, ServingError) as error:

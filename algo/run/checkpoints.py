@@ -126,6 +126,19 @@ def newest_checkpoint(run_dir: Path) -> Path | None:
     return max(_complete_checkpoints(run_dir), key=lambda folder: folder.name, default=None)
 
 
+def checkpoint_at(run_dir: Path, step: int | None = None) -> Path:
+    """The checkpoint of a step, or the newest. Raises ConfigError without one."""
+    if step is None:
+        found = newest_checkpoint(run_dir)
+    else:
+        named = run_dir / _CHECKPOINTS / f"step-{step:06d}"
+        found = named if named.is_dir() else None
+    if found is None:
+        which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
+        raise ConfigError(f"{run_dir} has {which} (checkpoint.every_steps)")
+    return found
+
+
 def load_state(folder: Path) -> RunState:
     """The state in a checkpoint's or a run's folder. Raises ConfigError for an invalid file."""
     file = folder / (STATE_FILE if (folder / STATE_FILE).is_file() else RUN_FILE)

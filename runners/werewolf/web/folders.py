@@ -87,6 +87,11 @@ class RunFolders:
                 continue
         return None
 
+    def config_of(self, run_id: str) -> Mapping[str, Any] | None:
+        """The configuration of the run with this id, or None."""
+        run = self.run_of(run_id)
+        return None if run is None else _config_of(run)
+
     def evaluation_of(self, game: ShownGame) -> tuple[str, Path] | None:
         """The label of the evaluation by ``algo.evaluate`` that this game belongs to, and the folder of its tokenizer.
 
@@ -106,7 +111,7 @@ class RunFolders:
         known = (self.run(name).absolute() for name in self.names())
         if run not in known or not (checkpoint / "state.json").is_file():
             return None
-        return read_file(checkpoint / "state.json"), yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+        return read_file(checkpoint / "state.json"), _config_of(run)
 
     def samples(self, name: str, most: int) -> list[dict[str, Any]]:
         """Cards (``views.card_of``) of a run's recorded games: of the newest evaluations, then of the newest steps.
@@ -184,6 +189,14 @@ def _read_evaluations(path: Path) -> list[dict[str, Any]]:
             elif evaluation and "end" in entry:
                 evaluation["figures"] = entry["end"]["figures"]
     return list({evaluation["label"]: evaluation for evaluation in found.values()}.values())
+
+
+def _config_of(run: Path) -> Mapping[str, Any]:
+    """A run's configuration; its prompts are files in the run's folder or absolute."""
+    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    prompts = (config.get("game") or {}).get("prompts") or {}
+    prompts.update({name: str(run / path) for name, path in prompts.items()})
+    return config
 
 
 def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> ShownGame:

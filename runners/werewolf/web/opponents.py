@@ -6,7 +6,8 @@ prompts.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -22,6 +23,15 @@ _NOBODYS = "web"
 """Run name of a model without a run."""
 
 _NO_ANSWER = (aiohttp.ClientError, ConnectionError, TimeoutError)
+
+
+@dataclass(frozen=True)
+class Practice:
+    """The games that a policy trained with: preset, rules that differ from the preset's, and the sides it trained."""
+
+    preset: str
+    rules: Mapping[str, bool | int | str] = field(default_factory=dict)
+    sides: tuple[str, ...] = ("wolf", "good")
 
 
 class Opponents:
@@ -63,6 +73,14 @@ class Opponents:
         if resources is None:
             resources = PolicyResources(run_name=_NOBODYS, version=0, endpoints=(), model="")
         return resources.model_copy(update={"players": {**resources.players, **self._chat_models}})
+
+    def practice(self, resources: PolicyResources) -> Practice | None:
+        """The games that the policy trained with; None without its run's folder."""
+        game = (self._runs.config_of(resources.run_name) or {}).get("game") or {}
+        if "preset" not in game:
+            return None
+        rules = {name: value for name, value in (game.get("rules") or {}).items() if value is not None}
+        return Practice(game["preset"], rules, tuple(game.get("train_sides") or ("wolf", "good")))
 
     async def check(self, resources: PolicyResources) -> None:
         """Raise AddressRefused for a forbidden address from the hub."""

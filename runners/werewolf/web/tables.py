@@ -25,7 +25,7 @@ from runners.werewolf.game import PRESETS, get_preset, new_game
 from runners.werewolf.players import Player
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web.folders import NotThere
-from runners.werewolf.web.opponents import Opponents
+from runners.werewolf.web.opponents import Opponents, Practice
 from runners.werewolf.web.seats import PacedPlayer, Seat, UnusableTable
 from runners.werewolf.web.views import PUBLIC, ShownGame, shown
 from store.client import StoreClient
@@ -130,9 +130,11 @@ class Tables:
         records = RECORDS if self._client is not None else RECORDS[:1]
         # A demonstration is recorded in a policy's tokens.
         known = self._tokenizer or resources.endpoints or Path(resources.model or "-").is_dir()
+        practice = self._opponents.practice(resources) if resources.endpoints else None
         return {
             "others": [*BRAINS, *((TRAINED_POLICY,) if resources.endpoints else ()), *models],
             "policy": resources.resources_id,
+            "practice": practice and {"preset": practice.preset, "sides": practice.sides},
             "records": [name for name in records if name != DEMONSTRATION or known],
         }
 
@@ -160,7 +162,8 @@ class Tables:
         limits = self._limits
         if longest is not None and longest < limits.context_tokens:
             limits = TokenLimits(context_tokens=longest, reply_tokens=min(limits.reply_tokens, longest // 4))
-        table = Table(wanted, resources, limits, self)
+        practice = self._opponents.practice(resources) if wanted.others == TRAINED_POLICY else None
+        table = Table(wanted, resources, limits, self, practice)
         self._tables[table.id] = table
         self._seats |= table.links
         return {"table": table.id, "seats": [f"/seat/{link}" for link in table.links]}
@@ -197,9 +200,9 @@ class Tables:
         """Play and store a table's game; returns (result, replay id, problem). Raises CannotPlay."""
         turns: list[Turn] = []
         guests: dict[str, Callable[[int], Player]] = {PERSON: lambda seat: table.seats[seat]}
-        if (brain := BRAINS.get(table.wanted.others)) and table.pace:
+        if (brain := BRAINS.get(table.without_model)) and table.pace:
             key = table.task_of_game.sampling_seed
-            guests[table.wanted.others] = lambda seat: PacedPlayer(
+            guests[table.without_model] = lambda seat: PacedPlayer(
                 seat, brain(random.Random(f"{key}/{seat}")), table.pace
             )
         result = await self._games.play(table.task_of_game, table.resources, lambda *turn: turns.append(turn), guests)
@@ -240,19 +243,28 @@ class Tables:
 
 
 class Table:
-    """One game with people. id: the host's secret. name: of the stored game.
+    """One game with people. id: the host's secret. name: of the stored game. practice: of the policy at the table.
 
+    without_model: name of the players without a model, or of the only other player.
     roles: seat -> role, known after the game. again: a request for another such table. replay: id of the stored game.
     phase: "waiting", "playing", "over" or "failed". clock: seconds for each answer; 0: no limit.
     """
 
-    def __init__(self, wanted: TableRequest, resources: PolicyResources, limits: TokenLimits, tables: Tables):
+    def __init__(
+        self,
+        wanted: TableRequest,
+        resources: PolicyResources,
+        limits: TokenLimits,
+        tables: Tables,
+        practice: Practice | None = None,
+    ):
         self.id = secrets.token_urlsafe(18)
         self.name = f"{time.strftime('%Y%m%d-%H%M%S')}-{wanted.preset}-{secrets.token_hex(3)}"
         self.wanted = wanted
         self.resources = resources
         self._tables = tables
-        self.preset, self.clock, self.pace = get_preset(wanted.preset), wanted.clock, wanted.pace
+        rules = practice.rules if practice and practice.preset == wanted.preset else {}
+        self.preset, self.clock, self.pace = get_preset(wanted.preset, rules), wanted.clock, wanted.pace
         self.phase, self.problem, self.replay, self.result = "waiting", "", "", None
         self.roles: dict[int, str] = {}
         self.again = wanted.model_dump(exclude={"seed"})
@@ -261,6 +273,9 @@ class Table:
         self.seats = {seat: Seat(seat, self) for seat in wanted.seats()}
         # Sorted by secret, so that the order does not reveal seats.
         self.links = dict(sorted((secrets.token_urlsafe(18), seat) for seat in self.seats.values()))
+        # A policy that trained one side plays that side; scripted players play the other.
+        side = practice.sides[0] if practice and len(practice.sides) == 1 else None
+        self.without_model = "scripted" if side else wanted.others
         demonstrated = wanted.record == DEMONSTRATION
         self.task_of_game = GameTask(
             game_id=self.name,
@@ -268,9 +283,11 @@ class Table:
             seed=wanted.seed,
             sampling_seed=secrets.randbelow(2**31),
             preset=wanted.preset,
+            rules=rules,
             seating=(
                 *(SeatingRule(seat=seat, players={PERSON: 1.0}) for seat in self.seats),
-                SeatingRule(players={wanted.others: 1.0}),
+                SeatingRule(side=side, players={wanted.others: 1.0}),
+                *([SeatingRule(players={self.without_model: 1.0})] if side else []),
             ),
             trainable=frozenset(("wolf", "good")) if demonstrated else frozenset(),
             demonstrators=frozenset((PERSON,)) if demonstrated else frozenset(),

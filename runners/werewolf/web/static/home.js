@@ -16,7 +16,7 @@ export async function homePage(main, query) {
     h("div", { class: "lobby" }, stage, h("section", { class: "welcome" },
       h("h1", {}, say("语言模型学着玩狼人杀", "Language models learn to play Werewolf")),
       h("p", {}, say("看它们推理、说谎、投票；或者自己坐下，和它们玩一局。", "Watch them reason, lie and vote; or take a seat and play with them.")),
-      playNowButton(), h("p", { class: "faint" }, say("五个人，大约五分钟，不用登录。", "Five players, about five minutes, no account.")),
+      playNowButton(), h("p", { class: "faint" }, say("几分钟一局，不用登录。", "A few minutes a game, no account.")),
       h("p", {}, h("a", { href: "/play" }, say("选规则和对手，或者几个人一起玩 →", "Choose rules and opponents, or play with friends →"))), h("p", {}, more))),
     config.runs.length ? h("section", { class: "card" }, h("h2", {}, text.runs), runCards(config.runs.slice(0, 6)), h("p", {}, h("a", { href: "/runs" }, say("全部训练 →", "All runs →")))) : null,
     config.games.length ? h("section", { class: "card" }, h("h2", {}, say("最近的对局", "Recent games")), gameCards(config.games)) : null,

@@ -11,13 +11,19 @@ const QUICK = Object.keys(PRESETS).reduce((best, name) => (PRESETS[name].seats <
 
 const bestOthers = (tables) => (tables.others.includes("policy") ? "policy" : "scripted");
 
+/** A game like those that the policy trained with, on the side that it did not train; without a policy the shortest. */
+const bestTable = (tables) => {
+  const { preset = QUICK, sides = [] } = tables.practice ?? {};
+  return { preset, people: 1, side: sides.length === 1 ? (sides[0] === "wolf" ? "good" : "wolf") : "any", others: bestOthers(tables) };
+};
+
 /** A table of one's own, and to its seat; button: says meanwhile that it is being opened, or why it cannot be. */
 export async function playNow(button, wanted = null) {
   const label = button.textContent;
   button.disabled = true;
   button.textContent = say("正在开桌…", "Opening a table…");
   try {
-    wanted ??= { preset: QUICK, people: 1, others: bestOthers(await ask("/api/tables")) };
+    wanted ??= bestTable(await ask("/api/tables"));
     location.href = (await send("/api/tables", wanted)).seats[0];
   } catch (problem) {
     button.after(h("p", { class: "notice", role: "alert" }, explain(problem)));
@@ -28,7 +34,7 @@ export async function playNow(button, wanted = null) {
 
 export async function newTablePage(main) {
   const tables = await ask("/api/tables");
-  const wanted = { preset: QUICK, people: 1, side: "any", others: bestOthers(tables), record: "no" };
+  const wanted = { ...bestTable(tables), record: "no" };
   const problem = h("p", { class: "notice", hidden: true, role: "alert" });
   const form = h("form", { class: "card form", onsubmit: open });
   async function open(event) {

@@ -5,12 +5,16 @@ The vLLM and the chat endpoint here are fakes; ``test_web_end_to_end`` has a rea
 
 import asyncio
 import json
+import shutil
 
 import aiohttp
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from algo import evaluate
 from algo.evaluation.people import PeopleScores
+from algo.publish import publish
 from algo.werewolf.demonstrations import (
     OTHER_PLAYER,
     NothingToImitate,
@@ -19,6 +23,7 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from configs.loading import load_config
+from configs.roles_and_decks import Role
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.opponents import Opponents, keys_of
 from runners.werewolf.web.run_numbers import RunNumbers
@@ -144,6 +149,36 @@ async def test_a_checkpoint_is_played_with_its_prompts_and_under_its_runs_name(p
     assert (found.sampling.temperature, found.prompt_templates) == (0.5, {"wolf": "你是{seat}号。"})
     other = await Opponents(model_url=await policy("/nowhere")).newest()
     assert other.resources_id == "web.policy-000000" and other.model == "policy"
+
+
+async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_trained_with(
+    policy, tiny_model, tmp_path
+):
+    run = make_checkpoint(tmp_path / "runs", tiny_model).parents[2]
+    game = "preset: 7p, train_sides: [wolf], rules: {speech_chars: 40, sheriff: null}"
+    config = (
+        f"run: {{}}\nmodel: {{}}\ngame: {{{game}, prompts: {{wolf: {run}/prompt.txt}}}}\nplayers: {{a: {{model: b}}}}\n"
+    )
+    (run / "config.yaml").write_text(config)
+    published = publish(run, tmp_path / "models" / "wolves")
+    assert str(tmp_path) not in (published.parents[2] / "config.yaml").read_text()
+    assert load_file(published / "model.safetensors")["lm_head.weight"].dtype is torch.bfloat16
+    shutil.rmtree(run)
+    async with (
+        WebServer(tmp_path, runs=tmp_path / "models", model_url=await policy(published)) as server,
+        aiohttp.ClientSession(server.url) as session,
+    ):
+        choices = (await server.get("/api/tables"))[1]
+        assert choices["practice"] == {"preset": "7p", "sides": ["wolf"]}
+        assert choices["policy"] == "wolves.policy-000024"
+        _, (seat,) = await open_table(session, preset="7p", seed=4, others="policy", side="good")
+        page = await play_seat(session, seat)
+        _, replay = await server.get("/api/game", id=page["replay"], view="god")
+    roles, players = replay["roles"], replay["players"]
+    seats = {(Role(roles[seat]).side, player) for seat, player in players.items()}
+    assert seats == {("wolf", "policy"), ("good", "scripted"), ("good", PERSON)}
+    spoken = [event["text"] for event in replay["events"] if event["kind"] == "speech"]
+    assert spoken and max(map(len, spoken)) <= 40
 
 
 @pytest.mark.parametrize(
