@@ -3,6 +3,7 @@
 Each worker of pytest-xdist and their controller import this: what is heavy is imported where it is used.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -47,10 +48,18 @@ STARTED_BY = {
     "ray": {"ray_cluster"},
     "browser": {"drivers", "start_driver"},
     "postgres": {"postgres_server", "new_server", "postgres"},
-    "hub": {"HubProcess", "StockHub", "hub_process"},
+    "hub": {"HubProcess", "StockHub", "hub_process", "fork"},
+    "real": {"real_model", "real_tokenizer", "real_codec"},
 }
 LONGEST_ID = 60
-LEFT_OUT = {"vllm": "vLLM", "ray": "Ray", "browser": "a browser", "postgres": "PostgreSQL", "slow": "more time"}
+LEFT_OUT = {
+    "vllm": "vLLM",
+    "ray": "Ray",
+    "browser": "a browser",
+    "postgres": "PostgreSQL",
+    "real": "the pretrained model",
+    "slow": "more time",
+}
 """Markers of tests that ``make test`` leaves out, and what those need."""
 left_out: Counter[str] = Counter()
 
@@ -62,7 +71,10 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]):
-    """Mark each test by what it starts. What shares processes, or a file, goes to one worker; the longest first."""
+    """Mark each test by what it starts. What shares processes, or a file, goes to one worker; the longest first.
+
+    Hubs are forked from a process that has imported what they need, which takes longer than most tests of hubs.
+    """
     for item in items:
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
         names = {*item.fixturenames, *vars(item.module), *(each for each in parameters if isinstance(each, str))}
@@ -72,12 +84,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
         if _needs(item) and not item.get_closest_marker("fast"):
             item.add_marker("full")
         if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group("ray" if item.get_closest_marker("ray") else item.location[0]))
+            shared = next((marker for marker in ("ray", "hub") if item.get_closest_marker(marker)), item.location[0])
+            item.add_marker(pytest.mark.xdist_group(shared))
     items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
 
 
 def pytest_collection_finish(session: pytest.Session):
     """Stop a worker of pytest-xdist that ignores the groups: each would start the shared processes of all."""
+    gc.freeze()  # a million objects of imported packages, which no collection need look at again
     if getattr(session.config.option, "loadgroup", False) and any("@" not in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist ignores xdist_group with this pytest: install the pinned pytest")
 
