@@ -1,7 +1,5 @@
-"""Training an agent, whole: real hub, runner, vLLM (one, attached to) and verl; killed and resumed.
-
-By agentlightning's Trainer, before a fake of vLLM: tests/algo/agents/test_algorithm.py.
-"""
+"""Training an agent, whole: real hub, runner, vLLM (one, attached to) and verl; by the command, killed and resumed, and
+by agentlightning's Trainer."""
 
 import asyncio
 import json
@@ -13,6 +11,9 @@ import time
 import pytest
 
 from algo.agents.evaluate import figures_of, gain, read_evaluations
+from algo.machine.ports import free_port
+from configs.agents import AgentConfig
+from configs.loading import load_config
 from tests.support.hub.hub_process import HubProcess
 from tests.support.processes import end, set_options, start_module
 from tests.support.real_vllm import WITH_TOOLS, of_length
@@ -21,6 +22,23 @@ pytestmark = pytest.mark.timeout(900)
 
 STEPS, GROUPS, EACH, HELD_OUT = 2, 4, 3, 6
 
+SCRIPT = """
+import sys
+
+from agentlightning import Trainer
+from tests.support.agents.calculating import agent
+
+from algo.agents.algorithm import AgentVerl
+from runners.agents.lightning import GatewayRunner
+
+port, config, *overrides = sys.argv[1:]
+train = [{"question": f"What is {number} + 1?"} for number in range(8)]
+val = [{"question": f"What is {number} + 2?"} for number in range(4)]
+algorithm = AgentVerl(config, *overrides)
+Trainer(algorithm=algorithm, runner=GatewayRunner(n=4), n_runners=2, port=int(port)).fit(agent, train, val_dataset=val)
+assert algorithm.summary["steps"] == 1 and algorithm.summary["policy_version"] == 1, algorithm.summary
+"""
+
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory, tool_model, serve_vllm):
@@ -28,6 +46,7 @@ def workplace(tmp_path_factory, tool_model, serve_vllm):
     folder = tmp_path_factory.mktemp("workplace")
     # A vLLM of its own: training changes its weights, and others compare theirs with the model's folder.
     trained_vllm = serve_vllm(shutil.copytree(tool_model, folder / "model"), *of_length(2048, 60), *WITH_TOOLS)
+    (folder / "training.py").write_text(SCRIPT)
     tasks = [{"question": f"What is {number} + 1?"} for number in range(24)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     (folder / "run.yaml").write_text("run: {name: calculating}\n")
@@ -95,3 +114,19 @@ async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
     assert "user: What is" in told.read_text() and "assistant:" in told.read_text()
     read = [json.loads(line) for path in sorted((run / "batches").iterdir()) for line in path.read_text().splitlines()]
     assert len({(row["task_id"], row["actor"], row["segment"]) for row in read}) == len(read)
+
+
+async def test_agentlightnings_trainer_trains_python_objects(workplace):
+    folder, settings = workplace
+    settings |= {"run.name": "by_trainer", "run.steps": 1, "evaluation.tasks": 4, "training.learning_rate": 0.001}
+    overrides = [f"{name}={value}" for name, value in settings.items()]
+    log = folder / "trainer.log"
+    trainer = start_module(log, "training", str(free_port()), "run.yaml", *overrides, cwd=folder)
+    try:
+        await asyncio.to_thread(ended, trainer, log)
+    finally:
+        end(trainer)
+    run = folder / "runs" / "by_trainer"
+    assert [len(found.rows) for found in read_evaluations(run)] == [4, 4]
+    trained = load_config(run / "config.yaml", schema=AgentConfig)
+    assert len(trained.agents.train.read_text().splitlines()) == 8

@@ -1,4 +1,4 @@
-"""The Responses API as the Agents SDK uses it, through the real openai package; whole conversations: test_any_client."""
+"""The Responses API as the Agents SDK uses it, through the real openai package; conversations: test_any_client."""
 
 import pytest
 from openai import BadRequestError, NotFoundError

@@ -28,7 +28,7 @@ def test_who_plays_without_a_model_is_known_everywhere_by_the_same_names():
 
 @pytest.mark.parametrize("brain", (RandomBrain, TimidBrain, ScriptedBrain))
 @given(st.sampled_from(TEST_PRESETS), st.integers(1, 60) | st.none(), st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_brains_play_whole_games_by_seed_in_answers_that_are_legal_parsed_and_no_longer_than_is_heard(
     brain, preset, speech_chars, seed
 ):

@@ -176,7 +176,7 @@ async def seats_answers(server, session, states, observer):
 
 
 @worlds
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 async def test_a_seats_own_page_is_the_same_and_changes_as_often_in_worlds_that_it_cannot_tell_apart(
     name, seed, play, data
 ):
