@@ -3,12 +3,14 @@
 Each worker of pytest-xdist and their controller import this: what is heavy is imported where it is used.
 """
 
+import fcntl
 import gc
 import os
 import signal
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -231,12 +233,24 @@ def serve_vllm(tmp_path_factory):
         yield serve
 
 
+@contextmanager
+def built_once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+    """A folder of all workers of pytest-xdist, for what the first one builds and the others find there."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield shared / name
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
-    """Folder of the tiny model, built once."""
+    """Folder of the tiny model."""
     from algo.tiny_model import build_tiny_model
 
-    return build_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+    with built_once(tmp_path_factory, "tiny") as folder:
+        return build_tiny_model(folder)
 
 
 @pytest.fixture(scope="session")
@@ -252,7 +266,8 @@ def real_model(tmp_path_factory):
     from algo.real_model import NotInstalled, build_real_model
 
     try:
-        return build_real_model(tmp_path_factory.mktemp("models") / "real")
+        with built_once(tmp_path_factory, "real") as folder:
+            return build_real_model(folder)
     except NotInstalled as error:
         pytest.skip(str(error))
 
