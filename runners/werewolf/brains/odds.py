@@ -184,8 +184,11 @@ def _sum_over_gods(
                 log_weight[is_seer[seer - 1] & wrong] += log(IMPOSSIBLE)
     pair_weight = np.exp(log_weight - log_weight.max())
     gods, king = [role for role in HIDDEN_GODS if memory.deck[role]], _king(memory)
-    factors = np.exp([[_log_of_good(memory, at + 1, role) for role in (*gods, Role.VILLAGER)] for at in seats])
-    factors[me - 1] = [role is my_role for role in (*gods, Role.VILLAGER)]
+    good = (*gods, Role.VILLAGER)
+    factors = np.ones((len(seats), len(good)))
+    for seat in {*memory.claims, *memory.gods, *memory.shooters, *memory.cards}:
+        factors[seat - 1] = np.exp([_log_of_good(memory, seat, role) for role in good])
+    factors[me - 1] = [role is my_role for role in good]
     # How the other good cards lie depends on the taken seats alone, which several pairs have in common: a case.
     bits = 2 ** np.arange(len(seats))
     taken = (sets @ bits)[rows] + np.append(bits, 0)[seers]
@@ -213,8 +216,9 @@ def _sum_over_gods(
     wolves, kings = int(sets[0].sum()), memory.deck[king]
     shot = _shooters(memory, sets)[rows]
     hidden_king = np.maximum(kings - shot, 0) / np.maximum(wolves - shot, 1)
-    of_wolves = ((total * is_wolf).sum(axis=1) / whole).tolist()
-    of_kings = ((total * hidden_king * is_wolf).sum(axis=1) / whole).tolist()
+    of_wolves, of_kings = (
+        (np.where(is_wolf, of_pairs, 0.0).sum(axis=1) / whole).tolist() for of_pairs in (total, total * hidden_king)
+    )
     odds: dict[int, dict[Role, float]] = {}
     for at, wolf in enumerate(of_wolves):
         crowned = wolf if at + 1 in memory.shooters else of_kings[at]
