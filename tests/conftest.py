@@ -51,7 +51,7 @@ STARTED_BY = {
     "browser": {"drivers", "start_driver"},
     "postgres": {"postgres_server", "new_server", "postgres"},
     "hub": {"HubProcess", "StockHub", "hub_process", "fork"},
-    "real": {"real_model", "real_tokenizer", "real_codec"},
+    "real": {"real_model", "real_tokenizer"},
 }
 LONGEST_ID = 60
 LEFT_OUT = {
