@@ -3,7 +3,7 @@
     python -m pytest -m endurance -s tests/runners/werewolf/game/test_endurance.py
 
 plays ENDURANCE_GAMES games (100,000 unless the environment says otherwise) of random players over all presets, a fifth
-as many of scripted and a hundredth of expert players over the shipped ones, and prints how fast. A default run plays
+as many of scripted and a twentieth of expert players over the shipped ones, and prints how fast. A default run plays
 two hundred: as many as reach everything.
 """
 
@@ -44,7 +44,7 @@ PLAYERS: Mapping[str, Callable[[Preset, int, int], Iterator[Step]]] = {
     "scripted": lambda preset, seed, play_seed: brain_steps(preset, seed, BRAINS["scripted"]),
     "expert": lambda preset, seed, play_seed: brain_steps(preset, seed, BRAINS["expert"]),
 }
-OF_ALL_GAMES = {"random": 0.5, "herd": 0.5, "scripted": 0.2, "expert": 0.01}
+OF_ALL_GAMES = {"random": 0.5, "herd": 0.5, "scripted": 0.2, "expert": 0.05}
 """Share of the games that each kind of players plays, divided among the presets."""
 ALL = [
     *((preset, players) for preset in TEST_PRESETS for players in ("random", "herd")),
