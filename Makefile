@@ -117,7 +117,7 @@ test-all: install ## Both in one run
 coverage: install ## Line coverage of `make test`
 	$(PYTEST) -n $(FAST_TEST_WORKERS) -m "not full and not fast and not endurance and not soak" --cov --cov-report=term-missing:skip-covered $(PYTEST_FLAGS)
 
-endurance: install ## 100,000 random and 20,000 scripted games, every invariant checked (minutes)
+endurance: install ## 100,000 random, 20,000 scripted, 5,000 expert games, every invariant checked (minutes)
 	$(BIN)/python -m pytest -m endurance -s -p no:cacheprovider $(PYTEST_FLAGS)
 
 soak: install ## Frequent kills of hubs, runners and algorithms over 20,000 games of one hub (hours)

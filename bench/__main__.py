@@ -44,26 +44,31 @@ PARTS: Mapping[str, Callable[[Path], RenderableType]] = {
     "branching": branching.measure,
     "web": web_pages.measure,
 }
-SCALED = {**postgres.PARTS, "tricks": tricks.measure}
-_LONG = ("lag", "web", *SCALED)
+SCALED = {**postgres.PARTS, "nonsense": tricks.measure_nonsense}
+_LONG = ("lag", "web", "tricks", *SCALED)
 """Parts that take many minutes or need PostgreSQL."""
 
 
 def main() -> None:
     """Measure the named parts, or all."""
-    known = (*PARTS, *SCALED)
+    known = (*PARTS, "tricks", *SCALED)
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     text = f"any of {', '.join(known)} (default: all but {', '.join(_LONG)})"
     parser.add_argument("parts", nargs="*", metavar="PART", choices=known, help=text)
-    text = f"scale of {', '.join(SCALED)}; 1: full size (default: %(default)s)"
+    text = f"scale of tricks, {', '.join(SCALED)}; 1: full size (default: %(default)s)"
     parser.add_argument("--scale", type=float, default=0.05, help=text)
+    text = "CSV file of the cells of tricks; measured ones are skipped (default: %(default)s)"
+    parser.add_argument("--cells", type=Path, default=Path("tricks.csv"), metavar="FILE", help=text)
     options = parser.parse_args()
     console = wide_console()
     with tempfile.TemporaryDirectory() as folder:
         model = build_tiny_model(Path(folder) / "model")
         for name in options.parts or [name for name in known if name not in _LONG]:
             with console.status(f"measuring {name}"):
-                table = PARTS[name](model) if name in PARTS else SCALED[name](options.scale)
+                if name == "tricks":
+                    table = tricks.measure(options.scale, options.cells)
+                else:
+                    table = PARTS[name](model) if name in PARTS else SCALED[name](options.scale)
             console.print(table)
 
 

@@ -3,11 +3,14 @@
 Each worker of pytest-xdist and their controller import this: what is heavy is imported where it is used.
 """
 
+import fcntl
+import gc
 import os
 import signal
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,10 +50,18 @@ STARTED_BY = {
     "ray": {"ray_cluster"},
     "browser": {"drivers", "start_driver"},
     "postgres": {"postgres_server", "new_server", "postgres"},
-    "hub": {"HubProcess", "StockHub", "hub_process"},
+    "hub": {"HubProcess", "StockHub", "hub_process", "fork"},
+    "real": {"real_model", "real_tokenizer"},
 }
 LONGEST_ID = 60
-LEFT_OUT = {"vllm": "vLLM", "ray": "Ray", "browser": "a browser", "postgres": "PostgreSQL", "slow": "more time"}
+LEFT_OUT = {
+    "vllm": "vLLM",
+    "ray": "Ray",
+    "browser": "a browser",
+    "postgres": "PostgreSQL",
+    "real": "the pretrained model",
+    "slow": "more time",
+}
 """Markers of tests that ``make test`` leaves out, and what those need."""
 left_out: Counter[str] = Counter()
 
@@ -60,9 +71,17 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return str(val[:LONGEST_ID]) if isinstance(val, str | bytes) and len(val) > LONGEST_ID else None
 
 
+def pytest_collectstart():
+    """Import without looking for garbage, which takes a fifth of the time."""
+    gc.disable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]):
-    """Mark each test by what it starts. What shares processes, or a file, goes to one worker; the longest first."""
+    """Mark each test by what it starts. What shares processes, or a file, goes to one worker; the longest first.
+
+    Hubs are forked from a process that has imported what they need, which takes longer than most tests of hubs.
+    """
     for item in items:
         parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
         names = {*item.fixturenames, *vars(item.module), *(each for each in parameters if isinstance(each, str))}
@@ -72,12 +91,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
         if _needs(item) and not item.get_closest_marker("fast"):
             item.add_marker("full")
         if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group("ray" if item.get_closest_marker("ray") else item.location[0]))
+            shared = next((marker for marker in ("ray", "hub") if item.get_closest_marker(marker)), item.location[0])
+            item.add_marker(pytest.mark.xdist_group(shared))
     items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
 
 
 def pytest_collection_finish(session: pytest.Session):
     """Stop a worker of pytest-xdist that ignores the groups: each would start the shared processes of all."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()  # a million objects of imported packages, which no collection need look at again
     if getattr(session.config.option, "loadgroup", False) and any("@" not in item.nodeid for item in session.items):
         raise pytest.UsageError("pytest-xdist ignores xdist_group with this pytest: install the pinned pytest")
 
@@ -209,12 +232,24 @@ def serve_vllm(tmp_path_factory):
         yield serve
 
 
+@contextmanager
+def built_once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+    """A folder of all workers of pytest-xdist, for what the first one builds and the others find there."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield shared / name
+
+
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
-    """Folder of the tiny model, built once."""
+    """Folder of the tiny model."""
     from algo.tiny_model import build_tiny_model
 
-    return build_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+    with built_once(tmp_path_factory, "tiny") as folder:
+        return build_tiny_model(folder)
 
 
 @pytest.fixture(scope="session")
@@ -230,7 +265,8 @@ def real_model(tmp_path_factory):
     from algo.real_model import NotInstalled, build_real_model
 
     try:
-        return build_real_model(tmp_path_factory.mktemp("models") / "real")
+        with built_once(tmp_path_factory, "real") as folder:
+            return build_real_model(folder)
     except NotInstalled as error:
         pytest.skip(str(error))
 

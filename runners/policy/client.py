@@ -10,12 +10,12 @@ compression is off, against decompression bombs.
 import asyncio
 import hashlib
 import json
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiohttp
-from tenacity import AsyncRetrying, retry_if_exception, wait_exponential_jitter
 
 from runners.addresses import Addresses, CheckedResolver
 from runners.errors import PolicyUnavailable, RouteRefused
@@ -33,7 +33,7 @@ MAX_ANSWER_BYTES = 32 * 2**20
 
 _CONNECT_TIMEOUT_SECONDS = 5.0
 _LIVENESS_TIMEOUT_SECONDS = 60.0
-_PAUSES = wait_exponential_jitter(multiplier=0.5, max=8.0, jitter=0.5)
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 8.0
 _RETRYABLE_STATUSES = (408, 409, 429)
 # Below the 5 s after which vLLM closes idle connections, since a request at that moment fails.
 _KEEP_ALIVE_SECONDS = 3.0
@@ -222,14 +222,8 @@ class PolicyClient:
         """
         url = self.endpoint.rstrip("/").removesuffix("/v1") + route
         data = None if body is None else json.dumps(body).encode()
-        retrying = AsyncRetrying(
-            retry=retry_if_exception(_is_retryable),
-            wait=_PAUSES,
-            stop=lambda state: state.idle_for + state.upcoming_sleep > self.retry_seconds,
-            reraise=True,
-        )
         try:
-            text, headers = await retrying(self._send_while_alive, method, url, data, take)
+            text, headers = await self._send_retrying(method, url, data, take)
             return None if take else json.loads(text), headers
         except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
             if isinstance(error, RouteRefused) and not _is_unavailable(error.status):
@@ -241,6 +235,21 @@ class PolicyClient:
             ) from error
         except ValueError as error:
             raise RouteRefused(f"{url} answers with invalid JSON") from error
+
+    async def _send_retrying(
+        self, method: str, url: str, data: bytes | None, take: Callable[[bytes], None] | None
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """As ``_send_while_alive``, with bounded retries. A loop: tenacity's costs a tenth of a gateway's call."""
+        paused, longest = 0.0, _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return await self._send_while_alive(method, url, data, take)
+            except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
+                pause = longest + random.uniform(0, _FIRST_PAUSE_SECONDS)
+                if not _is_retryable(error) or paused + pause > self.retry_seconds:
+                    raise
+            await asyncio.sleep(pause)
+            paused, longest = paused + pause, min(2 * longest, _LONGEST_PAUSE_SECONDS)
 
     async def _send_while_alive(
         self, method: str, url: str, data: bytes | None, take: Callable[[bytes], None] | None

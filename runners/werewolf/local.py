@@ -24,10 +24,10 @@ from runners.werewolf.game import (
     Preset,
     Side,
     apply,
+    asked,
     get_preset,
     new_game,
     observe,
-    pending,
     winner,
 )
 from runners.werewolf.language.replies import ReplyError, parse_reply
@@ -41,7 +41,7 @@ def play_locally(preset: Preset, seed: int, brains: Mapping[int, Brain]) -> Game
     """Play a game to its end. brains: seat -> brain."""
     state = new_game(preset, seed)
     while winner(state) is None:
-        state = apply(state, {one.seat: brains[one.seat].act(observe(state, one.seat)) for one in pending(state)})
+        state = apply(state, {seat: brains[seat].act(observe(state, seat)) for seat in asked(state)})
     return state
 
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from runners.agents.gateway.reply_parser import PARSE_ROUTE, ReplyParser
 from runners.agents.gateway.requests import (
     Block,
     Message,
@@ -38,8 +39,6 @@ from store.schema import Sampling
 
 logger = logging.getLogger(__name__)
 
-PARSE_ROUTE = "/v1/chat/completions/derender"
-
 
 class ChatServer:
     """A policy's server with its chat template. Made by ``of``."""
@@ -49,6 +48,7 @@ class ChatServer:
         self._codec = codec
         self._template = template
         self._variables = template_variables(thinking)
+        self._parser = ReplyParser(server)
         self._parses_parts = True
 
     @classmethod
@@ -172,20 +172,9 @@ class ChatServer:
             ids = ids[:-1]  # parsers take it for text
         if not ids:
             return {"role": "assistant", "content": ""}
-        choice = {"index": 0, "token_ids": ids, "finish_reason": sampled.finish_reason}
-        body = {
-            "generate_response": {"request_id": "reply", "choices": [choice]},
-            "chat_request": self._chat_request(request),
-        }
         with _refusals(self.server):
-            answer = await self.server.ask(PARSE_ROUTE, body)
-        try:
-            found = answer["choices"][0]["message"]
-            message: Message = {"role": "assistant", "content": found.get("content")}
-        except (LookupError, TypeError, AttributeError) as error:
-            raise PolicyUnavailable(
-                f"{self.server.endpoint} does not parse replies as vLLM 0.28 does; serve the policy with it"
-            ) from error
+            found = await self._parser.parse(self._chat_request(request), ids, sampled.finish_reason)
+        message: Message = {"role": "assistant", "content": found.get("content")}
         if found.get("reasoning"):
             message["reasoning"] = found["reasoning"]
         if calls := found.get("tool_calls"):
@@ -230,8 +219,8 @@ def _refusals(server: PolicyClient) -> Iterator[None]:
     except RouteRefused as error:
         if error.status != 400:
             raise PolicyUnavailable(
-                f"{error}. Agents need vLLM 0.28, or a newer one with --enable-scale-out, and a proxy that forwards "
-                f"all of /v1/ and {DETOKENIZE_ROUTE}"
+                f"{error}. Agents need vLLM 0.28, 0.29, or a newer one with --enable-scale-out, and a proxy that "
+                f"forwards all of /v1/ and {DETOKENIZE_ROUTE}"
             ) from error
         if "--tool-call-parser" in error.detail:
             raise PolicyUnavailable(

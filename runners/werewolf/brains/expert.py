@@ -69,7 +69,8 @@ class ExpertBrain(ScriptedBrain):
     def _odds(self, observation: Observation, role: Role, *, publicly: bool = False) -> Odds:
         when = (observation.day, observation.request, observation.events, role, publicly)
         if when != self._known_when:
-            self._known = odds_of(self._memory, observation.seat, role, publicly=publicly)
+            victims = role.side is Side.WOLF  # only those of a wolf depend on all roles
+            self._known = odds_of(self._memory, observation.seat, role, publicly=publicly, all_roles=victims)
             self._known_when = when
         return self._known
 

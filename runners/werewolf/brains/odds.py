@@ -11,8 +11,9 @@ wolves are fewer than the others.
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import combinations, product
-from math import comb
+from itertools import combinations
+from math import comb, log
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,13 +57,14 @@ def role_odds(events: Iterable[Event], seat: int, deck: Sequence[Role]) -> Odds:
     return odds_of(memory, seat, Role(own[0].data["role"]))
 
 
-def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = False) -> Odds:
+def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = False, all_roles: bool = True) -> Odds:
     """``role_odds`` from a seat's memory.
 
     publicly: the odds of a seat with ``role`` that knows only the public record, which a wolf pretends to hold.
+    all_roles: without, only the odds of wolves and of the seer, for half of the work.
     """
-    deck = tuple(sorted(memory.deck.elements()))
-    sets = _wolf_sets(len(deck), sum(other.side is Side.WOLF for other in deck))
+    wolves = sum(count for other, count in memory.deck.items() if other.side is Side.WOLF)
+    sets = _wolf_sets(memory.deck.total(), wolves)
     weight = np.zeros(len(sets))
     _weigh_public(memory, sets, weight, speaker=seat)
     known = {seat: role.side}
@@ -71,7 +73,7 @@ def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = Fals
     for other, side in known.items():
         _know(sets, weight, other, side)
     possible = weight > weight.max() + np.log(NEGLIGIBLE)
-    return _sum_over_gods(memory, sets[possible], weight[possible], seat, role)
+    return _sum_over_gods(memory, sets[possible], weight[possible], seat, role, all_roles)
 
 
 @lru_cache(maxsize=16)
@@ -96,12 +98,13 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
         # Nearly certain only: while a shot is pending, the last wolf may be dead in a running game.
         dead_wolves = sets[:, [seat - 1 for seat in sorted(memory.gone)]].sum(axis=1)
         weight += np.where(dead_wolves == wolves, np.log(IMPOSSIBLE), 0.0)
+    # By whether the voter and whether the target is a wolf.
+    good_for, wolf_for = np.array([1.0, GOOD_FOR_WOLF]), np.array([1.0, WOLF_FOR_MATE])
+    by_good = good_for / (GOOD_FOR_WOLF * wolves + seats - 1 - wolves)
+    of_vote = np.log([*by_good, *wolf_for / (WOLF_FOR_MATE * (wolves - 1) + seats - wolves)])
     for voter, target in memory.attacks:
-        if voter in (speaker, target):
-            continue
-        by_wolf = np.where(is_wolf[target], WOLF_FOR_MATE, 1.0) / (WOLF_FOR_MATE * (wolves - 1) + seats - wolves)
-        by_good = np.where(is_wolf[target], GOOD_FOR_WOLF, 1.0) / (GOOD_FOR_WOLF * wolves + seats - 1 - wolves)
-        weight += np.log(np.where(is_wolf[voter], by_wolf, by_good))
+        if voter not in (speaker, target):
+            weight += of_vote.take(2 * is_wolf[voter] + is_wolf[target])
     for follower, followed in memory.followed.items():
         if follower != speaker and followed != follower and 1 <= followed <= seats:
             by_wolf = np.where(is_wolf[followed], WOLF_BACKS_MATE, WOLF_BACKS_OTHER)
@@ -124,10 +127,11 @@ def _weigh_public(memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[
         weight += np.where(is_wolf[seat], np.log(WOLF_CLAIMS_GOD), 0.0)
     for seat in memory.pretenders:
         weight += np.where(is_wolf[seat], 0.0, np.log(0.05))
-    kings = memory.deck[_king(memory)]
-    shot = _shooters(memory, sets)
-    placements = [comb(wolves - number, kings - number) if number <= kings else 0 for number in range(wolves + 1)]
-    weight += np.log(np.maximum(np.array(placements) / comb(wolves, kings), IMPOSSIBLE))[shot]
+    if memory.shooters:
+        kings = memory.deck[_king(memory)]
+        placements = [comb(wolves - number, kings - number) if number <= kings else 0 for number in range(wolves + 1)]
+        of_shooters = np.log(np.maximum(np.array(placements) / comb(wolves, kings), IMPOSSIBLE))
+        weight += of_shooters[_shooters(memory, sets)]
 
 
 def _shooters(memory: TableMemory, sets: NDArray[np.bool_]) -> NDArray[np.int_]:
@@ -144,94 +148,96 @@ def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
     """Log-likelihood of the acts of ``seat`` given the good ``role``, without the seer's checks."""
     found = 0.0
     if seat in memory.claims and role is not Role.SEER:
-        found += np.log(OTHER_CLAIMS_SEER)
+        found += log(OTHER_CLAIMS_SEER)
     if role is Role.SEER:
         if seat not in memory.claims and seat in memory.spoken:
-            found += np.log(SEER_SILENT)
+            found += log(SEER_SILENT)
         if seat in memory.claims and seat not in memory.night_deaths:
             nights = {day for day, _ in memory.night_deaths.values() if day > memory.claimed_on[seat]}
-            found += len(nights) * np.log(SEER_SURVIVES)
+            found += len(nights) * log(SEER_SURVIVES)
     claimed = memory.gods.get(seat)
     if claimed is not None:
-        found += np.log(CLAIMS_OWN_GOD if claimed is role else OTHER_CLAIMS_GOD)
+        found += log(CLAIMS_OWN_GOD if claimed is role else OTHER_CLAIMS_GOD)
     if seat in memory.shooters and role is not Role.HUNTER:
-        found += np.log(IMPOSSIBLE)
+        found += log(IMPOSSIBLE)
     if memory.cards.get(seat, role) is not role:
-        found += np.log(IMPOSSIBLE)
+        found += log(IMPOSSIBLE)
     return found
 
 
 def _sum_over_gods(
-    memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[np.float64], me: int, my_role: Role
+    memory: TableMemory, sets: NDArray[np.bool_], weight: NDArray[np.float64], me: int, my_role: Role, all_roles: bool
 ) -> Odds:
-    """Odds of all roles from the weights of the sets of wolves, summed over all deals of the good roles."""
+    """Odds of roles from the weights of the sets of wolves, summed over all deals of the good roles."""
     seats = range(sets.shape[1])
     # Pairs of a set of wolves and a seer outside it; -1 without a seer in the deck.
     rows, seers = np.nonzero(~sets) if memory.deck[Role.SEER] else (np.arange(len(sets)), np.full(len(sets), -1))
     kept = (seers == me - 1) == (my_role is Role.SEER)
     rows, seers = rows[kept], seers[kept]
-    wolves_of, log_weight = sets[rows], weight[rows].copy()
-    for at in seats:
-        is_seer = seers == at
-        if at + 1 == me or not is_seer.any():
-            continue
-        log_weight[is_seer] += _log_of_good(memory, at + 1, Role.SEER)
-        for reported, side in memory.claims.get(at + 1, {}).items():
+    is_wolf, is_seer = sets.T.take(rows, axis=1), np.arange(len(seats))[:, None] == seers
+    of_seer = [0.0 if at + 1 == me else _log_of_good(memory, at + 1, Role.SEER) for at in seats]
+    log_weight = weight[rows] + np.array([*of_seer, 0.0])[seers]
+    for seer, reports in memory.claims.items():
+        for reported, side in reports.items():
             if reported - 1 in seats:
-                wrong = wolves_of[:, reported - 1] != (side is Side.WOLF)
-                log_weight[is_seer & wrong] += np.log(IMPOSSIBLE)
+                wrong = is_wolf[reported - 1] != (side is Side.WOLF)
+                log_weight[is_seer[seer - 1] & wrong] += log(IMPOSSIBLE)
     pair_weight = np.exp(log_weight - log_weight.max())
-    gods = [role for role in HIDDEN_GODS if memory.deck[role]]
+    gods, king = [role for role in HIDDEN_GODS if memory.deck[role]], _king(memory)
     good = (*gods, Role.VILLAGER)
-    factors = np.array([[np.exp(_log_of_good(memory, at + 1, role)) for role in good] for at in seats])
+    factors = np.ones((len(seats), len(good)))
+    for seat in {*memory.claims, *memory.gods, *memory.shooters, *memory.cards}:
+        factors[seat - 1] = np.exp([_log_of_good(memory, seat, role) for role in good])
     factors[me - 1] = [role is my_role for role in good]
-    free = ~(wolves_of | (seers[:, None] == np.arange(len(seats))[None, :]))
-    # A state counts the seated cards of each god; a move seats one more.
-    full = tuple(memory.deck[role] for role in gods)
-    number_of = {state: number for number, state in enumerate(product(*(range(count + 1) for count in full)))}
-    moves = [
-        (number, other, role)
-        for state, number in number_of.items()
-        for role in range(len(gods))
-        if (other := number_of.get((*state[:role], state[role] + 1, *state[role + 1 :]))) is not None
-    ]
+    # How the other good cards lie depends on the taken seats alone, which several pairs have in common: a case.
+    bits = 2 ** np.arange(len(seats))
+    taken = (sets @ bits)[rows] + np.append(bits, 0)[seers]
+    cases, case_of = np.unique(taken, return_inverse=True)
+    free_seats = np.nonzero(cases[:, None] & bits == 0)[1].reshape(len(cases), -1).T
+    shares = factors.T[:, free_seats]
+    # Axes of a table of weights: the number of seated cards of each god; the case. Seating moves along an axis.
+    fewer = [(*[slice(None)] * role, slice(-1)) for role in range(len(gods))]
+    more = [(*[slice(None)] * role, slice(1, None)) for role in range(len(gods))]
 
-    def placements(order: Iterable[int], start: int, moves: Sequence[tuple[int, int, int]]) -> list[NDArray]:
-        """Weight of each state before the first seat of ``order`` and after each seat."""
-        tables = [np.zeros((len(number_of), len(rows)))]
-        tables[0][start] = 1.0
-        for at in order:
-            before = tables[-1]
-            after = before * np.where(free[:, at], factors[at, -1], 1.0)
-            for source, target, role in moves:
-                after[target] += before[source] * np.where(free[:, at], factors[at, role], 0.0)
-            tables.append(after)
+    def tables(places: Iterable[int], start: int, sources: list[Any], targets: list[Any]) -> list[NDArray[np.float64]]:
+        """The table before the first of ``places`` and after each, which seats a god or a villager."""
+        tables = [np.zeros((*(memory.deck[god] + 1 for god in gods), len(cases)))]
+        tables[0][(start,) * len(gods)] = 1.0
+        for place in places:
+            tables.append(tables[-1] * shares[-1, place])
+            for share, source, target in zip(shares[:-1, place], sources, targets, strict=True):
+                tables[-1][target] += tables[-2][source] * share
         return tables
 
-    forward = placements(seats, 0, moves)
-    others = placements(reversed(seats), number_of[full], [(target, source, role) for source, target, role in moves])
-    backward = others[::-1]
-    total = pair_weight * forward[-1][number_of[full]]
+    places = range(len(free_seats))
+    forward = tables(places, 0, fewer, more)
+    total = pair_weight * forward[-1][(-1,) * len(gods)][case_of]
     whole = total.sum()
-    wolves, kings = int(sets[0].sum()), memory.deck[_king(memory)]
-    shot = _shooters(memory, wolves_of)
+    wolves, kings = int(sets[0].sum()), memory.deck[king]
+    shot = _shooters(memory, sets)[rows]
     hidden_king = np.maximum(kings - shot, 0) / np.maximum(wolves - shot, 1)
+    of_wolves, of_kings = (
+        (np.where(is_wolf, of_pairs, 0.0).sum(axis=1) / whole).tolist() for of_pairs in (total, total * hidden_king)
+    )
     odds: dict[int, dict[Role, float]] = {}
-    for at in seats:
-        wolf = float((total * wolves_of[:, at]).sum() / whole)
-        king = wolf if at + 1 in memory.shooters else float((total * hidden_king * wolves_of[:, at]).sum() / whole)
-        found = {
-            _king(memory): king,
-            Role.WOLF: max(0.0, wolf - king),
-            Role.SEER: float(total[seers == at].sum() / whole),
-            **dict.fromkeys(gods, 0.0),
-        }
-        for source, target, role in moves:
-            through = forward[at][source] * factors[at, role] * backward[at + 1][target]
-            found[gods[role]] += float((pair_weight * through)[free[:, at]].sum() / whole)
-        found[Role.VILLAGER] = max(0.0, 1.0 - sum(found.values()))
-        odds[at + 1] = {role: found[role] for role in memory.deck}
-    return odds
+    for at, wolf in enumerate(of_wolves):
+        crowned = wolf if at + 1 in memory.shooters else of_kings[at]
+        seer = float(total[is_seer[at]].sum() / whole)
+        odds[at + 1] = {king: crowned, Role.WOLF: max(0.0, wolf - crowned), Role.SEER: seer}
+    if all_roles:
+        backward = tables(reversed(places), -1, more, fewer)[::-1]
+        before, after = np.stack(forward[:-1], axis=-2), np.stack(backward[1:], axis=-2)
+        free = ~(is_wolf | is_seer)
+        index = (free.cumsum(axis=0) - 1) * len(cases) + case_of
+        for role, god in enumerate(gods):
+            through = before[fewer[role]] * shares[role] * after[more[role]]
+            through = through.reshape(-1, shares[role].size)
+            for at in seats:
+                of_pairs = through.take(index[at, free[at]], axis=1) * pair_weight[free[at]]
+                odds[at + 1][god] = sum((of_pairs.sum(axis=1) / whole).tolist())
+        for found in odds.values():
+            found[Role.VILLAGER] = max(0.0, 1.0 - sum(found.values()))
+    return {seat: {role: found[role] for role in memory.deck if role in found} for seat, found in odds.items()}
 
 
 def wolf_odds(odds: Odds) -> dict[int, float]:

@@ -7,7 +7,7 @@ request of ``pending(state)`` and continue with ``apply(state, actions)``. Playe
 
 from runners.werewolf.game.decisions import check, choices, legal
 from runners.werewolf.game.presets import OPTIONS, PRESETS, Preset, WinRule, get_preset
-from runners.werewolf.game.rules import apply, deal, new_game, pending, winner
+from runners.werewolf.game.rules import apply, asked, deal, new_game, pending, winner
 from runners.werewolf.game.state import GameState
 from runners.werewolf.game.types import (
     SPEECHES,
@@ -52,6 +52,7 @@ __all__ = [
     "Unsaved",
     "WinRule",
     "apply",
+    "asked",
     "check",
     "choices",
     "deal",

@@ -197,12 +197,12 @@ def new_game(preset: Preset, seed: int, roles: tuple[Role, ...] | None = None) -
 
 def pending(state: GameState) -> tuple[Request, ...]:
     """All pending requests, in seat or speaking order; empty iff the game is over."""
-    return tuple(_question(state, seat) for seat in _asked(state))
+    return tuple(_question(state, seat) for seat in asked(state))
 
 
 def question_to(state: GameState, seat: int) -> Request | None:
     """The pending request of ``seat``, or None."""
-    return _question(state, seat) if seat in _asked(state) else None
+    return _question(state, seat) if seat in asked(state) else None
 
 
 def apply(state: GameState, actions: Mapping[int, Action]) -> GameState:
@@ -243,7 +243,8 @@ def winner(state: GameState) -> Result | None:
     return state.result
 
 
-def _asked(state: GameState) -> tuple[int, ...]:
+def asked(state: GameState) -> tuple[int, ...]:
+    """The seats of ``pending``, without making their requests."""
     return state.waiting if PHASES[state.phase].together else state.waiting[:1]
 
 

@@ -7,9 +7,10 @@ doubtful sentences are ignored, so the result is a lower bound.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 from runners.werewolf.game import Role, Side
 from runners.werewolf.language.lexicon import ROLES, SEATS, normal, seats_in
@@ -36,6 +37,7 @@ class Heard:
 
 
 NOTHING_HEARD = Heard()
+_NAMES = tuple(field.name for field in fields(Heard))
 
 
 @lru_cache(maxsize=4096)  # one parse for all listeners
@@ -52,20 +54,22 @@ def understand_wolf(text: str, speaker: int) -> tuple[int | None, int | None]:
 
 def _together(parts: Iterable[Heard]) -> Heard:
     """Merge statements: of single values the first counts, of reports about one seat the last."""
-    whole = NOTHING_HEARD
+    whole: dict[str, Any] = {}
     for part in parts:
-        if part is not NOTHING_HEARD:
-            whole = Heard(**{field.name: _joined(field.name, whole, part) for field in fields(Heard)})
-    return replace(whole, trusted=whole.trusted - whole.accused)
-
-
-def _joined(name: str, whole: Heard, part: Heard) -> object:
-    old, new = getattr(whole, name), getattr(part, name)
-    if isinstance(old, frozenset):
-        return old | new
-    if name in ("reports", "requested_votes"):
-        return tuple((dict(old) | dict(new)).items())
-    return old if old not in (None, ()) else new
+        if part is NOTHING_HEARD:
+            continue
+        for name in _NAMES:
+            old, new = whole.get(name), getattr(part, name)
+            if old is None or old == ():
+                whole[name] = new
+            elif isinstance(old, frozenset):
+                whole[name] = old | new
+            elif name in ("reports", "requested_votes"):
+                whole[name] = tuple((dict(old) | dict(new)).items())
+    if not whole:
+        return NOTHING_HEARD
+    whole["trusted"] -= whole["accused"]
+    return Heard(**whole)
 
 
 # --- sentences of scripted players ----------------------------------------------------------------------------------
@@ -116,7 +120,7 @@ def _of_a_template(sentence: str) -> Heard | None:
                 stated["next_checks"] = tuple(numbers.values())
             case "mate":
                 stated["requested_votes"] = ((number, numbers["other"]),)
-    return replace(NOTHING_HEARD, **stated) if stated else NOTHING_HEARD
+    return Heard(**stated) if stated else NOTHING_HEARD
 
 
 # --- sentences of models and people ---------------------------------------------------------------------------------

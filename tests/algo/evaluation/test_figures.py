@@ -1,4 +1,4 @@
-"""Figures by hand on made-up games; that they are those of before on real ones is ``test_frozen``."""
+"""Actions and strengths by hand on made-up games; figures are held to those of recorded games by ``test_frozen``."""
 
 import random
 
@@ -6,33 +6,13 @@ import numpy as np
 import pytest
 
 from algo.evaluation.actions import ODDS_OF_VOTES, VOTES_FOR_WOLVES, actions_of, truth_of
-from algo.evaluation.figures import by_game, differences, figures_of, metrics_of
-from algo.evaluation.statistics import wilson_interval
 from algo.evaluation.strengths import fit_strengths
 from store.werewolf_study import ChoiceRecord, SpeechRecord, VoteRecord
-from tests.support.algo.made_games import made_evaluation, made_row
+from tests.support.algo.made_games import made_row
 
 
 def vote(seat, target, odds=0.5, best=0.8, pivotal=False, at=9):
     return VoteRecord(at=at, day=1, seat=seat, target=target, odds=odds, best=best, chance=0.25, pivotal=pivotal)
-
-
-def test_win_rates_are_of_games_and_a_draw_is_nobodys_win():
-    results = [("good", 1), ("wolf", 2), ("draw", 3)]
-    rows = [made_row("scripted", "policy", result, deal) for result, deal in results]
-    rows += [made_row("policy", "scripted", result, deal) for result, deal in results]
-    found = figures_of(made_evaluation(rows, planned={"scripted": 8}))
-    against = found.opponents["scripted"]
-    assert against.by_side["good"].win_rate == against.by_side["wolf"].win_rate == wilson_interval(1, 3)
-    assert (against.both_sides.games, against.both_sides.wins, against.both_sides.draws) == (6, 2, 2)
-    assert against.not_finished == 2
-    assert found.all_games == against.both_sides
-    assert [(cell.wolf, cell.good, cell.wolf_wins, cell.good_wins, cell.draws) for cell in found.cells] == [
-        ("scripted", "policy", 1, 1, 1), ("policy", "scripted", 1, 1, 1)
-    ]  # fmt: skip
-    metrics = metrics_of(made_evaluation(rows, planned={"scripted": 8}), found)
-    assert metrics["evaluation/win_rate"] == pytest.approx(1 / 3) and metrics["evaluation/games/not_finished"] == 2
-    assert metrics["evaluation/win_rate/good/vs/scripted/low"] == wilson_interval(1, 3).low
 
 
 def test_actions_are_counted_by_player_and_side():
@@ -86,69 +66,6 @@ def test_actions_are_counted_by_player_and_side():
 )
 def test_a_speech_is_true_if_all_of_its_claims_are(said, truth):
     assert truth_of(SpeechRecord(at=0, day=1, seat=2, **said), made_row()) == truth
-
-
-def test_v2_reports_each_subset_and_the_reference_on_the_same_deals():
-    rows = [made_row("policy", "scripted", "wolf", deal, errors=deal % 2) for deal in range(4)]
-    # The reference in the policy's place won one of the same deals, and one that the policy did not play.
-    rows += [made_row("scripted", "scripted", "wolf" if deal in (3, 9) else "good", deal) for deal in (2, 3, 9)]
-    for deal, own, others in ((1, "good", "wolf"), (2, "good", "good"), (3, "good", "wolf"), (4, "wolf", "wolf")):
-        rows += [
-            made_row("random", "random", result, deal, single=(2, player))
-            for player, result in (("policy", own), ("scripted", others))
-        ]
-    evaluation = made_evaluation(rows, panel="v3", opponents=("scripted", "initial"))
-    figures = {among: figures_of(evaluation, among) for among in ("all", "without_errors")}
-    assert (figures["all"].games, figures["without_errors"].games) == (15, 13)
-    wolves = figures["all"].opponents["scripted"].by_side["wolf"]
-    assert (wolves.games, wolves.win_rate.value, wolves.reference.value) == (4, 1.0, pytest.approx(2 / 3))
-    assert wolves.difference.value == pytest.approx(0.5)  # of deals 2 and 3
-    good = figures["all"].opponents["scripted"].by_side["good"]
-    assert good.win_rate is None and good.difference is None
-    single = figures["all"].single_seats
-    assert (single["good"].games, single["good"].win_rate.value, single["good"].difference.value) == (4, 0.75, 0.5)
-    assert single["wolf"].games == 0 and single["wolf"].difference is None
-    assert figures["without_errors"].opponents["scripted"].by_side["wolf"].games == 2
-
-
-def test_what_is_pooled_is_of_games_with_the_players_that_every_model_meets():
-    cast = (vote(2, 1, 0.8), vote(3, 4, 0.2))
-    others = ("scripted", "expert", "initial", "strong")
-    rows = [made_row(wolf, "policy", "good", deal, votes=cast) for deal, wolf in enumerate(others)]
-    evaluation = made_evaluation(rows, panel="v3", opponents=others)
-    figures = figures_of(evaluation)
-    places = ("0: scripted against policy", "1: expert against policy")
-    (own,) = [actions for actions in figures.actions if (actions.player, actions.side) == ("policy", "good")]
-    assert (figures.games, own.games, sum(own.counts["votes"].values())) == (4, 2, 4)
-    assert by_game(evaluation, "all") == {
-        VOTES_FOR_WOLVES: dict.fromkeys(places, 0.5), ODDS_OF_VOTES: dict.fromkeys(places, 0.5)
-    }  # fmt: skip
-
-
-def test_two_evaluations_of_the_same_terms_are_compared_deal_by_deal():
-    def played(*results, errors=0):
-        return [
-            made_row("scripted", "policy", result, deal, errors, votes=(vote(2, 1 if result == "good" else 3),))
-            for deal, result in results
-        ]
-
-    before = made_evaluation(played((1, "wolf"), (2, "wolf"), (3, "good")))
-    after = made_evaluation(played((1, "good"), (2, "wolf"), (4, "wolf")) + played((3, "good"), errors=1), "step 5")
-    found = {each.what: each for each in differences(after, before)}
-    won = found["games won, side good against scripted"]
-    assert (won.deals, won.value.value, won.share) == (3, pytest.approx(1 / 3), True)
-    assert found[VOTES_FOR_WOLVES].value.value == pytest.approx(1 / 3)
-    assert not any("single seat" in what or "side wolf" in what for what in found)
-    (without,) = [each for each in differences(after, before, "without_errors") if each.what.startswith("games won")]
-    assert (without.deals, without.value.value) == (2, 0.5)
-    # Against weights of another beginning there is nothing to compare.
-    ours, theirs = (
-        made_evaluation([made_row("initial", "policy")], opponents=("initial",), initial=name) for name in "ij"
-    )
-    assert list(differences(ours, ours)) and not list(differences(ours, theirs))
-    other = before.model_copy(update={"header": before.header.model_copy(update={"digest": "e"})})
-    with pytest.raises(ValueError, match="cannot be compared"):
-        list(differences(after, other))
 
 
 # --- strengths --------------------------------------------------------------------------------------------------------

@@ -80,3 +80,10 @@ def test_two_checkpoints_differ_as_before(evaluations, kind):
         found = differences(evaluations[f"{kind}-trained"], evaluations[f"{kind}-imitated"], among)
         told = [[each.what, each.deals, each.value.model_dump(), each.share] for each in found]
         same(told, FROZEN["differences"][kind][among])
+
+
+def test_evaluations_of_other_terms_are_not_compared(evaluations):
+    one = evaluations["protocol-imitated"]
+    other = one.model_copy(update={"header": one.header.model_copy(update={"digest": "e"})})
+    with pytest.raises(ValueError, match="cannot be compared"):
+        list(differences(one, other))

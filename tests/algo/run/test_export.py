@@ -48,6 +48,7 @@ def folder(tmp_path):
     return tmp_path / "model"
 
 
+@pytest.mark.slow  # it installs another transformers
 def test_transformers_4_computes_what_5_does(folder, tmp_path):
     make_portable(folder)
     packages = ("transformers==4.57.6", "tokenizers<0.23", "huggingface_hub<1")

@@ -98,7 +98,8 @@ async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
             await seen(serving.check_alive)
 
 
-async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes):
+async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes, monkeypatch):
+    monkeypatch.setattr("algo.serving.vllm_server._STOP_GRACE_SECONDS", 1.0)
     config = configure()
     (port,) = ports(config)
     async with await ServerGroup.open(config) as serving:

@@ -4,9 +4,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from algo.training import cpu_platform as platform_cpu
 
 
+@pytest.mark.slow  # it imports all of verl once more
 def test_the_environment_alone_brings_the_platform_and_its_engine_into_a_process():
     # As in a Ray worker: nothing of ours is imported by name, and the group needs a rendezvous.
     code = """

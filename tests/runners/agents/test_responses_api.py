@@ -1,4 +1,4 @@
-"""The Responses API as the Agents SDK uses it, through the real openai package."""
+"""The Responses API as the Agents SDK uses it, through the real openai package; conversations: test_any_client."""
 
 import pytest
 from openai import BadRequestError, NotFoundError
@@ -16,29 +16,6 @@ async def ask(client, given, **options):
 def echoed(answer):
     """Its items as the Agents SDK sends them back."""
     return [item.model_dump(exclude_none=True) for item in answer.output]
-
-
-async def test_a_conversation_with_tools_is_one_sequence(world):
-    replies = iter([CALL, f"<think>hm</think>well\n{CALL}\n{CALL}", "### 3"])
-    world.vllm.answer = lambda prompt: next(replies)
-    attempt = world.attempt()
-    history = [{"role": "user", "content": [{"type": "input_text", "text": "What is 1+2?"}]}]
-    options = dict(instructions="Calculate.", tools=[RESPONSES_TOOL])
-    async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        for expected in (["function_call"], ["reasoning", "message", "function_call", "function_call"], ["message"]):
-            answer = await ask(client, history, **options)
-            assert [item.type for item in answer.output] == expected
-            assert answer.status == "completed"
-            history += echoed(answer)
-            for item in answer.output:
-                if item.type == "function_call":
-                    history.append({"type": "function_call_output", "call_id": item.call_id, "output": "3"})
-    assert answer.output_text == "### 3"
-    assert [span.segment for span in world.spans] == [0, 0, 0]
-    whole = world.vllm.tokenizer.decode([id for span in world.spans for id in (*span.prompt_ids, *span.response_ids)])
-    assert whole.startswith("<|im_start|>system\nCalculate.\n\nTools:")
-    assert whole.count("<tool_response>") == 3
-    assert attempt.outcome({"reward": 1.0}).dropped == {"strict": 3}
 
 
 async def test_a_streamed_answer_says_the_same_as_a_whole_one(world):

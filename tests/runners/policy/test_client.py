@@ -5,7 +5,6 @@ import gzip
 
 import pytest
 from aiohttp import web
-from tenacity import wait_none
 
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy import client
@@ -193,6 +192,6 @@ async def test_a_streamed_reply_that_breaks_off_is_not_asked_for_again(vllm, con
 
 async def test_a_streamed_reply_is_asked_for_again_until_it_begins(vllm, connect, monkeypatch):
     vllm.fail_next = 1
-    monkeypatch.setattr(client, "_PAUSES", wait_none())
+    monkeypatch.setattr(client, "_FIRST_PAUSE_SECONDS", 0.0)
     server = connect(vllm.endpoint, patience=60)
     assert (await server.complete([1, 2, 3], 100, seed=1, on_tokens=len)).token_ids

@@ -70,9 +70,9 @@ def test_conversations_are_rendered_as_by_transformers(tokenizer, tmp_path, temp
     text=st.text() | st.text(st.sampled_from("我是好人3号\n \t.,'s<|im_end|>think/é\u0301😀ﷺ")),
     ids=st.lists(st.integers(0, 2**16)),
 )
-@pytest.mark.parametrize("name", ["tiny", "real"])
+@pytest.mark.parametrize("name", ["tiny_codec", pytest.param("real_codec", marks=pytest.mark.real)])
 def test_any_text_and_any_ids(request, name, text, ids):
-    tokenizer, codec = request.getfixturevalue(f"{name}_codec")
+    tokenizer, codec = request.getfixturevalue(name)
     assert asyncio.run(codec.encode(text)) == tokenizer.encode(text, add_special_tokens=False)
     ids = [number % len(tokenizer) for number in ids]
     assert asyncio.run(codec.text(ids)) == tokenizer.decode(ids)

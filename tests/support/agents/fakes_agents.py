@@ -1,5 +1,6 @@
 """Attempts, requests and a gateway for tests, and a fake of vLLM's chat routes."""
 
+import asyncio
 import json
 import re
 from typing import Any
@@ -63,6 +64,8 @@ class FakeChatVllm(FakeVllm):
     """A fake of vLLM with the routes that render messages and parse replies, of a model with tools.
 
     refuse_render: error of a render. renders: their number. parses_parts: as vLLM from 0.31 on.
+    parsed: number of whole replies in each request that parses them; these wait while parse_gate is cleared, and fail
+        with the text unparsable.
     """
 
     def __init__(self, tokenizer: Any, answer):
@@ -70,6 +73,10 @@ class FakeChatVllm(FakeVllm):
         self.refuse_render: str | None = None
         self.renders = 0
         self.parses_parts = True
+        self.parsed: list[int] = []
+        self.parse_gate = asyncio.Event()
+        self.parse_gate.set()
+        self.unparsable: str | None = None
 
     async def _render(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -93,8 +100,16 @@ class FakeChatVllm(FakeVllm):
         body = await request.json()
         tools = bool(body["chat_request"].get("tools"))
         if not body.get("stream"):
-            (choice,) = body["generate_response"]["choices"]
-            return web.json_response({"choices": [{"index": 0, "message": self._message(choice["token_ids"], tools)}]})
+            choices = body["generate_response"]["choices"]
+            self.parsed.append(len(choices))
+            await self.parse_gate.wait()
+            if self.unparsable in [self.tokenizer.decode(choice["token_ids"]) for choice in choices]:
+                return web.json_response({"error": {"message": "no reply", "code": 400}}, status=400)
+            parsed = [
+                {"index": place, "message": self._message(choice["token_ids"], tools, 100 * place)}
+                for place, choice in enumerate(choices)
+            ]
+            return web.json_response({"choices": parsed})
         if not self.parses_parts:
             return web.json_response({"error": {"message": "not implemented", "code": 400}}, status=400)
         (choice,) = body["generate_chunk"]["choices"]
@@ -107,8 +122,11 @@ class FakeChatVllm(FakeVllm):
         delta["tool_calls"] = [{"index": index, **call} for index, call in calls]
         return web.json_response({"chunk": {"choices": [{"delta": delta}]}, "stream_state": {"ids": ids}})
 
-    def _message(self, ids: list[int], tools: bool, whole: bool = True, skip: bool = True) -> dict[str, Any]:
-        """whole: if false, a possible beginning of a tag or character is left out. skip: control tokens."""
+    def _message(
+        self, ids: list[int], tools: bool, place: int = 0, whole: bool = True, skip: bool = True
+    ) -> dict[str, Any]:
+        """place: number of its first tool call. whole: if false, a possible beginning of a tag or character is left
+        out. skip: control tokens."""
         text = self.tokenizer.decode(ids, skip_special_tokens=skip)
         if not whole:
             text = re.sub("(<[^>]*|\ufffd+)$", "", text)
@@ -122,7 +140,7 @@ class FakeChatVllm(FakeVllm):
         if calls and tools:
             message["tool_calls"] = [
                 {
-                    "id": f"call-{len(self.exchanges)}-{number}",
+                    "id": f"call-{len(self.exchanges)}-{place + number}",
                     "type": "function",
                     "function": {"name": name, "arguments": arguments},
                 }

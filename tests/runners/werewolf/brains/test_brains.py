@@ -10,24 +10,13 @@ from hypothesis import strategies as st
 
 from runners.werewolf import brains
 from runners.werewolf.brains import ExpertBrain, RandomBrain, ScriptedBrain, TimidBrain
-from runners.werewolf.game import (
-    Action,
-    Decision,
-    Option,
-    Result,
-    Role,
-    Side,
-    choices,
-    observe,
-    pending,
-    winner,
-)
+from runners.werewolf.brains.table import good_wins
+from runners.werewolf.game import Action, Option, Result, observe, pending, winner
 from runners.werewolf.language import saying
 from runners.werewolf.language.replies import parse_reply, render_reply
 from runners.werewolf.language.saying import fit_together
 from store.schema import PLAYERS_WITHOUT_A_MODEL
 from tests.support.game.game_playing import TEST_PRESETS, TINY, TWELVE, brain_steps, play_brains
-from tests.support.werewolf.crafted_questions import claim, memory, seen
 from tests.support.werewolf.reply_tables import QUESTIONS
 
 # --- whole games ----------------------------------------------------------------------------------------------------
@@ -39,7 +28,7 @@ def test_who_plays_without_a_model_is_known_everywhere_by_the_same_names():
 
 @pytest.mark.parametrize("brain", (RandomBrain, TimidBrain, ScriptedBrain))
 @given(st.sampled_from(TEST_PRESETS), st.integers(1, 60) | st.none(), st.integers(0, 10_000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_brains_play_whole_games_by_seed_in_answers_that_are_legal_parsed_and_no_longer_than_is_heard(
     brain, preset, speech_chars, seed
 ):
@@ -67,30 +56,15 @@ def test_neither_side_wins_nearly_always_under_random_play_of_the_small_game():
         assert 0.25 < results[result] / 500 < 0.75, results
 
 
-# --- any brain ------------------------------------------------------------------------------------------------------
+@pytest.mark.endurance
+def test_the_patient_player_wins_more_than_a_scripted_one():
+    """600 deals know the difference of eight points to ±3, over the same deals and wolves."""
+    assert good_wins(TINY, "scripted", "patient", 600) > good_wins(TINY, "scripted", "scripted", 600) + 0.02
 
 
-def test_the_random_brain_may_choose_anything_legal_but_seldom_what_rides_along():
-    vote = seen(1, Role.WOLF, Decision.EXILE_VOTE, living=(1, 2, 3, 4), options=(Option.EXPLODE,))
-    chosen = Counter(RandomBrain(random.Random(seed)).act(vote).choice for seed in range(2000))
-    assert set(chosen) == set(choices(vote.request))
-    assert 0.02 < chosen[Option.EXPLODE] / 2000 < 0.08
-    assert all(0.19 < chosen[choice] / 2000 < 0.29 for choice in (2, 3, 4, None))
-    potion = seen(1, Role.WITCH, Decision.WITCH, targets=(2,), options=(Option.SAVE,), subject=2)
-    saved = sum(RandomBrain(random.Random(seed)).act(potion).choice is Option.SAVE for seed in range(600))
-    assert 150 < saved < 250
-
-
-def test_the_timid_player_plays_like_a_scripted_one_but_abstains_from_most_votes():
-    def answers(brain, decision, targets=None, may_pass=True):
-        told = claim(2, (1, 5, Side.WOLF))
-        observation = seen(4, Role.VILLAGER, decision, told, targets=targets, may_pass=may_pass)
-        return [brain(random.Random(seed)).act(observation) for seed in range(300)]
-
-    assert answers(TimidBrain, Decision.SPEECH) == answers(ScriptedBrain, Decision.SPEECH)
-    votes = Counter(action.choice for action in answers(TimidBrain, Decision.EXILE_VOTE, (2, 5, 7)))
-    assert set(votes) == {5, None} and 0.6 < votes[None] / 300 < 0.8
-    assert {action.choice for action in answers(TimidBrain, Decision.PK_VOTE, (2, 5, 7), may_pass=False)} == {5}
+def memory(brain):
+    """State of a player without its random generator."""
+    return repr({name: value for name, value in vars(brain).items() if name not in ("_rng", "_believe")})
 
 
 @pytest.mark.parametrize("preset", [TWELVE, TINY], ids=lambda preset: preset.name)

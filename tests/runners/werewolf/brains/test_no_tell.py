@@ -1,4 +1,8 @@
-"""Locks that no phrase of scripted players gives a side away, and that no trick and no pair of tricks beats them."""
+"""Locks that no phrase of scripted players gives a side away, and that no trick and no pair of tricks beats them.
+
+A default run has the small tables alone: scripted players that change at all fail in ``test_panel.py``, and whoever
+changes them runs `make endurance`.
+"""
 
 import random
 from collections import Counter
@@ -18,8 +22,8 @@ from tests.support.werewolf.trick_players import CELLS, BelievesPlans, ReadsPhra
 
 GAMES = {**dict.fromkeys(PRESETS, 60), "12p_sheriff": 120, "10p": 120, "9p": 200, "7p": 250, "5p_tiny": 500}
 """preset -> games on either side of every comparison; their noise is about 4 points."""
-TOLD_APART = ("12p_sheriff", "9p", "7p", "5p_tiny")
-"""Presets whose speeches a default run tries to tell apart; `make endurance`: all."""
+SMALL = ("7p", "5p_tiny")
+"""Presets of a default run; `make endurance`: all."""
 TALKS = 15
 """Games of the other presets that are searched for nonsense."""
 GAIN, NOISE = 0.06, 0.04
@@ -33,7 +37,7 @@ ALL_TRICKS = [
     ("12p_sheriff", ("pose",)),
     ("12p_sheriff", ("explode twice",)),
 ]
-FEW_TRICKS = [(name, tricks) for name, tricks in ALL_TRICKS if (len(tricks) == 2) is (name == "9p")]
+FEW_TRICKS = [(name, tricks) for name, tricks in ALL_TRICKS if len(tricks) == 1 and name in SMALL]
 """Those of a default run."""
 
 
@@ -70,7 +74,7 @@ def usual(name: str) -> float:
     return sum(winner(game(name, seed)) is Result.GOOD for seed in range(GAMES[name])) / GAMES[name]
 
 
-@pytest.mark.parametrize("name", more_in_endurance(TOLD_APART, PRESETS))
+@pytest.mark.parametrize("name", more_in_endurance(["7p"], PRESETS))
 def test_the_words_of_a_speech_do_not_tell_its_side(name):
     texts, by_wolf = speeches(name, 0)
     assert area_under_curve(classifier(name).scores(texts), by_wolf) <= 0.6
@@ -88,7 +92,7 @@ def test_the_classifier_finds_a_tell_where_there_is_one():
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_scripted_players_talk_sense(name):
-    played = GAMES[name] if name in TOLD_APART else TALKS
+    played = GAMES[name] if name in SMALL else TALKS
     counts = [nonsense(game(name, seed)) for seed in range(played)]
     assert sum((found for found, _ in counts), Counter()) == Counter()
 
@@ -108,14 +112,13 @@ def test_reading_phrases_gains_the_good_side_little():
     assert good_wins(PRESETS["7p"], "scripted", reader, GAMES["7p"]) < usual("7p") + GAIN + NOISE
 
 
+@pytest.mark.endurance
 def test_reading_who_says_whom_it_will_check_gains_the_good_side_little():
     name = "12p_sheriff"
     assert good_wins(PRESETS[name], "scripted", BelievesPlans, GAMES[name]) < usual(name) + GAIN + NOISE
 
 
-@pytest.mark.parametrize(
-    ("name", "fewest", "most"),
-    [("12p_sheriff", 0.45, 0.55), ("9p", 0.45, 0.55), ("7p", 0.4, 0.6), ("5p_tiny", 0.4, 0.6)],
-)
-def test_either_side_wins_about_as_often(name, fewest, most):
-    assert fewest - NOISE < usual(name) < most + NOISE
+@pytest.mark.parametrize("name", more_in_endurance(SMALL, ("12p_sheriff", "9p", *SMALL)))
+def test_either_side_wins_about_as_often(name):
+    most = 0.6 if name in SMALL else 0.55
+    assert 1 - most - NOISE < usual(name) < most + NOISE

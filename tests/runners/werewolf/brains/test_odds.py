@@ -11,14 +11,40 @@ from runners.werewolf.brains import ScriptedBrain, odds
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.odds import role_odds, wolf_odds
 from runners.werewolf.game import PRESETS, Event, EventKind, Role, Side
+from runners.werewolf.prompts_zh.names import CHECK_NAMES
 from tests.support.game.game_playing import GODS, GUNS, TINY, TWELVE, play_brains
-from tests.support.werewolf.crafted_questions import claim, died_by_night, exploded, finding, speech, team
 
 SEVEN = PRESETS["7p"]
 
 
 def dealt(seat: int, role: Role) -> Event:
     return Event(EventKind.ROLE_DEALT, 0, frozenset({seat}), seat=seat, data={"role": role.value})
+
+
+def team(*seats: int) -> Event:
+    return Event(EventKind.WOLF_TEAM, 1, frozenset(seats), data={"seats": ",".join(map(str, seats))})
+
+
+def finding(seer: int, target: int, side: Side) -> Event:
+    return Event(EventKind.SEER_RESULT, 1, frozenset({seer}), seat=seer, target=target, data={"side": side.value})
+
+
+def died_by_night(*seats: int) -> Event:
+    return Event(EventKind.DEATHS_ANNOUNCED, 1, data={"seats": ",".join(map(str, seats))})
+
+
+def exploded(seat: int) -> Event:
+    return Event(EventKind.EXPLODED, 1, seat=seat)
+
+
+def speech(seat: int, text: str) -> Event:
+    return Event(EventKind.SPEECH, 1, seat=seat, text=text)
+
+
+def claim(seat: int, *reports: tuple[int, int, Side]) -> Event:
+    """A seat calls itself the seer; reports: (night, seat, side)."""
+    checks = (f"第{night}夜查验{checked}号，是{CHECK_NAMES[side]}。" for night, checked, side in reports)
+    return speech(seat, "".join(["我是预言家。", *checks]))
 
 
 def test_at_the_beginning_every_deal_is_as_likely():

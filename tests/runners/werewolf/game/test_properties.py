@@ -80,7 +80,7 @@ def check_game(preset: Preset, seed: int, played: Iterable[Step]) -> None:
 
 
 @given(presets, seeds, seeds, players)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_step_of_every_game_is_in_order(preset, seed, play_seed, play):
     check_game(preset, seed, play(preset, seed, play_seed))
 
@@ -156,7 +156,7 @@ def seen_by(observer: int, played: list[Step]) -> tuple[list[Observation], list,
 
 
 @given(presets, seeds, seeds, st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_whole_games_in_which_two_unknown_roles_are_swapped_look_the_same(preset, seed, play, data):
     observer, worlds = draw_worlds(preset, seed, play, data)
     assume(all(worlds))
@@ -199,7 +199,7 @@ def knows_nothing_of_the_night(state: GameState, seat: int) -> bool:
 
 
 @given(ELECTED, seeds, seeds, seeds, seeds, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_nights_deaths_change_nothing_that_is_seen_before_they_are_announced(
     preset, seed, play_seed, night, other_night, data
 ):

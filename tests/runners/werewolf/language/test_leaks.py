@@ -33,7 +33,7 @@ def test_wolves_that_play_by_rule_never_leak_and_their_nights_nearly_always_woul
     """Hundreds of ordinary speeches: claims, checks, accusations of mates; and the wolves' own talk, said aloud."""
     speeches = proposals = 0
     runs_of = cache(lambda seat, role: prompt_runs(system_prompt(PRESETS[preset], seat, role)))
-    for seed in range(40 if preset in SMALL else 12):
+    for seed in range(40 if preset in SMALL else 8):
         for brain in ("scripted", "random"):
             state = play_brains(PRESETS[preset], seed, brain)
             wolves = {seat for seat in state.preset.seats if state.role_of(seat).side is Side.WOLF}

@@ -61,7 +61,7 @@ def of_observer(states, observer):
 
 
 @worlds
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_live_game_sends_a_seat_the_same_bytes_in_worlds_that_it_cannot_tell_apart(name, seed, play, data):
     observer, (first, second) = draw_worlds(get_preset(name), seed, play, data)
     pairs = zip(of_observer(first, observer), of_observer(second, observer), strict=False)
@@ -125,7 +125,7 @@ async def test_every_address_is_known_to_the_tests_of_hidden_information(tmp_pat
 
 
 @worlds
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 async def test_the_server_answers_the_same_bytes_in_worlds_that_a_seat_cannot_tell_apart(
     tmp_path_factory, name, seed, play, data
 ):
@@ -176,7 +176,7 @@ async def seats_answers(server, session, states, observer):
 
 
 @worlds
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=10, deadline=None)
 async def test_a_seats_own_page_is_the_same_and_changes_as_often_in_worlds_that_it_cannot_tell_apart(
     name, seed, play, data
 ):
