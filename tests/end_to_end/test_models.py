@@ -33,6 +33,8 @@ def test_a_shipped_policy_wins_as_often_as_its_card_states(config, tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (evaluation,) = Record(tmp_path / "out" / "seed-1-shipped-evaluation", GameRow).read()
     (side,) = yaml.safe_load(config.read_text(encoding="utf-8"))["game"]["train_sides"]
-    won = [seats[0].won for row in evaluation.rows if (seats := [seat for seat in row.seats if seat.is_of("policy", side)])]
+    won = [
+        seats[0].won for row in evaluation.rows if (seats := [seat for seat in row.seats if seat.is_of("policy", side)])
+    ]
     assert len(won) == DEALS
     assert abs(sum(won) / DEALS - stated) < 4 * sqrt(stated * (1 - stated) / DEALS)
