@@ -25,7 +25,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "to evaluate on any machine.",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help="folder of the run, e.g. runs/learn_wolf-…/seed-1")
-    parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. models/wolves")
+    parser.add_argument("directory", type=Path, metavar="DIR", help="folder to write, e.g. models/mine")
     parser.add_argument("--step", type=int, metavar="N", help="the checkpoint of this step (default: the newest)")
     return parser.parse_args(arguments)
 
