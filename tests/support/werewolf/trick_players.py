@@ -96,24 +96,21 @@ CELLS: tuple[tuple[str, ...], ...] = tuple(
 """Each trick, and each pair of tricks of one side."""
 
 
-@cache
-def _usual(preset: Preset, side: Side, other: str, seed: int) -> bool:
-    return _good_wins(preset, side, "scripted", other, seed)
+def _good_wins(preset: Preset, wolf: str | NewBrain, good: str | NewBrain, seed: int) -> bool:
+    brains = seeded_brains(preset, seed, {Side.WOLF: wolf, Side.GOOD: good})
+    return play_locally(preset, seed, brains).result is Result.GOOD
 
 
-def _good_wins(preset: Preset, side: Side, player: str | NewBrain, other: str, seed: int) -> bool:
-    players = {each: player if each is side else other for each in Side}
-    return play_locally(preset, seed, seeded_brains(preset, seed, players)).result is Result.GOOD
+_usual = cache(_good_wins)
 
 
 def gain(preset: Preset, names: Sequence[str], other: str, deals: Sequence[int]) -> tuple[float, float]:
     """(gain in win rate of the side with the tricks against ``other``, on the same deals; standard error)."""
-    side = TRICKS[names[0]][0]
-    sign = 1 if side is Side.GOOD else -1
     player = partial(HabitBrain, habits=[TRICKS[name] for name in names])
-    changes = [
-        sign * (_good_wins(preset, side, player, other, seed) - _usual(preset, side, other, seed)) for seed in deals
-    ]
+    if TRICKS[names[0]][0] is Side.GOOD:
+        changes = [_good_wins(preset, other, player, seed) - _usual(preset, other, "scripted", seed) for seed in deals]
+    else:
+        changes = [_usual(preset, "scripted", other, seed) - _good_wins(preset, player, other, seed) for seed in deals]
     mean = sum(changes) / len(changes)
     return mean, math.sqrt(sum((change - mean) ** 2 for change in changes)) / len(changes)
 
