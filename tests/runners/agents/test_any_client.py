@@ -166,7 +166,10 @@ async def check_conversation(world, number, kind):
     return len(spans)
 
 
-@pytest.mark.parametrize("conversations", [20, pytest.param(150, marks=pytest.mark.slow)])
+SOME, MANY = pytest.param(150, marks=pytest.mark.slow), pytest.param(500, marks=pytest.mark.endurance)
+
+
+@pytest.mark.parametrize("conversations", [20, SOME, MANY])
 @pytest.mark.parametrize("kind", [Chat, Items, Claude])
 async def test_any_conversation_is_one_sequence_of_what_was_sampled(world, kind, conversations):
     seen = {}
