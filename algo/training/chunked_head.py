@@ -8,14 +8,9 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 CHUNK_ELEMENTS = 2**26
 """Maximum number of logits in memory: 256 MiB in float32."""
-
-LENGTH_STEP = 64
-"""On CPU numbers of tokens are multiples of this: memory stays allocated for each new shape of a product, and that of a
-trainer of Gemma-3-270M grew by a gigabyte in each step."""
 
 
 class _LogProbsAndEntropies(torch.autograd.Function):
@@ -109,11 +104,7 @@ class ChunkedHead(nn.Linear):
         hidden, labels, temperatures = hidden.flatten(0, 1), labels.flatten(), temperatures.flatten()
         if wanted is not None:
             wanted = wanted.flatten()
-            (chosen,) = wanted.nonzero(as_tuple=True)
-            count = len(chosen)
-            if chosen.device.type == "cpu":
-                chosen = functional.pad(chosen, (0, -count % LENGTH_STEP))
-            hidden, labels, temperatures = hidden[chosen], labels[chosen], temperatures[chosen]
+            hidden, labels, temperatures = hidden[wanted], labels[wanted], temperatures[wanted]
         # verl uses autocast, which casts to the weight's type.
         with torch.autocast(hidden.device.type, enabled=False):
             found = _LogProbsAndEntropies.apply(
@@ -121,5 +112,5 @@ class ChunkedHead(nn.Linear):
             )
             both = torch.stack(found, dim=-1)
             if wanted is not None:
-                both = both.new_zeros(len(wanted), 2).masked_scatter(wanted[:, None], both[:count])
+                both = both.new_zeros(len(wanted), 2).masked_scatter(wanted[:, None], both)
         return both.view(shape)

@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import nn
-from torch.nn import functional
 from verl.utils import tensordict_utils
 from verl.utils.device import get_device_name, get_vendor
 from verl.workers.config.optimizer import build_optimizer
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
 
-from algo.training.chunked_head import LENGTH_STEP, ChunkedHead
+from algo.training.chunked_head import ChunkedHead
 from algo.training.muon import MuonAndAdamW, parameter_groups
 
 logger = logging.getLogger(__name__)
@@ -65,9 +64,6 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
                 labels, temperatures = labels[None], arguments["temperature_rmpad"][None]
                 learns = None if learns is None else learns[None]
             else:
-                if inputs["input_ids"].device.type == "cpu":
-                    longer = -inputs["input_ids"].shape[-1] % LENGTH_STEP
-                    inputs |= {name: functional.pad(tensor, (0, longer)) for name, tensor in inputs.items()}
                 rows, longest = inputs["input_ids"].shape
                 is_token = _is_token(micro_batch, longest)
                 labels = torch.zeros_like(is_token, dtype=torch.long).masked_scatter_(is_token, labels)

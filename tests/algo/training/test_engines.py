@@ -99,18 +99,6 @@ def test_in_training_only_tokens_that_count_pass_through_the_head_and_gradients_
         assert engine._learns({"loss_mask": None}) is None  # whoever only asks gets the log-prob of every token
 
 
-def test_on_cpu_numbers_of_tokens_are_multiples_so_that_products_have_few_shapes(monkeypatch):
-    seen, computed, forward = [], chunked_head._logits, Decoder.forward
-    monkeypatch.setattr(
-        chunked_head, "_logits", lambda hidden, *rest: seen.append(len(hidden)) or computed(hidden, *rest)
-    )
-    monkeypatch.setattr(
-        Decoder, "forward", lambda self, input_ids, **rest: seen.append(input_ids.shape[1]) or forward(self, input_ids)
-    )
-    outputs_of(ChunkedLanguageModelEngine, 1.0, loss_mask=torch.ones(sum(LENGTHS)))
-    assert set(seen) == {64}
-
-
 def test_weights_in_bfloat16_gather_their_gradient_in_float32(monkeypatch):
     """Token by token in bfloat16, small contributions would be lost in the sum of the others."""
     monkeypatch.setattr(chunked_head, "CHUNK_ELEMENTS", VOCABULARY)
