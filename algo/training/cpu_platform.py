@@ -4,6 +4,7 @@ verl imports this module by ``VERL_USE_EXTERNAL_MODULES``, which registers the p
 ``VERL_PLATFORM``.
 """
 
+import ctypes
 import os
 from contextlib import nullcontext
 from types import ModuleType
@@ -17,6 +18,18 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 WORKER_ENV = {"VERL_PLATFORM": "cpu", "VERL_USE_EXTERNAL_MODULES": "algo.training.cpu_platform"}
 """Environment variables of verl on CPU."""
 
+
+def release_memory() -> None:
+    """Return freed memory to the system, as ``torch.cuda.empty_cache``.
+
+    glibc keeps it in pieces, of which tensors of other lengths use few: a trainer of Gemma-3-270M grew by a gigabyte in
+    each step. Without glibc nothing happens.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 # torch.cpu, with the functions of torch.cuda that verl calls.
 _device_module = ModuleType("cpu_device_module")
 _device_module.__dict__.update(
@@ -25,7 +38,7 @@ _device_module.__dict__.update(
     mem_get_info=lambda device=None: (0, 0),
     get_rng_state=lambda device=None: torch.get_rng_state(),
     set_rng_state=torch.set_rng_state,
-    empty_cache=lambda: None,
+    empty_cache=release_memory,
     get_device_name=lambda device=None: "CPU",  # as verl's table of device speeds lists it
 )
 
@@ -50,7 +63,8 @@ class CpuPlatform(PlatformBase):
     ray_noset_envvars = _returning([])
     nvtx_range = _returning(nullcontext())
     manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
-    set_device = synchronize = empty_cache = set_allocator_settings = _returning(None)
+    set_device = synchronize = set_allocator_settings = _returning(None)
+    empty_cache = staticmethod(release_memory)
     profiler_start = profiler_stop = cudart = _returning(None)
 
 

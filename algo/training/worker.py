@@ -61,6 +61,12 @@ class _Part(TrainingWorker):
         return output
 
 
+def _release_memory() -> None:
+    # On a GPU verl decides when.
+    if get_device_name() == "cpu":
+        cpu_platform.release_memory()
+
+
 class TrainingRank(Worker):
     """All models of one rank. Methods with a batch get the rank's share of its rows.
 
@@ -110,13 +116,17 @@ class TrainingRank(Worker):
             # The policy with its adapters disabled.
             tensordict_utils.assign_non_tensor(data, no_lora_adapter=True)
             part = "policy"
-        return self._parts[part].infer_batch(data)
+        output = self._parts[part].infer_batch(data)
+        _release_memory()
+        return output
 
     @_by_rank
     def train(self, data: TensorDict) -> TensorDict | None:
         part = self._parts[tensordict_utils.pop(data, PART)]
         part.set_loss_fn(self._losses[tensordict_utils.pop(data, LOSS)])
-        return part.train_mini_batch(data)
+        output = part.train_mini_batch(data)
+        _release_memory()
+        return output
 
     @_on_all
     def move(self, part: str, device: Literal["device", "cpu"]) -> None:

@@ -4,7 +4,9 @@ import os
 import subprocess
 import sys
 
+import psutil
 import pytest
+import torch
 
 from algo.training import cpu_platform as platform_cpu
 
@@ -36,3 +38,14 @@ assert torch.ones(1).to(get_device_id()).device.type == "cpu"
         timeout=200,
     )
     assert output.stdout.split() == ["ChunkedLanguageModelEngine", "gloo"], output.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
+def test_freed_memory_returns_to_the_system():
+    process = psutil.Process()
+    # Below the size at which glibc maps a block of its own.
+    blocks = [torch.ones(20_000) for _ in range(4_000)]
+    full = process.memory_info().rss
+    del blocks[:-1]  # the last block keeps the heap from shrinking by itself
+    platform_cpu.release_memory()
+    assert full - process.memory_info().rss > 250e6
