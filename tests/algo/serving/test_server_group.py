@@ -353,7 +353,7 @@ def test_the_commands_of_servers_on_gpus(configure, monkeypatch):
 
 
 def test_vllm_itself_knows_every_option_that_we_give_it(configure, monkeypatch):
-    from vllm.entrypoints.openai.cli_args import make_arg_parser, validate_parsed_serve_args
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed_serve_args
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     from algo.serving import gpu_memory
