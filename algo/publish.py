@@ -10,11 +10,13 @@ import shutil
 import sys
 from pathlib import Path
 
+from algo.machine.disk import atomic_folder
 from configs.section import ConfigError
 
-_PROMPTS = "prompts"
-_OF_THIS_MACHINE = ("store", "local", "log", "checkpoint", "players", "judge")
-"""Sections that do not matter for playing."""
+_SECTIONS = ("run", "game", "rollout", "reward", "model", "training", "serving")
+"""Those that games with the policy need; the others name models, folders and addresses of this machine."""
+_OTHERS = {"opponent", "seating"}
+"""Settings of the game that may name such a model."""
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -37,33 +39,32 @@ def publish(run: Path, directory: Path, step: int | None = None) -> Path:
     from algo.run.checkpoints import STATE_FILE, RunState, checkpoint_at, load_state
 
     checkpoint = checkpoint_at(run, step)
-    state = load_state(checkpoint)
-    config = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-    target = directory / "checkpoints" / checkpoint.name
-    model = target / "huggingface"
     if not (checkpoint / "huggingface").is_dir():
         raise ConfigError(f"{checkpoint} has several policies: only a run with one can be published")
-    model.mkdir(parents=True)
-    for file in (checkpoint / "huggingface").iterdir():
-        if file.suffix == ".safetensors":
-            _save_rounded(file, model / file.name)
-        else:
-            shutil.copyfile(file, model / file.name)
-    for name in _OF_THIS_MACHINE:
-        config.pop(name, None)
-    config["run"] |= {"name": directory.name, "dir": str(directory.parent.name)}
-    config["model"]["path"] = str(model.relative_to(directory))
-    prompts = config.get("game", {}).get("prompts", {})
-    for name, path in prompts.items():
-        (directory / _PROMPTS).mkdir(exist_ok=True)
-        prompts[name] = f"{_PROMPTS}/{name}.txt"
-        shutil.copyfile(path, directory / prompts[name])
-    (directory / "config.yaml").write_text(
-        yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8"
-    )
-    kept = RunState(run_id=directory.name, step=state.step, policy_version=state.policy_version)
-    (target / STATE_FILE).write_text(kept.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    return model
+    if directory.exists():
+        raise FileExistsError(f"{directory} exists: name another folder, or remove it")
+    state = load_state(checkpoint)
+    whole = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    config = {section: whole.get(section) or {} for section in _SECTIONS}
+    place = Path("checkpoints") / checkpoint.name
+    model = place / "huggingface"
+    config["run"] |= {"name": directory.name, "dir": directory.parent.name}
+    config["model"]["path"] = str(model)
+    for name in _OTHERS & config["game"].keys():
+        del config["game"][name]
+    with atomic_folder(directory) as unfinished:
+        (unfinished / model).mkdir(parents=True)
+        for file in (checkpoint / "huggingface").iterdir():
+            copy = _save_rounded if file.suffix == ".safetensors" else shutil.copyfile
+            copy(file, unfinished / model / file.name)
+        for name, path in (config["game"].get("prompts") or {}).items():
+            config["game"]["prompts"][name] = f"prompt_{name}.txt"
+            shutil.copyfile(run / path, unfinished / f"prompt_{name}.txt")
+        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+        (unfinished / "config.yaml").write_text(text, encoding="utf-8")
+        kept = RunState(run_id=directory.name, step=state.step, policy_version=state.policy_version)
+        (unfinished / place / STATE_FILE).write_text(kept.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return directory / model
 
 
 def _save_rounded(file: Path, target: Path) -> None:

@@ -8,7 +8,6 @@ import asyncio
 import logging
 import shlex
 import sys
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,8 +69,12 @@ def _policy_in(checkpoint: Path, name: str | None) -> Path:
     return checkpoint / "policies" / name
 
 
-async def serve(config: WerewolfConfig, version: int, page: list[str] | None = None) -> None:
-    """Serve until cancelled. page: options of the pages; None: start no pages. Raises ServingError."""
+async def serve(config: WerewolfConfig, version: int, page: list[str] | None = None) -> int:
+    """Serve until cancelled, or until the pages end; returns their exit code. Raises ServingError.
+
+    page: options of the pages; None: start no pages.
+    """
+    from algo.machine.processes import start_guarded
     from algo.run.folder import cancel_on_signals
     from algo.serving.launch import policy_launches
     from algo.serving.server_group import ServerGroup
@@ -82,21 +85,18 @@ async def serve(config: WerewolfConfig, version: int, page: list[str] | None = N
     async with await ServerGroup.start(config, [launch]) as serving:
         address = serving.endpoints[0]
         command = ["-m", "runners.werewolf", "web", "--runs", str(config.run.dir), "--model-url", address]
-        async with AsyncExitStack() as stack:
-            if page is None:
-                print(f"serving version {version}; play against it: {shlex.join(['python', *command])}", flush=True)
-            else:
-                pages = await asyncio.create_subprocess_exec(sys.executable, *command, *page)
-                stack.push_async_callback(_stop, pages)
-            while page is None or pages.returncode is None:
+        if page is None:
+            print(f"serving version {version}; play against it: {shlex.join(['python', *command])}", flush=True)
+        pages = None if page is None else start_guarded([sys.executable, *command, *page], None)
+        try:
+            while pages is None or pages.poll() is None:
                 await serving.check_alive()
                 await asyncio.sleep(_LOOK_SECONDS)
-
-
-async def _stop(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is None:
-        process.terminate()
-        await process.wait()
+            return pages.returncode
+        finally:
+            if pages is not None:
+                pages.terminate()
+                pages.wait()
 
 
 def main() -> int:
@@ -106,13 +106,12 @@ def main() -> int:
     from algo.serving.preconditions import ServingError
 
     try:
-        asyncio.run(serve(*served_checkpoint(options), options.page))
+        return asyncio.run(serve(*served_checkpoint(options), options.page))
     except asyncio.CancelledError:
         return 130
     except (ConfigError, ServingError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    return 0
 
 
 if __name__ == "__main__":

@@ -112,7 +112,10 @@ class Tables:
 
     async def choices(self) -> dict[str, Any]:
         """Options of a request. Raises UnusableTable if the vLLM of ``--model-url`` is unreachable."""
-        return self._choices(await self._resources())
+        resources = await self._resources()
+        practice = self._opponents.practice(resources) if resources.endpoints else None
+        about = practice and {"preset": practice.preset, "sides": practice.sides}
+        return self._choices(resources) | {"practice": about}
 
     def kept(self) -> dict[str, Path]:
         """The stored games by id, newest first."""
@@ -130,11 +133,9 @@ class Tables:
         records = RECORDS if self._client is not None else RECORDS[:1]
         # A demonstration is recorded in a policy's tokens.
         known = self._tokenizer or resources.endpoints or Path(resources.model or "-").is_dir()
-        practice = self._opponents.practice(resources) if resources.endpoints else None
         return {
             "others": [*BRAINS, *((TRAINED_POLICY,) if resources.endpoints else ()), *models],
             "policy": resources.resources_id,
-            "practice": practice and {"preset": practice.preset, "sides": practice.sides},
             "records": [name for name in records if name != DEMONSTRATION or known],
         }
 

@@ -15,6 +15,8 @@ from safetensors.torch import load_file
 from algo import evaluate
 from algo.evaluation.people import PeopleScores
 from algo.publish import publish
+from algo.serve import parse_arguments as serve_arguments
+from algo.serve import served_checkpoint
 from algo.werewolf.demonstrations import (
     OTHER_PLAYER,
     NothingToImitate,
@@ -155,7 +157,7 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     policy, tiny_model, tmp_path
 ):
     run = make_checkpoint(tmp_path / "runs", tiny_model).parents[2]
-    game = "preset: 7p, train_sides: [wolf], rules: {speech_chars: 40, sheriff: null}"
+    game = "preset: 7p, train_sides: [wolf], opponent: a, rules: {speech_chars: 40, sheriff: null}"
     config = (
         f"run: {{}}\nmodel: {{}}\ngame: {{{game}, prompts: {{wolf: {run}/prompt.txt}}}}\nplayers: {{a: {{model: b}}}}\n"
     )
@@ -163,7 +165,11 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     published = publish(run, tmp_path / "models" / "wolves")
     assert str(tmp_path) not in (published.parents[2] / "config.yaml").read_text()
     assert load_file(published / "model.safetensors")["lm_head.weight"].dtype is torch.bfloat16
+    with pytest.raises(FileExistsError, match="name another folder"):
+        publish(run, tmp_path / "models" / "wolves")
     shutil.rmtree(run)
+    served, version = served_checkpoint(serve_arguments([str(tmp_path / "models" / "wolves")]))
+    assert (served.model.path, version, served.game.preset) == (published.absolute(), 24, "7p")
     async with (
         WebServer(tmp_path, runs=tmp_path / "models", model_url=await policy(published)) as server,
         aiohttp.ClientSession(server.url) as session,
