@@ -115,13 +115,13 @@ def write_card(
     compared: str,
     played: list[int] | None = None,
 ) -> None:
-    """Write the model card of an exported folder, ``README.md``, and copy the base model's licence file.
+    """Write the model card of an exported folder, ``README.md``, and copy the base model's licence files.
 
     data: description of the training data. results: rows of the evaluation table. compared: header of their values.
     played: token ids of an example sequence.
     """
     base = config.model.path
-    for file in base.glob("LICENSE*"):
+    for file in [*base.glob("LICENSE*"), *base.glob("*TERMS*")]:
         shutil.copy(file, folder)
     example = ""
     if played:

@@ -86,12 +86,14 @@ def test_the_card_says_how_the_model_came_about_and_not_where(folder, tmp_path):
     base.mkdir()
     (base / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Base\n")
     (base / "LICENSE").write_text("the licence")
+    (base / "GEMMA_TERMS.html").write_text("the terms")
     config = load_config(None, [f"model.path={base}", "serving.mode=attach", "serving.urls=[http://my-machine:8000]"])
     said = {"title": "run, step 3", "data": "40 games", "compared": "before -> after"}
     write_card(folder, config, **said, results=[("win rate", "10 % -> 30 %")], played=[3, 1, 4])
     _, front_matter, text = (folder / "README.md").read_text().split("---\n", 2)
     assert yaml.safe_load(front_matter)["license"] == "apache-2.0"
     assert (folder / "LICENSE").read_text() == "the licence"
+    assert (folder / "GEMMA_TERMS.html").read_text() == "the terms"
     for part in ("40 games", "| win rate | 10 % -> 30 % |", "w3 w1 w4", "preset: 5p_tiny"):
         assert part in text
     assert "my-machine" not in text
