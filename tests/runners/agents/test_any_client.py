@@ -53,6 +53,7 @@ def reply(chance):
         f'<tool_call>\n{{"name": "calculate", "arguments": {arguments(chance)}}}\n</tool_call>'
         for _ in range(chance.choice([0, 1, 1, 2, 3]))
     ]
+    # The Agents SDK leaves a reply out of its history that says nothing.
     return thought + "\n".join([text if calls else f"well {text}", *calls])
 
 
@@ -138,6 +139,35 @@ class Claude:
             self.messages.append({"role": "user", "content": results})
 
 
+class AgentsSdk:
+    """The openai-agents package, which does not install beside litellm's pin: its environment is its service's."""
+
+    def __init__(self, address, chance):
+        agents = pytest.importorskip("agents")
+        agents.set_tracing_disabled(True)
+        self.client = AsyncOpenAI(base_url=address, api_key="none", max_retries=0)
+        self.run, self.chance, self.items = agents.Runner, chance, []
+
+        async def calculate(context, given):
+            return words(chance, 5)
+
+        model = chance.choice([agents.OpenAIResponsesModel, agents.OpenAIChatCompletionsModel])
+        tool = agents.FunctionTool("calculate", "Calculates.", SCHEMA, calculate, strict_json_schema=False)
+        self.agent = agents.Agent(
+            "calculator", instructions="Calculate.", tools=[tool], model=model("policy", self.client)
+        )
+
+    async def turn(self, text):
+        given = [*self.items, {"role": "user", "content": text}]
+        if self.chance.random() < 0.5:
+            result = self.run.run_streamed(self.agent, given, max_turns=1000)
+            async for _ in result.stream_events():
+                pass
+        else:
+            result = await self.run.run(self.agent, given, max_turns=1000)
+        self.items = result.to_input_list()
+
+
 def is_json(text):
     try:
         return json.loads(text) is not None
@@ -170,7 +200,7 @@ SOME, MANY = pytest.param(150, marks=pytest.mark.slow), pytest.param(500, marks=
 
 
 @pytest.mark.parametrize("conversations", [20, SOME, MANY])
-@pytest.mark.parametrize("kind", [Chat, Items, Claude])
+@pytest.mark.parametrize("kind", [Chat, Items, Claude, AgentsSdk])
 async def test_any_conversation_is_one_sequence_of_what_was_sampled(world, kind, conversations):
     seen = {}
 
