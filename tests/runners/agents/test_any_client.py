@@ -196,7 +196,8 @@ async def check_conversation(world, number, kind):
     return len(spans)
 
 
-SOME, MANY = pytest.param(150, marks=pytest.mark.slow), pytest.param(500, marks=pytest.mark.endurance)
+SOME = pytest.param(150, marks=pytest.mark.slow)
+MANY = pytest.param(500, marks=(pytest.mark.endurance, pytest.mark.timeout(1200)))
 
 
 @pytest.mark.parametrize("conversations", [20, SOME, MANY])
