@@ -12,20 +12,12 @@ import psutil
 import pytest
 
 from algo.machine.ports import free_port
-from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from store.client import NotAHub, connect
 from store.hub.server import listen
-from store.protocol import EnqueueRolloutRequest
 from tests.support.hub.hub_process import HubProcess
 
 TOKEN = "jIwG7-long-and-secret"
 ANSWER_SECONDS = 20
-
-
-@pytest.fixture(autouse=True)
-def no_token_from_outside(monkeypatch):
-    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    monkeypatch.delenv(TOKEN_FILE_VARIABLE, raising=False)
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +104,6 @@ def lists(name: str, megabytes: int) -> bytes:
     ("path", "body"),
     [
         ("queues/rollouts/enqueue", lists("rollouts", 60)),
-        ("queues/rollouts/enqueue", lists("rollouts", 15)),
-        ("rollouts/search", lists("rollout_id_in", 15)),
         ("workers/w", lists("heartbeat_stats", 15)),
     ],
 )
@@ -141,7 +131,6 @@ INVALID = {
     "tasks": ("queues/rollouts/enqueue", {"rollouts": [1] * 400_000}),
     "conditions": ("queues/rollouts/enqueue", {"rollouts": [TASK]}),
     "mixed attributes": ("spans", {**SPAN, "attributes": {"x": [1, "a"] * 200_000}}),
-    "empty attributes": ("spans", {**SPAN, "attributes": dict.fromkeys(map(str, range(200_000)))}),
     "events": ("spans", {**SPAN, "attributes": {}, "events": [1] * 400_000}),
 }
 
@@ -186,7 +175,6 @@ MIXED = EMPTY[:1] + b"\2\x18\1" + field(1, b"\n\0")
 OTLP = {
     "spans": field(1, field(2, b"\x12\x00" * 10_000_000)),
     "values": one_span(field(9, attribute("x", field(5, EMPTY * 30_000_000)))),
-    "few values": one_span(field(9, attribute("x", field(5, EMPTY * 400_000)))),
     "mixed values": one_span(field(9, attribute("x", field(5, MIXED * 150_000)))),
     "attributes": one_span(b"\x4a\x00" * 400_000),
     "values of events": one_span(field(11, field(3, attribute("x", field(5, EMPTY * 400_000))))),
@@ -233,7 +221,7 @@ async def test_a_foreign_lock_on_the_database_stops_nobody_who_does_not_write(tm
     hub = await HubProcess(tmp_path).start()
     lock = sqlite3.connect(hub.database, isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")
-    async with connect_session() as session:
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=3)) as session:
         writing = asyncio.create_task(session.post(f"{hub.url}/v1/agl/queues/rollouts/dequeue", json={}))
         for _ in range(20):  # the first of them may be there before the write is
             async with session.get(f"{hub.url}/v1/agl/health") as response:
@@ -246,13 +234,8 @@ async def test_a_foreign_lock_on_the_database_stops_nobody_who_does_not_write(tm
     hub.kill()
 
 
-def connect_session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=3))
-
-
 ANSWERS = {
     "an empty body": "Content-Length: 0\r\n\r\n",
-    "an empty body that says it is JSON": "Content-Type: application/json\r\nContent-Length: 0\r\n\r\n",
     "a web page": "Content-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
     "another JSON": "Content-Type: application/json\r\nContent-Length: 4\r\n\r\ntrue",
 }
@@ -271,9 +254,6 @@ async def test_a_server_that_is_no_hub_is_reported_at_once(answer):
         async with asyncio.timeout(ANSWER_SECONDS):
             with pytest.raises(NotAHub, match=rf"127.0.0.1:{port} is not a hub"):
                 await client.wait_until_reachable()
-            if "true" not in answer:
-                with pytest.raises(NotAHub, match="is not a hub"):
-                    await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=1)])
     finally:
         await client.close()
         server.close()

@@ -1,10 +1,6 @@
 """The token: every route but health wants it, nothing shows it, the client sends it."""
 
-import asyncio
-import datetime
 import hmac
-import ipaddress
-import ssl
 from pathlib import Path
 
 import aiohttp
@@ -83,12 +79,10 @@ async def test_nothing_else_passes_for_health(web, path):
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
-        ([("Authorization", TOKEN)], 401),
         ([("Authorization", f"Bearer{TOKEN}")], 401),
         ([("Authorization", f"Bearer  {TOKEN}")], 401),
         ([("Authorization", f"Bearer {TOKEN} ")], 401),
         ([("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer x")], 401),
-        ([("X-Authorization", f"Bearer {TOKEN}")], 401),
         ([("Authorization", b"Bearer \xff\xfe")], 401),
         ([("Authorization", f"bEARER {TOKEN}")], 200),
     ],
@@ -103,15 +97,6 @@ async def test_the_comparison_takes_the_same_time_for_every_guess(web, monkeypat
     monkeypatch.setattr(hmac, "compare_digest", lambda a, b: compared.append(a) or stock(a, b))
     await web.get("/v1/agl/workers", headers={"Authorization": "Bearer guess"})
     assert compared == [b"guess"]
-
-
-async def test_pages_of_an_allowed_origin_may_ask_before_they_have_the_token(web):
-    headers = {"Origin": "http://page.example", "Access-Control-Request-Method": "GET"}
-    response = await web.options("/v1/agl/workers", headers=headers)
-    assert response.status_code == 200
-    assert response.headers["access-control-allow-origin"] == "http://page.example"
-    refused = await web.get("/v1/agl/workers", headers={"Origin": "http://page.example"})
-    assert refused.status_code == 401 and "access-control-allow-origin" in refused.headers
 
 
 async def test_the_token_shows_nowhere(tmp_path):
@@ -143,20 +128,6 @@ async def test_the_token_shows_nowhere(tmp_path):
     for text in (*seen, commands, hub.log.read_text()):
         assert TOKEN not in text and "another-secret" not in text
     assert TOKEN.encode() not in b"".join(path.read_bytes() for path in tmp_path.glob("hub*"))
-
-
-async def test_the_client_takes_the_token_from_the_environment(tmp_path, monkeypatch):
-    hub = await HubProcess(tmp_path, AGL_TOKEN=TOKEN).start()
-    monkeypatch.setenv(TOKEN_VARIABLE, f" {TOKEN}\n")
-    client = connect(hub.url, 20)
-    await client.wait_until_reachable()
-    monkeypatch.delenv(TOKEN_VARIABLE)
-    without = connect(hub.url, 20)
-    with pytest.raises(StoreUnauthorized, match=rf"requires a token: set {TOKEN_VARIABLE}"):
-        await without.wait_until_reachable()
-    await client.close()
-    await without.close()
-    hub.kill()
 
 
 def token_file(folder, content: bytes | str):
@@ -208,53 +179,3 @@ def test_a_hub_without_a_token_does_not_face_the_network_unless_told(tmp_path, h
     status, said = run_command("--host", host, "--port", str(free_port()), "--db", str(tmp_path / "db"))
     assert status == 1 and said.count("\n") == 1
     assert f"{host} is reachable" in said and "--token-file" in said and "--no-auth" in said
-
-
-async def test_a_hub_that_is_meant_for_everybody_says_so(tmp_path):
-    hub = HubProcess(tmp_path, "--host", "0.0.0.0", "--no-auth")
-    await hub.start()
-    assert hub.stop() == 0
-    assert "no authentication: 0.0.0.0" in hub.log.read_text()
-
-
-async def test_https(tmp_path):
-    certificate, key = self_signed(tmp_path)
-    hub = HubProcess(tmp_path, "--certificate", str(certificate), "--key", str(key))
-    hub.url = hub.url.replace("http://", "https://")
-    trusted = ssl.create_default_context(cafile=str(certificate))
-    await hub.start(ssl_context=trusted)
-    async with aiohttp.ClientSession() as session:
-        async with session.get(f"{hub.url}/v1/agl/rollouts", ssl=trusted) as response:
-            assert response.status == 200
-        with pytest.raises(aiohttp.ClientConnectorCertificateError):
-            await session.get(f"{hub.url}/v1/agl/rollouts")
-        with pytest.raises(aiohttp.ClientError):
-            await session.get(f"http://127.0.0.1:{hub.port}/v1/agl/health")
-    assert await asyncio.to_thread(hub.stop) == 0
-
-
-def self_signed(folder):
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), False)
-        .sign(key, hashes.SHA256())
-    )
-    pem = serialization.Encoding.PEM
-    (folder / "hub.pem").write_bytes(certificate.public_bytes(pem))
-    (folder / "hub.key").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return folder / "hub.pem", folder / "hub.key"

@@ -61,13 +61,13 @@ async def test_a_game_that_has_just_ended_is_not_taken_back_from_our_hub(client)
     assert (taken_back, statuses) in (([False, True], ["succeeded", "cancelled"]), ([True, True], ["cancelled"] * 2))
 
 
-async def test_a_mark_of_another_database_is_refused(our_store, tmp_path):
+async def test_a_mark_of_another_database_is_refused(store, tmp_path):
     async with opened_store(tmp_path / "other.sqlite3") as other:
-        (mine, mark), (_, foreign) = await our_store.finished_since(None), await other.finished_since(None)
-    assert mine == [] and await our_store.finished_since(mark) == ([], mark)
+        (mine, mark), (_, foreign) = await store.finished_since(None), await other.finished_since(None)
+    assert mine == [] and await store.finished_since(mark) == ([], mark)
     for wrong in (foreign, "", "x", f"{mark}1", f"{mark.partition('/')[0]}/x"):
         with pytest.raises(ValueError, match="not a mark of this hub"):
-            await our_store.finished_since(wrong)
+            await store.finished_since(wrong)
 
 
 async def test_the_order_is_that_of_completion_and_outlives_the_hub(address):
@@ -107,24 +107,3 @@ async def test_a_game_that_was_closed_first_but_came_to_light_last_is_not_missed
     await closing
     assert (await another_hub.finished_since(mark))[0] == [slow]
     assert [rollout.rollout_id for rollout in await waiting] == [slow]
-
-
-async def test_numbers_given_by_many_at_once_are_each_given_once(two_hubs):
-    ids = await enqueue(two_hubs[0], 60)
-    _, mark = await two_hubs[0].finished_since(None)
-    looking = True
-
-    async def look(hub):
-        heard, seen = [], mark
-        while True:
-            is_last = not looking
-            closed, seen = await hub.finished_since(seen)
-            heard += closed
-            if is_last:
-                return heard
-
-    lookers = [asyncio.create_task(look(hub)) for hub in two_hubs]
-    await asyncio.gather(*(two_hubs[n % 2].update_rollout(one, status="failed") for n, one in enumerate(ids)))
-    looking = False
-    for heard in await asyncio.gather(*lookers):
-        assert sorted(heard) == sorted(ids)

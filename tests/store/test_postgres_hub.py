@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import socket
 from contextlib import suppress
 
 import aiohttp
@@ -12,13 +11,14 @@ import pytest
 import sqlalchemy as sa
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
+from runners.worker import Worker
 from store.client import connect
 from store.errors import Conflict
 from store.hub.database.database import DatabaseUnavailable
 from store.hub.database.opening import opened_store
 from store.hub.database.schema import VERSION
 from store.schema import IDEMPOTENCY_KEY
-from tests.store.test_hub_process import kill_the_hub, play_with_kills
+from tests.runners.test_network_faults import Play, all_closed, check_played_once, enqueue, working
 from tests.support.hub.asking import enqueue_one, look_up
 from tests.support.hub.hub_process import HubProcess, run_command
 from tests.support.hub.postgres_server import PASSWORD, discard, new_server
@@ -172,14 +172,7 @@ def break_at(store, words):
 CALLS = [
     (lambda store, rollout_id: store.get_rollout_by_id(rollout_id), " attempts"),
     (lambda store, _: store.query_rollouts(), " attempts"),
-    (lambda store, rollout_id: store.query_attempts(rollout_id), " attempts"),
-    (lambda store, rollout_id: store.get_latest_attempt(rollout_id), " attempts"),
-    (lambda store, rollout_id: store.query_spans(rollout_id), " spans"),
-    (lambda store, _: store.query_resources(), " resources"),
-    (lambda store, _: store.get_resources_by_id("none"), " resources"),
     (lambda store, _: store.get_latest_resources(), " marks"),
-    (lambda store, _: store.query_workers(), " workers"),
-    (lambda store, _: store.get_worker_by_id("none"), " workers"),
     (lambda store, rollout_id: store.wait_for_rollouts(rollout_ids=[rollout_id], timeout=0), " rollouts"),
     (lambda store, _: store.finished_since(None), " marks"),
     (lambda store, rollout_id: store.update_rollout(rollout_id, mode="val"), " rollouts"),
@@ -220,21 +213,44 @@ async def test_calls_that_wait_outlive_a_connection_that_breaks(two_hubs, words)
     assert broken.is_set()
 
 
+async def kill_the_hub(hub):
+    hub.kill()
+    await hub.start()
+
+
 async def kill_a_worker(hub):
     random.choice(workers_of(hub)).kill()
 
 
-@pytest.mark.parametrize(
-    ("kill", "options", "note"),
-    [
-        (kill_the_hub, (), ""),
-        (kill_a_worker, ("--workers", "2"), "has died (SIGKILL); restarting it"),
-    ],
-)
-async def test_a_hub_process_that_is_killed_loses_and_doubles_nothing(tmp_path, postgres_url, kill, options, note):
-    await play_with_kills(tmp_path, random.Random(7), 4, "--db", postgres_url, *options, kill=kill)
-    said = (tmp_path / "hub.log").read_text()
-    assert note in said and PASSWORD not in said and ESCAPED not in said
+async def play_with_kills(folder, database, kill, *options):
+    """Games of three runners, while something is killed; what the hub has said."""
+    hub = await HubProcess(folder, "--db", database, *options).start()
+    clients = [connect(hub.url, retry_seconds=60) for _ in range(3)]
+    runners = [Worker(client, Play(), f"w{n}", heartbeat_seconds=0.2) for n, client in enumerate(clients)]
+    try:
+        ids = await enqueue(clients[0], 60, unresponsive_seconds=2.0)
+        async with working(*runners):
+            for kills in range(1, 5):
+                await until(lambda kills=kills: sum(runner.stats.finished for runner in runners) >= 10 * kills)
+                await kill(hub)
+            await all_closed(clients[0], ids)
+        await check_played_once(clients[0], ids)
+    finally:
+        for client in clients:
+            await client.close()
+        hub.kill()
+    said = hub.log.read_text()
+    assert PASSWORD not in said and ESCAPED not in said
+    return said
+
+
+async def test_a_killed_hub_loses_and_doubles_nothing(tmp_path, postgres_url):
+    await play_with_kills(tmp_path, postgres_url, kill_the_hub)
+
+
+async def test_a_killed_worker_loses_and_doubles_nothing_and_is_restarted(tmp_path, postgres_url):
+    said = await play_with_kills(tmp_path, postgres_url, kill_a_worker, "--workers", "2")
+    assert "has died (SIGKILL); restarting it" in said
 
 
 async def test_the_database_is_killed(tmp_path, mortal_server):
@@ -243,9 +259,7 @@ async def test_the_database_is_killed(tmp_path, mortal_server):
         mortal_server.start()
 
     url = await mortal_server.make_database("killed")
-    await play_with_kills(tmp_path, random.Random(5), 3, "--db", url, "--workers", "2", kill=kill_the_database)
-    said = (tmp_path / "hub.log").read_text()
-    assert PASSWORD not in said and ESCAPED not in said and "Traceback" not in said
+    assert "Traceback" not in await play_with_kills(tmp_path, url, kill_the_database, "--workers", "2")
 
 
 async def test_while_the_database_is_away_the_hub_says_so_and_clients_wait(tmp_path, mortal_server):
@@ -287,34 +301,11 @@ async def test_time_without_the_database_does_not_count_towards_heartbeat_timeou
     assert (await store.get_rollout_by_id(taken.rollout_id)).status == "failed"
 
 
-# Several processes behind one port
-
-
-async def test_all_of_them_answer_and_end_together(tmp_path, postgres_url):
+@pytest.mark.parametrize("end", [HubProcess.stop, HubProcess.kill])
+async def test_several_processes_behind_one_port_end_together(tmp_path, postgres_url, end):
     hub = await HubProcess(tmp_path, "--db", postgres_url, "--workers", "3").start()
     workers = workers_of(hub)
-    assert len(workers) == 3
-
-    def is_connected(worker):
-        of_hub = [one for one in worker.net_connections() if one.laddr.port == hub.port]
-        return any(one.status == "ESTABLISHED" for one in of_hub)
-
-    clients = [connect(hub.url, 60) for _ in range(24)]
-    await asyncio.gather(*(enqueue_one(client, n) for n, client in enumerate(clients)))
-    assert sum(map(is_connected, workers)) > 1
-    assert (await clients[0].query_rollouts()).total == 24
-    for client in clients:
-        await client.close()
-    assert hub.stop() == 0
-    assert not any(map(is_alive, workers))
-    with socket.create_server(("127.0.0.1", hub.port)):
-        pass
-
-
-async def test_workers_do_not_outlive_the_one_that_watches_them(tmp_path, postgres_url):
-    hub = await HubProcess(tmp_path, "--db", postgres_url, "--workers", "2").start()
-    workers = workers_of(hub)
-    hub.kill()
+    assert len(workers) == 3 and not end(hub)
     await until(lambda: not any(map(is_alive, workers)))
 
 
@@ -326,12 +317,8 @@ async def test_workers_do_not_outlive_the_one_that_watches_them(tmp_path, postgr
     [
         (lambda url: url.replace(ESCAPED, "wrong"), "rejects user postgres: set PGPASSWORD"),
         (lambda url: url.replace("/games", "/nogames"), "the database does not exist: create it with createdb"),
-        (lambda url: f"{url}?nonsense=1", "nonsense"),
-        (lambda url: url.replace("127.0.0.1:", "127.0.0.1:99"), "not the address"),
         (lambda _: "postgresql://u:wrong@127.0.0.1:1/games", "u@127.0.0.1:1/games: no PostgreSQL responds there"),
-        (lambda _: "postgresql://u:wrong", "escape special characters"),
         (lambda _: "postgresql://u:wr@wrong@h/d", "escape special characters"),
-        (lambda _: "mysql://u:wrong@h", "escape special characters"),
     ],
 )
 def test_a_database_that_cannot_be_used_is_one_line_without_the_password(postgres_url, change, reason):
@@ -339,16 +326,6 @@ def test_a_database_that_cannot_be_used_is_one_line_without_the_password(postgre
     lines = [line for line in said.splitlines() if line.startswith("python -m store:")]
     assert status in (1, 2) and len(lines) == 1 and "Traceback" not in said, said
     assert reason in lines[0] and "wrong" not in said and PASSWORD not in said and ESCAPED not in said
-
-
-async def test_the_password_may_come_from_elsewhere(postgres_url, tmp_path, postgres_server):
-    bare = postgres_url.replace(f":{ESCAPED}@", "@")
-    passfile = tmp_path / "pgpass"
-    passfile.write_text(f"127.0.0.1:{postgres_server.port}:*:postgres:{PASSWORD}\n")
-    passfile.chmod(0o600)
-    for environment in ({"PGPASSWORD": PASSWORD}, {"PGPASSFILE": str(passfile)}):
-        hub = await HubProcess(tmp_path, "--db", bare, **environment).start()
-        assert hub.stop() == 0
 
 
 async def test_tables_of_another_version_are_refused(postgres_url):

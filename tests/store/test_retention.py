@@ -3,11 +3,9 @@
 import asyncio
 import gzip
 import json
-import os
 import time
 from pathlib import Path
 
-import pytest
 import sqlalchemy as sa
 from agentlightning import LLM, EnqueueRolloutRequest, Span
 
@@ -25,11 +23,6 @@ from tests.support.waiting import until
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
 DAY = 86_400.0
-
-
-@pytest.fixture
-def store(our_store):
-    return our_store
 
 
 async def play(store, first, last, status="succeeded"):
@@ -140,20 +133,3 @@ async def test_an_export_follows_no_link_that_waits_for_it(file_store, tmp_path)
         (tmp_path / name).symlink_to(victim)
     await export(tmp_path / "hub.sqlite3", tmp_path / "out.jsonl")
     assert victim.read_text() == "precious" and not (tmp_path / "out.jsonl").is_symlink()
-
-
-async def test_what_cannot_be_exported_is_one_line(file_store, tmp_path, capsys):
-    await play(file_store, 1, 1)
-    (tmp_path / "folder").mkdir()
-    os.mkfifo(tmp_path / "pipe")
-    for name, output, said in (
-        ("hub.sqlite3", "no/out", "No such file or directory"),
-        ("hub.sqlite3", "folder", "Is a directory"),
-        ("hub.sqlite3", "pipe", "is a device or a pipe"),
-        ("none.sqlite3", "out", "does not exist"),
-    ):
-        assert await asyncio.to_thread(main, ["export", "--db", str(tmp_path / name), str(tmp_path / output)]) == 1
-        refusal = capsys.readouterr().err
-        assert said in refusal and refusal.count("\n") == 1
-    assert not [file.name for file in tmp_path.iterdir() if not file.name.startswith(("hub.sqlite3", "folder", "pipe"))]
-    assert (tmp_path / "pipe").is_fifo()

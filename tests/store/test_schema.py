@@ -33,13 +33,11 @@ def test_a_games_name_cannot_forge_a_line_of_a_log(name):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seating": {"wolf": "policy"}}, "no player for every seat of side 'good'"),
         ({"trainable": ["good"]}, "side 'good' is trainable, but no rule seats 'policy'"),
         (
             {"seating": [{"players": {"scripted": 1}}, {"side": "wolf", "players": {"policy": 1}}]},
             "side 'wolf' is trainable, but no rule seats 'policy'",
         ),
-        ({"limits": {"context_tokens": 10, "reply_tokens": 10}}, "smaller than context_tokens"),
     ],
 )
 def test_task_that_does_not_fit_is_refused_by_name(changes, message):
@@ -58,20 +56,11 @@ def make_resources():
     )
 
 
-def as_update(resources, resources_id):
-    return ResourcesUpdate(resources_id=resources_id, create_time=0.0, update_time=0.0, version=1, resources=resources)
-
-
-@pytest.mark.parametrize(
-    ("resources_id", "resources", "message"),
-    [
-        ("rs-1234", make_resources().encode(), "not published by"),
-        ("run.policy-000001", {"other": LLM(endpoint="e", model="m")}, "no LLM named 'policy'"),
-    ],
-)
-def test_foreign_resources_are_refused(resources_id, resources, message):
-    with pytest.raises(ValueError, match=message):
-        PolicyResources.decode(as_update(resources, resources_id))
+def decoded(resources, **changes):
+    """What a runner makes of published resources; None takes a part away."""
+    named = {name: one for name, one in {**resources.encode(), **changes}.items() if one is not None}
+    times = dict(create_time=0.0, update_time=0.0, version=1)
+    return PolicyResources.decode(ResourcesUpdate(resources_id=resources.resources_id, resources=named, **times))
 
 
 def test_resources_come_back_as_published_and_those_of_a_stock_trainer_are_taken():
@@ -81,17 +70,11 @@ def test_resources_come_back_as_published_and_those_of_a_stock_trainer_are_taken
     endpoints = tuple(f"http://127.0.0.1:{8000 + number}/v1" for number in range(11))
     others = {"policies": frozen, "players": {"strong": opponent}, "judge": judge}
     for resources in (make_resources().model_copy(update={"endpoints": endpoints, **others}), make_resources()):
-        assert PolicyResources.decode(as_update(resources.encode(), resources.resources_id)) == resources
+        assert decoded(resources) == resources
     unserved = PolicyResources(run_name="run", version=0, endpoints=(), model="folder")
-    assert PolicyResources.decode(as_update(unserved.encode(), unserved.resources_id)) == unserved
-    stock = PolicyResources.decode(as_update({"policy": LLM(endpoint="e", model="m")}, "run.policy-000001"))
-    assert stock == PolicyResources(run_name="run", version=1, endpoints=("e",), model="m")
-
-
-@pytest.mark.parametrize("share", [0, -1, float("nan"), float("inf")])
-def test_shares_must_be_positive_numbers(share):
-    with pytest.raises(ValidationError, match="shares must be positive"):
-        SeatingRule(players={"policy": share})
+    assert decoded(unserved) == unserved
+    stock = PolicyResources(run_name="run", version=1, endpoints=("e",), model="m")
+    assert decoded(stock, **dict.fromkeys(stock.encode()) | {"policy": LLM(endpoint="e", model="m")}) == stock
 
 
 def test_a_rule_matches_what_it_names_and_seating_by_side_is_short_for_rules():
@@ -124,3 +107,53 @@ def test_an_endpoint_holds_no_secret_and_a_refusal_shows_none(changes):
     with pytest.raises(ValidationError, match=next(iter(changes))) as caught:
         ChatEndpoint(model="m", **changes)
     assert "sk-secret" not in str(caught.value)
+
+
+FIRST, SECOND, OTHER = "http://h:1/v1", "http://h:2/v1", "http://h:3/v1"
+
+
+def make_table(*others, **changes):
+    learners = (
+        ServedPolicy(player="policy", name="seers", roles=("seer", "witch"), endpoints=(FIRST, SECOND), model="seers"),
+        ServedPolicy(player="policy", name="good_2", side="good", endpoints=(OTHER,), model="m"),
+        ServedPolicy(player="policy", name="wolves", endpoints=(FIRST,), model="wolves"),
+    )
+    fields = dict(run_name="run", version=3, endpoints=(FIRST, SECOND), model="seers", policies=(*learners, *others))
+    return PolicyResources(**fields | {"sampling": Sampling(temperature=0.7)} | changes)
+
+
+def test_the_table_comes_back_from_the_hub_as_it_was():
+    past = [
+        ServedPolicy(name=f"past-1-{name}", player="past-1", side=side, endpoints=(OTHER,), model=name, share=0.25)
+        for name, side in (("wolves", "wolf"), ("others", None))
+    ]
+    initial = ServedPolicy(name="initial", endpoints=(OTHER,), model="base")
+    resources = make_table(*past, initial)
+    assert decoded(resources) == resources
+    cards = (("witch", "good"), ("hunter", "good"), ("wolf", "wolf"))
+    assert [resources.policy_of("policy", *card) for card in cards] == ["seers", "good_2", "wolves"]
+    assert [resources.policy_of("past-1", *card) for card in cards[1:]] == ["past-1-others", "past-1-wolves"]
+    assert resources.policy_of("initial", "witch", "good") == "initial"
+    assert resources.frozen == ("past-1", "initial") and resources.past_selves == {"past-1": 0.25}
+    # Runners that know a single policy find the first that learns.
+    assert (resources.encode()["policy"].model, resources.encode()["policy"].endpoint) == ("seers", FIRST)
+
+
+def test_a_sole_policy_needs_no_table():
+    alone = make_table(policies=())
+    assert decoded(alone) == alone and alone.policy_of("policy", "wolf", "wolf") is None
+    assert decoded(alone, table=None) == alone.model_copy(update={"endpoints": (FIRST,)})
+
+
+@pytest.mark.parametrize("name", ["policy", "scripted", "old", "other", "seers"])
+def test_two_players_may_not_have_one_name(name):
+    old = ServedPolicy(name="past-1-old", player="old", endpoints=(FIRST,), model="m")
+    learner = ServedPolicy(name=name, player="policy", endpoints=(OTHER,), model="m")
+    with pytest.raises(ValidationError, match=f"more than one player is named {name}"):
+        make_table(old, learner, players={"other": {"model": "m"}})
+
+
+def test_policies_are_served_elsewhere_one_by_one():
+    moved = make_table().with_endpoints((SECOND,), {"seers": (SECOND,), "wolves": (SECOND,)})
+    assert [policy.endpoints for policy in moved.policies] == [(SECOND,), (OTHER,), (SECOND,)]
+    assert make_table(policies=()).with_endpoints((OTHER,), {}).endpoints == (OTHER,)

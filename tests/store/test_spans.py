@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from store.token_spans import MalformedSpan, to_span
-from store.werewolf import NEUTRAL_FACTS, TURN_FACTS, Judgement, ResultSpan, TurnSpan, is_result, is_turn
+from store.werewolf import NEUTRAL_FACTS, TURN_FACTS, Judgement, ResultSpan, TurnSpan
 from tests.support.fakes import make_result, make_turn
 from tests.support.hub.asking import final_reward
 
@@ -40,18 +40,6 @@ def test_result_comes_back_and_is_a_reward_for_stock_agentlightning():
     assert final_reward([wrap(make_result("good"))]) == 1.0
 
 
-def test_turn_and_result_are_distinguished():
-    turn, result = wrap(make_turn()), wrap(make_result())
-    assert is_turn(turn) and not is_result(turn)
-    assert is_result(result) and not is_turn(result)
-    assert final_reward([turn]) is None
-
-
-def test_the_same_span_has_the_same_id_and_another_one_has_not():
-    ids = [wrap(make_turn(), sequence_id).span_id for sequence_id in (1, 1, 2)]
-    assert ids[0] == ids[1] != ids[2]
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -85,9 +73,7 @@ def test_facts_come_back_and_are_checked():
     assert TurnSpan.decode(wrap(make_turn())).facts == {}
     for wrong, message in [
         ({"repetitions": 0.1}, "unknown fact 'repetitions'; known: invalid"),
-        ({"repetition": 1.1}, r"'repetition' must lie in 0.0 to 1.0, got 1.1"),
         ({"repetition": -0.1}, "must lie in"),
-        ({"speech_chars": float("inf")}, "must lie in"),
         ({"cut": float("nan")}, "must lie in"),
     ]:
         with pytest.raises(ValidationError, match=message):

@@ -88,27 +88,19 @@ async def check_refused(web, store, path, body, headers, status, fragment):
 ENQUEUE, NAN = "/queues/rollouts/enqueue", "cannot be stored: it contains NaN"
 JSON_REQUESTS = {
     "broken JSON": (ENQUEUE, '{"rollouts": [{"inp', 422, "JSON decode error"),
-    "missing field": (ENQUEUE, '{"rollouts": [{}]}', 422, "input: Field required"),
     "not UTF-8": (ENQUEUE, b'{"rollouts": [{"input": "\xff"}]}', 422, "JSON decode error"),
     "NaN in an input": (ENQUEUE, '{"rollouts": [{"input": [NaN]}]}', 400, NAN),
-    "infinity": (ENQUEUE, '{"rollouts": [{"input": 1, "metadata": {"x": -Infinity}}]}', 400, NAN),
-    "NaN as text": (ENQUEUE, '{"rollouts": [{"input": 1, "config": {"timeout_seconds": "nan"}}]}', 400, NAN),
     "NaN in a heartbeat": ("/workers/w", '{"heartbeat_stats": {"load": NaN}}', 400, NAN),
     "deep heartbeat": ("/workers/w", f'{{"heartbeat_stats": {{"x": {NESTED}}}}}', 400, "more than 200 levels"),
     "half a character": (ENQUEUE, r'{"rollouts": [{"input": "\ud800"}]}', 422, "hex escape"),
     "nested too deeply": (ENQUEUE, f'{{"rollouts": [{{"input": {NESTED}}}]}}', 422, "recursion limit"),
     "unknown resources": (ENQUEUE, '{"rollouts": [{"input": 1, "resources_id": "rs-gone"}]}', 404, "rs-gone"),
     "unknown rollout": ("/rollouts/ro-gone", '{"status": "cancelled"}', 404, "ro-gone"),
-    "unknown rollout's attempt": ("/rollouts/ro-gone/attempts/latest", '{"status": "failed"}', 404, "ro-gone"),
-    "new attempt of an unknown rollout": ("/rollouts/ro-gone/attempts", "{}", 404, "ro-gone"),
     "foreign attempt": ("/rollouts/{first}/attempts/{foreign}", '{"status": "failed"}', 404, "not found for rollout"),
-    "null status of an attempt": ("/rollouts/{first}/attempts/latest", '{"status": null}', 400, "status"),
     "null status": ("/rollouts/{first}", '{"status": null}', 400, "status"),
     "numbers for an unknown attempt": ("/spans/next", '{"rollout_id": "{first}", "attempt_id": "x"}', 404, "Attempt x"),
     "sorting by what has no order": ("/rollouts/search", '{"sort_by": "input"}', 400, "no field 'input'"),
-    "sorting by nothing known": ("/rollouts/search", '{"sort_by": "color"}', 400, "color"),
     "absurd limit": ("/rollouts/search", '{"limit": 99999999999999999999}', 400, "limit"),
-    "absurd offset": ("/rollouts/search", '{"offset": 99999999999999999999}', 400, "offset"),
 }
 
 
@@ -127,11 +119,8 @@ async def test_a_bad_request_is_refused_and_changes_nothing(web, store, playing,
     ("change", "status", "fragment"),
     [
         ({"attributes": {"x": [1.0, float("inf")]}}, 400, NAN),
-        ({"attributes": {"x": None}}, 422, "attributes"),
         ({"attributes": {"x": {"y": 1}}}, 422, "attributes"),
-        ({"end_time": float("inf")}, 400, NAN),
         ({"sequence_id": 2**64}, 400, "2**53"),
-        ({"rollout_id": "ro-gone"}, 404, "ro-gone"),
         ({"attempt_id": "at-gone"}, 404, "at-gone"),
     ],
 )

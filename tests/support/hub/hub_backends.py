@@ -1,7 +1,5 @@
 """Both databases; every test that takes ``engine`` runs on each."""
 
-from contextlib import asynccontextmanager
-
 import pytest
 import sqlalchemy as sa
 
@@ -21,9 +19,9 @@ def engine(request):
     return request.param
 
 
-@asynccontextmanager
-async def address_for(engine, request, tmp_path):
-    """Where an engine keeps its data in this test."""
+@pytest.fixture
+async def address(engine, request, tmp_path):
+    """Of each of our engines: where an empty database is, or will be."""
     from tests.support.hub.postgres_server import a_database  # not before pytest has it as a plugin
 
     if engine == "postgres":
@@ -34,20 +32,13 @@ async def address_for(engine, request, tmp_path):
 
 
 @pytest.fixture
-async def address(engine, request, tmp_path):
-    """Of each of our engines: where an empty database is, or will be."""
-    async with address_for(engine, request, tmp_path) as where:
-        yield where
-
-
-@pytest.fixture
 async def ours(address) -> SqlCollections:
     """Our collections on each engine."""
     async with opened_store(address) as opened:
         yield opened.collections
 
 
-@pytest.fixture
+@pytest.fixture(name="store")
 async def our_store(address) -> SqlLightningStore:
     """Our store on each engine, looking for overdue attempts at every call."""
     async with opened_store(address, scan_debounce_seconds=0) as opened:
