@@ -75,7 +75,7 @@ class FakeVllm:
 
     answer: prompt text -> reply text. tokenizer: turns both into ids, and answers vLLM's tokenizer routes.
     model_folder: the served model; context_tokens: the longest accepted call.
-    fail_next: number of next requests that get a server error, with a retry after retry_after_ms.
+    fail_next: number of next requests that get a server error.
     gate: while cleared, completions wait; parts_gate: those that are streamed, after their first tokens, after which
         they break off with break_streams. healthy: else it answers 503 to whoever asks for its models.
     signs_of_life: number of requests for its models.
@@ -96,7 +96,6 @@ class FakeVllm:
         self.version_until: int | None = None
         self.exchanges: list[tuple[dict[str, Any], dict[str, Any]]] = []
         self.fail_next = 0
-        self.retry_after_ms: int | None = None
         self.healthy, self.signs_of_life = True, 0
         self.adapters: dict[str, str] = {}
         self.callers: list[PolicyClient] = []
@@ -107,8 +106,7 @@ class FakeVllm:
         self.parts_gate = asyncio.Event()
         self.parts_gate.set()
 
-    async def start(self) -> str:
-        """Listen on a free port; the base URL, ending in /v1."""
+    def app(self) -> web.Application:
         app = web.Application()
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completions)
@@ -116,7 +114,11 @@ class FakeVllm:
         app.router.add_post("/v1/chat/completions/render", self._render)
         app.router.add_post("/tokenize", self._tokenize)
         app.router.add_post("/detokenize", self._detokenize)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
+        return app
+
+    async def start(self) -> str:
+        """Listen on a free port; the base URL, ending in /v1."""
+        self._runner = web.AppRunner(self.app(), shutdown_timeout=0.1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -181,8 +183,7 @@ class FakeVllm:
         await self.gate.wait()
         if self.fail_next:
             self.fail_next -= 1
-            headers = {} if self.retry_after_ms is None else {"retry-after-ms": str(self.retry_after_ms)}
-            return web.json_response({"error": {"message": "fake failure"}}, status=500, headers=headers)
+            return web.json_response({"error": {"message": "fake failure"}}, status=500)
         prompt = body["prompt"]
         if "logprob_token_ids" in body:
             return web.json_response(
@@ -201,20 +202,12 @@ class FakeVllm:
             "finish_reason": finish,
             "token_ids": sampled,
             "prompt_token_ids": prompt,
-            "logprobs": {
-                "token_logprobs": [-0.1 * (n + 1) for n in range(len(sampled))],
-                "tokens": [str(token) for token in sampled],
-                "text_offset": [0] * len(sampled),
-                "top_logprobs": None,
-            },
+            "logprobs": {"token_logprobs": [-0.1 * (n + 1) for n in range(len(sampled))]},
         }
         self.exchanges.append((body, choice))
         if body.get("stream"):
             return await self._streamed(request, choice)
-        return web.json_response(
-            {"id": "fake", "object": "text_completion", "created": 0, "model": "policy", "choices": [choice]},
-            headers=self._versions(),
-        )
+        return web.json_response({"choices": [choice]}, headers=self._versions())
 
     def _versions(self) -> dict[str, str]:
         headers = {"x-policy-version": self.policy_version, "x-policy-version-until": self.version_until}

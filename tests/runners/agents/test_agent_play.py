@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import sys
 import threading
-import types
 
 import pytest
 from agentlightning import LitAgent, emit_reward, find_final_reward, rollout
@@ -19,11 +17,12 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from algo.machine.ports import free_port
 from algo.rollouts.triplets import read_attempt
 from runners.agents.agent_play import AgentPlay
-from runners.agents.lit import LitPlayer, load_agent
+from runners.agents.lit import LitPlayer
 from runners.agents.service import ServicePlayer
 from runners.worker import Worker
 from store.agents import AGENTS
 from store.protocol import EnqueueRolloutRequest, RolloutConfig
+from tests.runners.test_network_faults import all_closed, working
 from tests.support.agents.fakes_agents import FakeChatVllm, resources_of, task_of
 
 RETRY = RolloutConfig(
@@ -39,42 +38,22 @@ async def vllm(tiny_tokenizer):
     await vllm.stop()
 
 
-async def played(client, vllm, player, *tasks, patience=0.0, at_once=4):
+async def played(client, vllm, player, *tasks, at_once=4):
     """Play the tasks to their end; of each its rollout, and its spans read back, None where it failed."""
     published = resources_of(vllm.endpoint)
     await client.update_resources(published.resources_id, published.encode())
-    requests = [
-        EnqueueRolloutRequest(
-            input=task if isinstance(task, dict) else task.encode(),
-            mode="train",
-            resources_id=published.resources_id,
-            config=RETRY,
-        )
-        for task in tasks
-    ]
+    common = dict(mode="train", resources_id=published.resources_id, config=RETRY)
+    requests = [EnqueueRolloutRequest(input=task.encode(), **common) for task in tasks]
     ids = [made.rollout_id for made in await client.enqueue_many_rollouts(requests)]
-    play = AgentPlay(client, player, policy_timeout_seconds=patience)
-    worker = Worker(client, play, "w", max_concurrent=at_once)
-    running = asyncio.create_task(worker.run())
-    try:
-        async with asyncio.timeout(60):
-            while True:
-                rollouts = {found.rollout_id: found for found in await client.query_rollouts(rollout_id_in=ids)}
-                if all(found.status in ("succeeded", "failed") for found in rollouts.values()):
-                    break
-                if running.done():
-                    running.result()
-                await asyncio.sleep(0.05)  # the hub is asked
-    finally:
-        worker.drain()
-        await running
-        await play.close()
+    play = AgentPlay(client, player, policy_timeout_seconds=0.0)
+    async with working(Worker(client, play, "w", max_concurrent=at_once)):
+        await all_closed(client, ids)
+    await play.close()
     results = []
-    for rollout_id in ids:
-        found = rollouts[rollout_id]
-        spans = [span for span in await client.query_spans(rollout_id) if span.attempt_id == found.attempt.attempt_id]
-        finished = found.status == "succeeded"
-        read = read_attempt(AGENTS, rollout_id, found.attempt.attempt_id, spans) if finished else None
+    for found in await client.query_rollouts(rollout_id_in=ids):
+        key = found.rollout_id, found.attempt.attempt_id
+        spans = await client.query_spans(*key)
+        read = read_attempt(AGENTS, *key, spans) if found.status == "succeeded" else None
         results.append((found, read, spans))
     return results
 
@@ -350,34 +329,6 @@ async def test_a_service_that_is_not_up_yet_is_waited_for(client, vllm, service)
     await service.start()
     ((found, _, _),) = await playing
     assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)
-
-
-def test_a_service_elsewhere_could_not_reach_the_gateway():
-    with pytest.raises(ValueError, match="on this machine"):
-        ServicePlayer("http://10.0.0.7/chat")
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing", "of the form module:name"),
-        ("no_such_module:agent", "No module named 'no_such_module'"),
-        ("json:agent", "has no attribute 'agent'"),
-        ("json:__name__", "must be an agent, not a str"),
-        ("json:dumps", "its parameters must be"),
-    ],
-)
-def test_the_error_of_an_invalid_agent_names_the_problem(name, message):
-    with pytest.raises(ValueError, match=message):
-        load_agent(name)
-
-
-def test_agents_that_are_functions_classes_or_objects_are_found_by_name(monkeypatch):
-    module = types.ModuleType("some_agents")
-    module.decorated, module.Class, module.plain = asynchronous, Emitting, lambda task, llm: 1.0
-    monkeypatch.setitem(sys.modules, "some_agents", module)
-    for name in ("decorated", "Class", "plain"):
-        assert isinstance(load_agent(f"some_agents:{name}"), LitAgent)
 
 
 async def test_a_synchronous_agent_that_hangs_does_not_keep_the_runner_from_leaving(client, vllm):

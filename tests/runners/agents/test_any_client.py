@@ -196,11 +196,10 @@ async def check_conversation(world, number, kind):
     return len(spans)
 
 
-SOME = pytest.param(150, marks=pytest.mark.slow)
 MANY = pytest.param(500, marks=(pytest.mark.endurance, pytest.mark.timeout(1200)))
 
 
-@pytest.mark.parametrize("conversations", [20, SOME, MANY])
+@pytest.mark.parametrize("conversations", [20, MANY])
 @pytest.mark.parametrize("kind", [Chat, Items, Claude, AgentsSdk])
 async def test_any_conversation_is_one_sequence_of_what_was_sampled(world, kind, conversations):
     seen = {}

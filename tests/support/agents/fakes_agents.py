@@ -70,6 +70,7 @@ class FakeChatVllm(FakeVllm):
 
     def __init__(self, tokenizer: Any, answer):
         super().__init__(tokenizer, answer)
+        self.tokenizer_info = False
         self.refuse_render: str | None = None
         self.renders = 0
         self.parses_parts = True
@@ -148,19 +149,10 @@ class FakeChatVllm(FakeVllm):
             ]
         return message
 
-    async def start(self) -> str:
-        """Listen on a free port; the base URL, ending in /v1."""
-        app = web.Application()
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_post("/v1/completions", self._completions)
-        app.router.add_post("/v1/chat/completions/render", self._render)
+    def app(self) -> web.Application:
+        app = super().app()
         app.router.add_post("/v1/chat/completions/derender", self._derender)
-        app.router.add_post("/detokenize", self._detokenize)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/v1"
+        return app
 
 
 CALL = '<tool_call>\n{"name": "calculate", "arguments": {"expression": "1+2"}}\n</tool_call>'
