@@ -109,7 +109,6 @@ def test_what_fits_together_is_taken(overrides):
         # Who plays.
         ("game.opponent=scriptd", "game.opponent: unknown player 'scriptd': did you mean 'scripted'"),
         ("game.seating=[{players: {policy: 1}}, {players: {strongg: 1}}]", r"game\.seating\.1.*did you mean 'strong'"),
-        ("game.seating=[{role: seeer, players: {strong: 1}}]", r"game\.seating\.0: .*did you mean 'seer'"),
         ("game.seating=[{role: guard, players: {strong: 1}}]", "'5p_tiny' deals no 'guard'"),
         ("game.seating=[{seat: 6, players: {strong: 1}}]", "game.seating.0: preset '5p_tiny' has seats 1 to 5, not 6"),
         ("game.seating=[{side: good, role: wolf, players: {strong: 1}}]", "'wolf' is never of side 'good'"),
@@ -118,22 +117,15 @@ def test_what_fits_together_is_taken(overrides):
         ("game.seating=[{players: {strong: 1}}, {players: {policy: 1}}]", "train_sides has 'wolf'"),
         ("players.policy={model: m}", "'policy' cannot name a player"),
         ("players.past-000001={model: m}", "'past-000001' cannot name a player"),
-        ("players.a b={model: m}", "'a b' cannot name a player"),
         ("frozen.initial={path: x}", "'initial' cannot name"),
         ("frozen.old={model: m}", "set either path"),
         ("evaluation.opponents=[scriptd]", "did you mean 'scripted'"),
         # Models of others.
-        ("players.weak={modle: m}", r"'players\.weak\.modle': did you mean 'model'"),
         ("players.weak={model: m, endpoint: 'example.com/v1'}", "begins with http"),
         ("players.weak={model: m, timeout_seconds: 60}", "players.weak: 3 tries of 60 s .*unresponsive_seconds"),
-        ("judge.model=m; judge.tries=4", "judge: 4 tries of 30 s"),
         ("judge={model: m}", "no reward uses the judge"),
         # The pool.
         ("game.opponent=past", "game.opponent: 'past' needs a pool of past selves: set league.every_steps"),
-        (
-            "game.seating=[{side: wolf, players: {policy: 1, past: 1}}]",
-            r"seating\.0.* 'past' .*league\.every_steps",
-        ),
         ("league.every_steps=2", "a pool that no game uses: name 'past' in game.opponent or game.seating"),
         ("league.every_steps=2; game.opponent=past; evaluation.opponents=[past]", "unknown player 'past'"),
         ("league.every_steps=2; game.opponent=past; rollout.max_policy_lag=1", "Set it to 0, or train adapters"),
@@ -147,7 +139,6 @@ def test_what_fits_together_is_taken(overrides):
         ("advantage.credit=branch; game={opponent: strong}", "game.opponent: .* 'strong', a model behind an API"),
         ("advantage.credit=branch; judge.model=m; reward.judge_score=1", "judge exclude each other"),
         # Rules and prompts.
-        ("game.rules={win_role: parity}", "unknown key 'game.rules.win_role': did you mean 'win_rule'"),
         ("game.preset=8p", "game.preset: .*12p_sheriff"),
         ("game.prompts={wolf: nowhere.txt}", "game.prompts.wolf: .*does not point to a file"),
         # Serving, training and what is trained on.
@@ -171,10 +162,8 @@ def test_what_fits_together_is_taken(overrides):
         ("rollout.context_tokens=16384", "max_sequence_tokens"),
         ("watch={turns/valid_share: {steps: 5}}", "set below, above, or both"),
         # Overrides themselves.
-        ("run.zzz=3", "unknown key 'run.zzz': valid keys here: name, dir, steps, seed"),
         ("game.preset.x=1", "'preset' is not a section"),
         ("steps=3", "section.key=value"),
-        ("run.steps=[", "not valid YAML"),
     ],
 )
 def test_what_is_wrong_is_named(overrides, message):

@@ -1,6 +1,8 @@
-"""The default game of tests."""
+"""The default game of tests, and how to play one."""
 
 from runners.addresses import Addresses
+from runners.werewolf.agent import WerewolfGames
+from store.schema import PolicyResources
 from store.werewolf import GameTask
 
 HERE = Addresses("http://127.0.0.1")
@@ -15,3 +17,13 @@ def game_task(game_id: str = "game-1", *, context_tokens: int = 4000, reply_toke
         limits={"context_tokens": context_tokens, "reply_tokens": reply_tokens},
     )  # fmt: skip
     return GameTask(**(fields | changes))
+
+
+async def play_task(task: GameTask, resources: PolicyResources, **settings):
+    """(the result, the turns) of a game without a hub; settings: of ``WerewolfGames``."""
+    games, turns = WerewolfGames(HERE, **settings), []
+    try:
+        result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
+    finally:
+        await games.close()
+    return result, turns

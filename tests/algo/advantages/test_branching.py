@@ -48,11 +48,6 @@ def test_what_came_of_a_later_decision_counts_for_an_earlier_one():
         assert found.outcomes[("g", ME)] == -0.75
 
 
-def test_a_decision_without_a_finished_branch_tells_nothing():
-    found = branch_credit([Decision(5, "vote", ME, 2, (went_on("g", "a", 1.0),))])
-    assert not found.advantages and not found.worths and not found.outcomes
-
-
 @pytest.mark.parametrize("count", [2, 3, 4])
 def test_its_expectation_is_the_gradient_of_the_policy(count):
     """All games of two choices and two outcomes, each with its probability; the policy is a sigmoid of one number."""

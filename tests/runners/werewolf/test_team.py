@@ -11,14 +11,13 @@ from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
 from runners.errors import UnknownPlayer
-from runners.werewolf.agent import WerewolfGames
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 from store.token_spans import to_span
 from store.werewolf import GAME
 from tests.runners.werewolf.test_table import legal_answer, make_task, whole_prompts
 from tests.support.fakes import FakeVllm
-from tests.support.tasks import HERE
+from tests.support.tasks import play_task
 
 
 @pytest.fixture
@@ -44,13 +43,7 @@ def team_at(vllms, *others):
 
 
 async def play(resources, tiny_model, **task):
-    turns = []
-    games = WerewolfGames(HERE, tokenizer=tiny_model)
-    try:
-        result = await games.play(make_task(**task), resources, lambda turn, *times: turns.append(turn))
-    finally:
-        await games.close()
-    return result, turns
+    return await play_task(make_task(**task), resources, tokenizer=tiny_model)
 
 
 def spans_of(turns, result):

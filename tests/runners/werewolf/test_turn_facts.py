@@ -49,10 +49,6 @@ def facts_of(reply, asked=None, speaker=GOOD, earlier=(), **changes):
     return turn_facts(turn(reply, **changes), asked, parse_reply(reply, asked).text, speaker, earlier)
 
 
-def test_every_fact_is_listed_and_measured():
-    assert set(facts_of("我是好人。")) == set(TURN_FACTS)
-
-
 def test_a_reply_that_cannot_be_used_has_no_facts_of_speech():
     found = turn_facts(turn("hello hello hello", "no_choice", True, "length"), request(), "", GOOD, ())
     assert found == {**NEUTRAL_FACTS, "invalid": 1.0, "reask": 1.0, "cut": 1.0}
@@ -82,11 +78,6 @@ def test_votes_and_attacks_count_by_the_side_that_they_are_aimed_at(decision, sp
 def test_silence_and_explosions_are_neutral():
     assert facts_of("过") == NEUTRAL_FACTS
     assert facts_of("我是狼人 bye\n决定：自爆", request(options=(Option.EXPLODE,)), WOLF) == NEUTRAL_FACTS
-
-
-def test_the_decision_line_is_no_part_of_the_speech():
-    closing = request(Decision.CLOSING_SPEECH, targets=(3, 4))
-    assert facts_of("出三号位。\n决定：3号", closing)["speech_chars"] == 5
 
 
 def test_length_is_that_of_the_reply_not_of_the_shortened_speech():
@@ -135,11 +126,6 @@ def test_repetition_within_a_speech(text, expected):
 )  # fmt: skip
 def test_repetition_of_earlier_speeches(text, earlier, expected):
     assert repetition_of(text, earlier) == pytest.approx(expected)
-
-
-def test_earlier_speeches_are_compared():
-    found = facts_of("我是好人，请相信我。", earlier=["我是好人，请相信我。", "过麦"])
-    assert (found["repeats_earlier"], found["repetition"]) == (1, 0)
 
 
 @pytest.mark.parametrize("decision", [d for d in Decision if "speech" in d or d in ("last_words", "wolf_talk")])

@@ -201,10 +201,7 @@ def check_invariants(before: GameState, actions: Mapping[int, Action], after: Ga
     _check_who_is_asked({request.seat: request.decision for request in requests}, before)
     _check_last_chance(before, after, new)
     _check_consequences(requests, actions, new, before)
-    _check_deaths(before, after, new)
-    _check_badge(before, after, new)
     _check_shooters(requests, before, after, new)
-    _check_potions(before, after, new)
     _check_told(actions, before, after)
     for event in new:
         _check_audience(event, before.roles, before.living)
@@ -223,7 +220,7 @@ def check_invariants(before: GameState, actions: Mapping[int, Action], after: Ga
 def check_finished(state: GameState) -> None:
     """What must hold for a game that is over."""
     assert winner(state) is not None
-    check_record(state.preset, state.roles, state.events, winner(state))
+    check_record(state)
 
 
 def _check_question(request: Request, state: GameState) -> None:
@@ -321,26 +318,6 @@ def _check_consequences(
         assert votes[victim] == max(votes.values()), (votes, victim)
 
 
-def _check_deaths(before: GameState, after: GameState, new: Iterable[Event]) -> None:
-    dead: set[int | None] = set()
-    for event in new:
-        if event.kind is EventKind.DEATHS_ANNOUNCED:
-            dead.update(event.seats)
-        elif event.kind in (EventKind.EXILED, EventKind.SHOT):
-            dead.add(event.target)
-        elif event.kind is EventKind.EXPLODED:
-            dead.add(event.seat)
-        elif event.kind is EventKind.DUEL:
-            dead.add(event.target if before.role_of(event.target).side is Side.WOLF else event.seat)
-    assert dead <= before.living and after.living == before.living - dead, (dead, before.living, after.living)
-
-
-def _check_badge(before: GameState, after: GameState, new: Iterable[Event]) -> None:
-    changes = {EventKind.SHERIFF_ELECTED, EventKind.BADGE_PASSED, EventKind.BADGE_TORN}
-    holders = [event.target for event in new if event.kind in changes]
-    assert [after.sheriff] == (holders or [before.sheriff]) and len(holders) <= 1, (before.sheriff, holders)
-
-
 def _check_shooters(requests: Iterable[Request], before: GameState, after: GameState, new: Iterable[Event]) -> None:
     """Whoever dies in this step and may shoot joins the queue, and who was asked has left it for good."""
     queue = [*after.shooters, *(after.waiting if after.phase is Phase.SHOT else ())]
@@ -354,13 +331,6 @@ def _check_shooters(requests: Iterable[Request], before: GameState, after: GameS
         barred.add(poisoned.target)
     died = {seat for seat in before.living - after.living if before.role_of(seat) in SHOOTERS} | taking
     assert sorted(queue) == sorted((queued - asked) | (died - barred)), (queued, asked, died, barred, queue)
-
-
-def _check_potions(before: GameState, after: GameState, new: Iterable[Event]) -> None:
-    used = [event.kind for event in new if event.kind in (EventKind.ANTIDOTE_USED, EventKind.POISON_USED)]
-    assert len(used) <= 1
-    assert after.antidote is (before.antidote and EventKind.ANTIDOTE_USED not in used)
-    assert after.poison is (before.poison and EventKind.POISON_USED not in used)
 
 
 def _check_told(actions: Mapping[int, Action], before: GameState, after: GameState) -> None:

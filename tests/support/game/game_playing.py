@@ -181,12 +181,6 @@ def brain_steps(preset: Preset, seed: int, brain: NewBrain) -> Iterator[Step]:
         state = following
 
 
-def play_random(preset: Preset, seed: int, play_seed: int) -> GameState:
-    """The end of a game of random players."""
-    *_, (_, _, state) = random_steps(preset, seed, play_seed)
-    return state
-
-
 def play_brains(preset: Preset, seed: int, brain: str | NewBrain = "scripted") -> GameState:
     """The end of a game in which every seat is played by ``brain``."""
     return play_locally(preset, seed, seeded_brains(preset, seed, dict.fromkeys(Side, brain)))

@@ -7,22 +7,23 @@ that a misread rule has to be misread twice. It cannot see answers that leave no
 from collections import Counter
 from collections.abc import Collection
 
-from runners.werewolf.game import BadgeLost, Event, EventKind, Option, Preset, Result, Role, Side, WinRule
+from runners.werewolf.game import BadgeLost, Event, EventKind, GameState, Option, Preset, Result, Role, Side, WinRule
 
 UNDECIDED = -1
 """The wolves' victim before they chose; None is 空刀."""
 
 
-def check_record(preset: Preset, roles: tuple[Role, ...], events: tuple[Event, ...], result: Result) -> None:
+def check_record(state: GameState) -> None:
     """Replay a finished game. AssertionError, naming the event, where the rules do not allow it."""
-    referee = _Replay(preset, roles)
-    for number, event in enumerate(events):
+    referee = _Replay(state.preset, state.roles)
+    for number, event in enumerate(state.events):
         assert referee.result is None, "an event after the end"
         try:
             referee.take(event)
         except AssertionError as error:
-            raise AssertionError(f"event {number} of {preset.name}: {event}: {error}") from error
-    assert referee.result is result, (referee.result, result)
+            raise AssertionError(f"event {number} of {state.preset.name}: {event}: {error}") from error
+    found = (referee.result, referee.alive, referee.sheriff, referee.antidote, referee.poison)
+    assert found == (state.result, state.living, state.sheriff, state.antidote, state.poison)
 
 
 WOLVES = {Role.WOLF, Role.WOLF_KING, Role.WHITE_WOLF_KING}

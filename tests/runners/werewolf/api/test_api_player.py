@@ -15,13 +15,6 @@ from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.record import render_events
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
-from runners.werewolf.werewolf_play import WerewolfPlay
-from runners.worker import Worker
-from store.protocol import RolloutConfig
-from store.schema import PolicyResources
-from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
-from tests.support.fakes import FakeVllm
-from tests.support.hub.asking import enqueue_one
 from tests.support.tasks import game_task
 from tests.support.werewolf.fakes_api import FakeChatApi
 
@@ -187,51 +180,3 @@ async def test_much_news_at_once_is_shortened_as_far_as_needed(api, models, spee
     await player.decide(vote())
     assert told_words(api) == ([told] * speeches if told else [])
     assert sent(api)[1].count("3号发言") == speeches
-
-
-async def test_a_mixed_table_of_twelve_through_the_hub(client, api, tiny_tokenizer, tiny_model):
-    """The policy, two models behind different APIs, scripted and random players, and a judge in one game."""
-    play = legal_answer(random.Random(1))
-    api.answer = lambda messages: "评分：7" if "评分" in messages[0]["content"] else play(messages)
-    vllm = FakeVllm(tiny_tokenizer, legal_answer(random.Random(2), str), str(tiny_model))
-    resources = PolicyResources(
-        run_name="run",
-        version=3,
-        endpoints=(await vllm.start(),),
-        model="policy",
-        players={"strong": api.endpoint(model="big"), "cloud": api.endpoint(provider="dashscope", model="qwen-max")},
-        judge=api.endpoint(model="wise"),
-    )
-    task = make_task(
-        [
-            {"role": "seer", "players": {"strong": 1}},
-            {"role": "wolf_king", "players": {"cloud": 1}},
-            {"role": "witch", "players": {"random": 1}},
-            {"role": "villager", "players": {"scripted": 1, "strong": 1, "cloud": 1}},
-            {"players": {"policy": 1}},
-        ],
-        trainable=["wolf"],
-        rules={"round_limit": 2},
-    )
-    await client.update_resources(resources.resources_id, resources.encode())
-    config = RolloutConfig(timeout_seconds=60, unresponsive_seconds=60, max_attempts=1, retry_condition=["failed"])
-    rollout = await enqueue_one(client, task.encode(), resources_id=resources.resources_id, config=config)
-    werewolf = WerewolfPlay(client)
-    await Worker(client, werewolf, "w", max_rollouts=1).run()
-    await werewolf.close()
-    await vllm.stop()
-    spans = list(await client.query_spans(rollout.rollout_id))
-    (result,) = (ResultSpan.decode(span) for span in spans if is_result(span))
-    turns = [TurnSpan.decode(span) for span in spans if is_turn(span)]
-    by_player = {}
-    for seat in result.seats:
-        by_player.setdefault(seat.policy, []).append(seat)
-    assert set(by_player) == {"policy", "strong", "cloud", "random", "scripted"}
-    assert {turn.policy for turn in turns} == {"policy"} and len(turns) == result.turns
-    for name, seats in by_player.items():
-        assert all(seat.decisions > 0 and seat.defaulted_decisions == 0 for seat in seats), name
-        assert all((seat.turns > 0) == (name == "policy") for seat in seats), name
-        assert all(seat.trainable == (name == "policy" and seat.side == "wolf") for seat in seats), name
-    assert {body["model"] for body in api.requests} == {"big", "qwen-max", "wise"}
-    assert {judgement.score for judgement in result.judgements} == {0.7}
-    assert len(result.judgements) == result.judge_asked > 0

@@ -1,7 +1,6 @@
 """Locks that the players without a model play legally, by the seed, and say what can be read back."""
 
 import random
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from runners.werewolf import brains
 from runners.werewolf.brains import ExpertBrain, RandomBrain, ScriptedBrain, TimidBrain
 from runners.werewolf.brains.table import good_wins
-from runners.werewolf.game import Action, Option, Result, observe, pending, winner
+from runners.werewolf.game import Action, Option, observe, pending, winner
 from runners.werewolf.language import saying
 from runners.werewolf.language.replies import parse_reply, render_reply
 from runners.werewolf.language.saying import fit_together
@@ -48,12 +47,6 @@ def check_game(brain, preset, seed, parses):
             assert len(action.text) <= request.speech_chars
             assert not parses or parse_reply(render_reply(action, request), request) == action
     assert winner(end) is not None and play_brains(preset, seed, brain) == end
-
-
-def test_neither_side_wins_nearly_always_under_random_play_of_the_small_game():
-    results = Counter(winner(play_brains(TINY, seed, RandomBrain)) for seed in range(500))
-    for result in (Result.WOLF, Result.GOOD):
-        assert 0.25 < results[result] / 500 < 0.75, results
 
 
 @pytest.mark.endurance

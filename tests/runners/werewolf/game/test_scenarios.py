@@ -15,17 +15,14 @@ from runners.werewolf.game import (
     GameState,
     Phase,
     Result,
-    Side,
     WinRule,
     apply,
-    known_events,
     new_game,
-    observe,
     pending,
 )
 from runners.werewolf.game.aftermath import outcome
-from tests.support.game.game_playing import GUNS, NINE, SEVEN, TINY, TWELVE, deck
-from tests.support.game.game_scripts import TWELVE_DEAL, all_of, check, last, play, question, twelve, until
+from tests.support.game.game_playing import NINE, SEVEN, TINY, TWELVE, deck
+from tests.support.game.game_scripts import all_of, check, last, play, question, twelve, until
 
 EVERY_SEAT = "1,2,3,4,5,6,7,8,9,10,11,12"
 
@@ -64,17 +61,8 @@ def test_who_dies_of_a_night_in_which_the_wolves_hit_5(guard, witch, dead):
 
 
 NIGHTS = {
-    "all but the witch at once": ("wolf_talk:", "asked=1,4,9,10,11,12"),
-    "the witch after them": ("night_actions: 9=5", "asked=2"),
     "a round of one mind ends the talk": ("wolf_talk: 9,10=5 11,12=6/5", "talk=8 asked=1,4 hit=5"),
-    "nobody is no agreement": ("wolf_talk: 9,10,11,12=pass", "talk=8 asked=1,4,9,10,11,12"),
-    "an agreement holds for a night": (
-        "wolf_talk: 9,10,11,12=5; exile_vote:; wolf_talk:",
-        "day=2 asked=1,4,9,10,11,12",
-    ),
     "most wolves decide": ("night_actions: 9,12=5 10=6 11=pass", "hit=5"),
-    "空刀": ("night_actions: 9,10,11=pass 12=5; witch_action:", "hit=- deaths=-"),
-    "自刀": ("night_actions: 9,10,11,12=9; witch_action:", "deaths=9"),
     "the witch learns the victim": (
         HIT_5,
         "told=5 asks=witch subject=5 options=save targets=1,3,4,5,6,7,8,9,10,11,12 pass=True",
@@ -102,9 +90,7 @@ NIGHTS = {
         "day=2 phase=discussion told=0,0",
     ),
     "a witch hit tonight may still poison": ("night_actions: 9,10,11,12=2; witch_action: 2=9", "deaths=2,9"),
-    "who may shoot": ("night_actions: 9,10,11,12=3; witch_action:", "guns=3:yes,12:yes"),
     "the poisoned may not": ("night_actions: 9,10,11,12=12; witch_action: 2=12", "guns=3:yes,12:no"),
-    "同守同救 is no poison": ("night_actions: 4=3 9,10,11,12=3; witch_action: 2=save", "guns=3:yes,12:yes"),
 }
 
 
@@ -140,27 +126,11 @@ def test_the_rules_of_the_night_that_a_preset_may_set():
     check(night("", wolves_may_hit_wolves=False), "targets=1,2,3,4,5,6,7,8")
 
 
-@pytest.mark.parametrize(("target", "side"), [(2, Side.GOOD), (8, Side.GOOD), (9, Side.WOLF), (12, Side.WOLF)])
-def test_the_seer_learns_the_side_alone_also_in_the_night_of_its_death(target, side):
-    state = night(f"night_actions: 1={target} 9,10,11,12=1; witch_action:")
-    found = last(state, EventKind.SEER_RESULT)
-    assert (found.target, found.data, found.audience) == (target, {"side": side}, {1})
-    check(state, "deaths=1")
-    assert found in observe(state, 1).events
-
-
-def test_a_dead_wolf_hears_no_more_of_what_the_wolves_do():
-    for then in ("wolf_talk: 10,11,12=5", "night_actions: 10,11,12=5"):
-        state = night(f"exile_vote: 1,2=9; {then}")
-        assert last(state, EventKind.WOLF_TARGET).audience == {10, 11, 12}
-
-
 # --- the election -----------------------------------------------------------------------------------------------------
 
 TWO_RUN = "sign_up: 1,5=run"
 TIED = f"{TWO_RUN}; sheriff_vote: 2=1 3=5"
 ELECTIONS = {
-    "all are asked at once": ("witch_action:", f"asked={EVERY_SEAT} asks=sign_up options=run pass=True"),
     "who runs is revealed together": ("sign_up: 5,1=run", "runs=1,5 phase=campaign options=withdraw"),
     "who never signed up votes for who still runs": (
         "sign_up: 1,5,6,9=run; campaign: 6=withdraw; withdrawal:",
@@ -171,32 +141,17 @@ ELECTIONS = {
         "sheriff=1 count=1:3,5:2 ballot=2>1,3>1,4>1,6>5,7>5,8>0,9>0,10>0,11>0,12>0",
     ),
     "a lone candidate": ("sign_up: 5=run; unopposed:", "sheriff=5 ballot=-"),
-    "its rivals withdrew": ("sign_up: 1,5,9=run; campaign: 1=withdraw; withdrawal: 9=withdraw", "phase=unopposed"),
-    "all signed up and one is left": (
-        f"sign_up: {EVERY_SEAT}=run; withdrawal: 1,2,3,4,5,6,7,8,9,10,11=withdraw",
-        "sheriff=12",
-    ),
-    "nobody runs": ("sign_up:", "lost=nobody_runs sheriff=- phase=discussion"),
-    "all withdraw with their speeches": (f"{TWO_RUN}; campaign: 1,5=withdraw", "lost=nobody_runs sheriff=-"),
-    "all withdraw at once": (f"{TWO_RUN}; withdrawal: 1,5=withdraw", "lost=nobody_runs sheriff=-"),
     "nobody is left to vote": (f"sign_up: {EVERY_SEAT}=run; withdrawal: 1=withdraw", "lost=no_voters sheriff=-"),
     "all abstain": (f"{TWO_RUN}; sheriff_vote:", "lost=no_votes sheriff=-"),
     "all abstain in the PK": (f"{TIED}; sheriff_pk_vote:", "lost=no_votes sheriff=-"),
-    "tied twice": (f"{TIED}; sheriff_pk_vote: 9=1 10=5", "lost=tied_twice sheriff=-"),
     "all that are not on the PK stage vote": (
         "sign_up: 1,5,6,9=run; campaign: 6=withdraw; sheriff_vote: 2,3=1 4,7=5; sheriff_pk_speech:",
         "tied=1,5 asked=2,3,4,6,7,8,9,10,11,12 targets=1,5",
     ),
-    "all votes weigh the same": (f"{TIED}; sheriff_pk_vote: 2,3=5 4,6,7=1", "count=1:3,5:2 sheriff=1"),
     "last night's dead vote": (
         f"{HIT_5}; witch_action: 2=6; sign_up: 1,7=run; withdrawal:",
         "asked=2,3,4,5,6,8,9,10,11,12 dead=-",
     ),
-    "also in the PK": (
-        f"{HIT_5}; witch_action: 2=6; sign_up: 1,7=run; sheriff_vote: 5=1 6=7; sheriff_pk_vote: 5,6=7 2=1",
-        "sheriff=7 deaths=5,6",
-    ),
-    "and stand on the stage": (f"{HIT_5}; {TIED}; sheriff_pk_speech: 5=「我」", "phase=sheriff_pk_vote targets=1,5"),
 }
 
 
@@ -214,24 +169,10 @@ DEATHS = {
         "night_actions: 9,10,11,12=7; witch_action: 2=1; last_words: 1,7=「再见」",
         "words=1,7 phase=discussion",
     ),
-    "none in later nights": ("exile_vote:; night_actions: 9,10,11,12=7; witch_action:", "phase=discussion dead=7"),
     "of every exile": ("exile_vote:; exile_vote: 1,2=5", "exiled=5 dead=5 asked=5 asks=last_words options=-"),
-    "before the night": ("exile_vote: 1,2=5; last_words:", "words=5 day=2 newest=night_falls"),
     "none of who is shot": (f"{HUNTED}; shot: 3=5", "words=3 shots=3>5 dead=3,5 phase=discussion"),
     "not to shoot is not announced": (f"{LATER}; shot: 3=pass", "shots=- newest=speaking_order"),
-    "a poisoned hunter does not shoot": (
-        "night_actions: 9,10,11,12=5; witch_action: 2=3; last_words:",
-        "dead=3,5 phase=discussion",
-    ),
-    "not even if it was hit, too": (
-        "night_actions: 9,10,11,12=3; witch_action: 2=3; last_words:",
-        "dead=3 phase=discussion",
-    ),
     "nor a poisoned wolf king": ("night_actions:; witch_action: 2=12; last_words:", "dead=12 phase=discussion"),
-    "another's poison does not matter": (
-        "night_actions: 9,10,11,12=3; witch_action: 2=5; last_words:",
-        "phase=shot asked=3",
-    ),
     "nor an earlier night's": (
         "night_actions:; witch_action: 2=5; exile_vote: 1,2=3; last_words:",
         "phase=shot asked=3",
@@ -244,51 +185,9 @@ def test_a_death(script, facts):
     check(night(script), facts)
 
 
-@pytest.mark.parametrize(
-    ("script", "shooter"),
-    [
-        (HUNTED, 3),
-        (LATER, 3),
-        ("exile_vote: 1,2=3", 3),
-        ("exile_vote: 1,2=12", 12),
-        ("night_actions: 9,10,11,12=12; witch_action:", 12),
-        ("night_actions: 4=3 9,10,11,12=3; witch_action: 2=save", 3),
-    ],
-)
-def test_who_is_hit_or_exiled_may_shoot_any_living_seat_or_nobody(script, shooter):
-    state = until(night(script), Phase.SHOT)
-    living = ",".join(map(str, sorted(state.living)))
-    check(state, f"asked={shooter} targets={living} pass=True options=-")
-    check(play(state, f"shot: {shooter}=5"), f"shots={shooter}>5")
-
-
-@pytest.mark.parametrize("script", [HUNTED, LATER, "exile_vote: 1,2=3"])
-def test_while_somebody_may_shoot_the_others_see_what_they_saw_before(script):
-    """A caller that polls must not learn that there is a hunter to wait for, nor that it hit a wolf king."""
-    hunter = until(night(script), Phase.SHOT)
-    wolf_king = apply(hunter, {3: Action(12)})
-    for state, shooter in ((hunter, 3), (wolf_king, 12)):
-        assert observe(state, shooter).phase is Phase.SHOT
-        for seat in (5, 6, 7, 8):
-            assert observe(state, seat) == observe(hunter, seat) and observe(state, seat).phase is not Phase.SHOT
-            assert known_events(state, seat)[-1].kind is not EventKind.SHOT
-    assert known_events(apply(wolf_king, {12: Action()}), 5)[-2].kind is EventKind.SHOT
-
-
-def test_everybody_who_may_shoot_does_so_once_however_long_the_chain():
-    state = new_game(replace(GUNS, sheriff=False), 0, deck(wolf=1, wolf_king=2, witch=1, hunter=3, villager=2))
-    chain = play(state, "night_actions: 1,2,3=5; witch_action:; last_words:; shot: 5=2 2=6 6=3 3=7 7=8")
-    check(chain, "shots=5>2,2>6,6>3,3>7,7>8 dead=2,3,5,6,7,8 phase=discussion")
-    beside = play(state, "night_actions: 1,2,3=6; witch_action: 4=5; last_words:")
-    check(beside, "asked=6 targets=1,2,3,4,7,8,9")
-
-
 DEAD_SHERIFFS = {
     "hit before it was elected": ("night_actions: 9,10,11,12=6", "", 6),
-    "poisoned": ("night_actions:; witch_action: 2=6", "", 6),
-    "hit on night 2": ("", "exile_vote:; night_actions: 9,10,11,12=6; witch_action:", 6),
     "exiled": ("", "exile_vote: 1,2=6", 6),
-    "shot": (HUNTED, "shot: 3=6", 6),
     "a hunter itself": ("", "exile_vote: 1,2=3; shot: 3=5", 3),
 }
 
@@ -309,10 +208,6 @@ SHERIFF_6 = "sign_up: 6=run; campaign:"
 DAYS = {
     "警左": (f"{SHERIFF_6}; speaking_order: 6=sheriff_left", "order=7,8,9,10,11,12,1,2,3,4,5,6"),
     "警右": (f"{SHERIFF_6}; speaking_order: 6=sheriff_right", "order=5,4,3,2,1,12,11,10,9,8,7,6"),
-    "two deaths": (
-        f"night_actions: 9,10,11,12=8; witch_action: 2=7; {SHERIFF_6}; last_words:",
-        "options=sheriff_left,sheriff_right pass=False",
-    ),
     "死左": (
         f"night_actions: 9,10,11,12=8; {SHERIFF_6}; speaking_order: 6=dead_left",
         "order=9,10,11,12,1,2,3,4,5,7,6",
@@ -321,21 +216,10 @@ DAYS = {
         f"night_actions: 9,10,11,12=8; {SHERIFF_6}; speaking_order: 6=dead_right",
         "order=7,5,4,3,2,1,12,11,10,9,6",
     ),
-    "from a dead sheriff's seat": (
-        f"night_actions: 9,10,11,12=6; {SHERIFF_6}; badge: 6=8; speaking_order: 8=dead_left",
-        "order=7,9,10,11,12,1,2,3,4,5,8",
-    ),
-    "a morning's shot is no death of the night": (
-        f"night_actions: 9,10,11,12=3; {SHERIFF_6}; shot: 3=4; speaking_order: 6=dead_left",
-        "order=5,7,8,9,10,11,12,1,2,6",
-    ),
-    "an abstention shifts no weight": (f"{SHERIFF_6}; exile_vote: 4,7=9 6=8 5=pass", "count=9:2,8:1.5"),
     "the weight goes with the badge": (
         f"{SHERIFF_6}; exile_vote: 1,2=6; badge: 6=7; exile_vote: 7=9 1=8",
         "count=9:1.5,8:1",
     ),
-    "and with it": (f"{SHERIFF_6}; exile_vote: 1,2=6; badge: 6=pass; exile_vote: 7=9 1=8", "tied=8,9"),
-    "all vote for another": ("discussion:", f"asked={EVERY_SEAT} targets=2,3,4,5,6,7,8,9,10,11,12 pass=True"),
     "votes": ("exile_vote: 1,2=5 3=1; last_words:", "exiled=5 count=5:2,1:1 day=2"),
     "a tie": ("exile_vote: 1,2=3 3,5=1; pk_speech:", "tied=1,3 asked=2,4,5,6,7,8,9,10,11,12 targets=1,3"),
     "PK": ("exile_vote: 1,2=3 3,5=1; pk_vote: 2=3", "exiled=3"),
@@ -368,18 +252,11 @@ def test_a_tie_of_all_living_seats_exiles_nobody():
 EXPLOSIONS = {
     "campaign speech": "sign_up: 1,9=run; campaign: 9=explode",
     "withdrawal": "sign_up: 1,9=run; withdrawal: 1=withdraw 9=explode",
-    "after withdrawing": "sign_up: 1,5,9=run; campaign: 9=withdraw; withdrawal: 9=explode",
-    "lone candidate": "sign_up: 1=run; unopposed: 9=explode",
     "sheriff vote": "sign_up: 1,5=run; sheriff_vote: 2,3=1 9=explode",
-    "sheriff PK speech": "sign_up: 1,9=run; sheriff_vote: 2=1 3=9; sheriff_pk_speech: 9=explode",
     "sheriff PK vote": "sign_up: 1,5=run; sheriff_vote: 2=1 3=5; sheriff_pk_vote: 2,3,4=1 9=explode",
-    "sheriff PK vote, on the stage": "sign_up: 1,9=run; sheriff_vote: 2=1 3=9; sheriff_pk_vote: 2,3,4=1 9=explode",
     "discussion": "discussion: 9=explode",
-    "归票": "sign_up: 9=run; discussion: 9=explode",
     "exile vote": "exile_vote: 1,2,3=4 9=explode",
-    "exile PK speech": "exile_vote: 1,2=9 3,4=5; pk_speech: 9=explode",
     "exile PK vote": "exile_vote: 1,2=6 3,4=5; pk_vote: 1,2,3=5 9=explode",
-    "exile PK vote, on the stage": "exile_vote: 1,2=9 3,4=5; pk_vote: 1,2,3=5 9=explode",
 }
 
 
@@ -418,27 +295,10 @@ PUT_OFFS = {
         "sign_up: 1,5,9=run; campaign: 9=explode; night_actions: 10,11,12=5; sheriff_vote: 2,3=5",
         "sheriff=5 deaths=5 phase=badge asked=5",
     ),
-    "who is announced dead no longer runs": (
-        f"{HIT_5}; sign_up: 1,5,6,9=run; campaign: 9=explode; night_actions:; witch_action:",
-        "targets=1,6",
-    ),
-    "a lone candidate": (
-        "sign_up: 1,9=run; campaign: 9=explode; night_actions:; witch_action:; unopposed:",
-        "day=2 sheriff=1 ballot=-",
-    ),
     "nobody is left": (
         "sign_up: 9=run; campaign: 9=explode; night_actions:; witch_action:",
         "day=2 lost=nobody_runs phase=discussion",
     ),
-    "双爆吞警徽": (f"{PUT_OFF}; sheriff_vote: 10=explode", "day=3 lost=swallowed sheriff=-"),
-    "nothing is swallowed after the vote": (
-        f"{PUT_OFF}; sheriff_vote: 2=1; exile_vote: 10=explode",
-        "day=3 sheriff=1 exploded=9,10",
-    ),
-    "the badge stays where it is": ("sign_up: 1=run; exile_vote: 9=explode", "day=2 sheriff=1"),
-    "a sheriff explodes while closing": ("sign_up: 9=run; discussion: 9=explode", "phase=badge asked=9 day=1"),
-    "in a vote": ("sign_up: 9=run; exile_vote: 9=explode; badge: 9=10", "sheriff=10 day=2"),
-    "in a PK": ("sign_up: 9=run; exile_vote: 1,2=9 3,4=5; pk_speech: 9=explode; badge: 9=pass", "sheriff=- day=2"),
 }
 
 
@@ -464,9 +324,7 @@ CARDS = {
         f"{SHOWS}; discussion: 4=「过」",
         "asked=1,2,3,5,6,7,8,9,10,11,12 targets=2,3,5,6,7,8,9,10,11,12",
     ),
-    "nor in a PK": (f"{SHOWS}; exile_vote: 1,2=5 3,6=7; pk_speech:", "asked=1,2,3,6,8,9,10,11,12 targets=5,7"),
     "a PK shows it, too": ("exile_vote: 1,2=4 3,5=6; pk_vote: 1,2=4", "revealed=4 dead=- day=2"),
-    "it dies by night": (f"{SHOWS}; night_actions: 9,10,11,12=4; witch_action:", "deaths=4 dead=4"),
     "as the sheriff it keeps the badge": (
         f"sign_up: 4=run; {SHOWS}; speaking_order:",
         "sheriff=4 day=2 phase=discussion",
@@ -475,10 +333,7 @@ CARDS = {
         "discussion: 12=explode; shot: 12=5",
         "exploded=12 shots=12>5 dead=5,12 day=2",
     ),
-    "or nobody": ("exile_vote: 12=explode; shot: 12=pass", "shots=- dead=12 day=2"),
     "whom it takes may shoot": ("discussion: 12=explode; shot: 12=3 3=9", "shots=12>3,3>9 dead=3,9,12"),
-    "exiled it takes nobody": ("exile_vote: 1,2=12; last_words:", "shots=- dead=12 day=2"),
-    "nor killed by night": ("night_actions: 9,10,11,12=12; witch_action:", "guns=3:yes shots=- dead=12"),
     "the dead of the night are announced before it takes one": (
         f"{HIT_5}; sign_up: 12=run; campaign: 12=explode",
         "deaths=5 phase=last_words asked=5",
@@ -506,12 +361,10 @@ DUEL_SCRIPTS = {
         "duel: 4=5",
         "dead=4 words=- phase=exile_vote asked=1,2,3,5,6,7,8,9,10,11,12 day=1",
     ),
-    "it fights once": ("duel: 4=9; discussion:", "phase=exile_vote day=2"),
     "it may wait": (
         "duel: 4=pass; exile_vote:; discussion:",
         "phase=duel asked=4 asks=duel targets=1,2,3,5,6,7,8,9,10,11,12",
     ),
-    "a dead one does not": ("night_actions: 9,10,11,12=4; witch_action:; discussion:", "phase=exile_vote dead=4"),
     "as the sheriff it passes the badge on before the vote": (
         "sign_up: 4=run; duel: 4=5; badge: 4=6",
         "sheriff=6 phase=exile_vote",
@@ -522,21 +375,6 @@ DUEL_SCRIPTS = {
 @scenarios(DUEL_SCRIPTS)
 def test_a_duel(script, facts):
     check(play(new_game(replace(DUELS, sheriff="sign_up" in script), 0, DUELS.deck), script), facts)
-
-
-def test_nobody_sees_that_a_knight_is_asked():
-    state = until(new_game(replace(DUELS, sheriff=False), 0, DUELS.deck), Phase.DUEL)
-    assert {observe(state, seat).phase for seat in DUELS.seats if seat != 4} == {Phase.DISCUSSION}
-
-
-@pytest.mark.parametrize("script", ["sign_up: 1=run; withdrawal:", f"{PUT_OFF.replace('1,5,9', '1,9')}"])
-def test_that_wolves_are_asked_before_a_lone_candidate_is_elected_shows_to_nobody_else(script):
-    state = twelve(script)
-    check(state, "phase=unopposed subject=1")
-    assert {observe(state, seat).phase for seat in (1, 5, 12)} == {
-        Phase.NIGHTFALL if state.day == 2 else Phase.WITHDRAWAL
-    }
-    assert {observe(state, seat).request for seat in (1, 5, 12)} == {None}
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
@@ -595,12 +433,6 @@ def test_a_shot_may_turn_a_win_into_a_game_that_goes_on():
     check(state, "result=- dead=1,3,5 asked=3")
     check(play(state, "shot: 3=pass"), "result=wolf")
     check(play(state, "shot: 3=7"), "result=- phase=discussion")
-
-
-def test_at_the_round_limit_the_dead_still_get_their_shot_and_pass_the_badge():
-    state = new_game(replace(TWELVE, round_limit=1), 0, TWELVE_DEAL)
-    state = play(state, "sign_up: 3=run; campaign:; exile_vote: 1,2=3; shot: 3=9; badge: 3=1")
-    check(state, "result=draw dead=3,9 sheriff=1")
 
 
 # --- chance -----------------------------------------------------------------------------------------------------------

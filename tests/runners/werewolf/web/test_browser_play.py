@@ -2,12 +2,9 @@
 
 import random
 
-import aiohttp
-
 from runners.werewolf.web.folders import read_file
-from runners.werewolf.web.tables import Table
 from runners.werewolf.web.views import read_game
-from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
+from tests.support.werewolf.browser import PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -85,92 +82,3 @@ async def test_one_person_plays_a_whole_game_by_clicks_reloads_and_then_sees_it_
     game = read_game(read_file(kept))
     assert game.result and game.seats == 9 and list(game.players.values()).count("person") == 1
     assert any(event.get("text") == "说到一半" for event in game.events)
-
-
-async def test_two_people_play_at_one_table_and_see_only_what_is_theirs(tmp_path, people):
-    async def pages(links):
-        async with aiohttp.ClientSession() as session:
-            found = []
-            for link in links:
-                async with session.get(link.replace("/seat/", "/api/seat/")) as response:
-                    found.append(await response.json())
-            return found
-
-    def sit_down(p, q):
-        _, links = opens_a_table(p, server, people=2, seed=31)
-        p.opens(links[0])
-        p.sees(".ask", "等其他人入座")
-        q.opens(links[1])
-        q.sees(".identity .seal")
-        p.sees(".identity .seal")
-        return links
-
-    def play(p, q):
-        chances = random.Random(2), random.Random(3)
-        done = set()
-
-        def over_or_answered(number, person):
-            if person.all(".replay-all"):
-                done.add(number)
-                return True
-            return answers(person, chances[number])
-
-        while len(done) < 2:
-            p.until(
-                lambda: any([over_or_answered(n, person) for n, person in enumerate((p, q)) if n not in done]),
-                "one of two to be asked",
-            )
-        assert "阵营胜利" in p.sees(".ask p").text and p.sees(".ask p").text == q.sees(".ask p").text
-        assert not p.all(".again")  # a table of several is opened again by its host
-        p.shot("two-people-first")
-        q.shot("two-people-second")
-
-    async with WebServer(tmp_path) as server:
-        both = people(2)
-        links = await at_the_browser(sit_down, *both)
-        first, second = await pages(links)
-        assert first["seat"] != second["seat"]
-        for page in (first, second):
-            assert list(page["game"]["roles"]) == [str(page["seat"])]
-        await at_the_browser(play, *both)
-
-
-async def test_one_click_opens_a_game_that_ends_with_all_roles_and_is_played_again(tmp_path, person, monkeypatch):
-    monkeypatch.setattr(Table, "pace", property(lambda self: 0.0, lambda self, pace: None), raising=False)
-
-    def visit(p):
-        for size, language in ((PHONE, "zh"), (LAPTOP, "en")):
-            p.resize(*size)
-            p.opens(f"{server.url}/?lang={language}")
-            assert p.overflow() <= 0
-            p.until(lambda: p.all(".featured .seat"), "the featured game")  # nothing was played here yet: one ships
-            p.clicks(".play-now")
-            p.sees(".identity .seal")
-            plays_on(p, random.Random(3))
-            assert not p.all(".seat.is-unknown")
-            p.shot(f"seat-end-{language}")
-            p.run("document.body.dataset.old = 'yes'")
-            p.clicks(".again")
-            p.until(lambda: p.run("return !document.body.dataset.old"), "another table")
-            p.sees(".identity .seal")
-            assert p.complaints() == []
-
-    async with WebServer(tmp_path) as server:
-        await at_the_browser(visit, person)
-
-
-async def test_a_person_who_leaves_is_played_by_default_and_the_game_goes_on(tmp_path, person):
-    def visit(p):
-        host, (link,) = opens_a_table(p, server, preset="5p_tiny", clock=1, seed=4)
-        p.opens(link)
-        p.sees(".identity .seal")
-        p.driver.get("about:blank")
-        p.opens(host)
-        p.sees(".card", "结束")
-        p.clicks("a", "看完整回放")
-        p.sees(".result")
-        p.opens(f"{server.url}/seat/nobodys")
-        p.sees(".problem", "没有这个座位")
-
-    async with WebServer(tmp_path) as server:
-        await at_the_browser(visit, person)

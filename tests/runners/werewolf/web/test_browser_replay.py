@@ -5,7 +5,7 @@ from pathlib import Path
 
 from selenium.webdriver.common.keys import Keys
 
-from runners.werewolf.game import EventKind, Role, get_preset
+from runners.werewolf.game import EventKind, get_preset
 from runners.werewolf.transcript import game_data
 from tests.support.game.game_playing import play_brains
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
@@ -65,78 +65,6 @@ async def test_a_game_is_replayed_to_its_end_by_keys_and_clicks(tmp_path, person
         assert p.complaints() == []
 
     async with WebServer(tmp_path, [path]) as server:
-        await at_the_browser(visit, person)
-
-
-async def test_on_a_phone_the_keys_cover_neither_the_table_nor_what_happens_now(tmp_path, person):
-    path, state = written(tmp_path, "game")
-
-    def visit(p):
-        p.resize(*PHONE)
-        for at in range(30, len(state.events), 25):
-            p.opens(game(server, at=at))
-            bar, table, log = (p.sees(css).rect for css in (".bar", ".board", ".log"))
-            assert table["y"] + table["height"] <= bar["y"] and bar["y"] + bar["height"] <= log["y"]
-            now = p.sees(".entry.now").rect
-            assert log["y"] <= now["y"] < log["y"] + log["height"] and now["y"] < PHONE[1]
-
-    async with WebServer(tmp_path, [path]) as server:
-        await at_the_browser(visit, person)
-
-
-async def test_a_seats_view_shows_its_own_role_alone_and_a_link_opens_the_same_moment(tmp_path, people):
-    path, state = written(tmp_path, "game")
-    seer = state.roles.index(Role.SEER) + 1
-
-    def visit(p, friend):
-        p.opens(game(server, at=60))
-        day = p.sees(".middle .when").text
-        p.run("const picker = document.querySelector('.view-picker'); picker.value = arguments[0];"
-              "picker.dispatchEvent(new Event('change'))", str(seer))  # fmt: skip
-        p.until(lambda: len(p.all(".seat.is-unknown")) == 11, "the others' roles to be hidden")
-        assert len(p.all(".seat.is-god.you")) == 1
-        assert p.sees(".middle .when").text == day  # the same moment, with fewer events before it
-        assert "袭击" not in p.text(".log")
-        here = p.driver.current_url
-        assert f"view={seer}" in here and "at=" in here
-        friend.opens(f"{here}&lang=zh")
-        assert friend.sees(".middle").text == p.sees(".middle").text
-        assert friend.sees(".place").text == p.sees(".place").text
-        friend.clicks("#top button", "English")
-        friend.until(lambda: friend.run("return document.documentElement.lang") == "en", "the page in English")
-        friend.sees("h1", "12 players: seer")
-        friend.sees(".seat", "Seer")
-        assert not set("警上弃夜毒票枪爆刀守救") & set(friend.text(".mark"))
-        friend.shot("replay-seat-english")
-        friend.run("localStorage.setItem('lang', 'zh')")
-
-    async with WebServer(tmp_path, [path]) as server:
-        await at_the_browser(visit, *people(2))
-
-
-async def test_two_games_of_one_deal_go_side_by_side(tmp_path, person):
-    first, _ = written(tmp_path, "before", "9p", 5, "random")
-    second, _ = written(tmp_path, "after", "9p", 5, "scripted")
-
-    def visit(p):
-        p.opens(f"{server.url}/?lang=zh")
-        assert len(p.all(".games input")) == 2
-        for box in p.all(".games input"):
-            box.click()
-        p.clicks("a.compare")
-        p.until(lambda: len(p.all(".pair .board")) == 2, "two tables")
-        p.until(lambda: len(p.all(".pair .place")) == 2, "two scrubbers")
-        assert not p.all(".card .notice")  # the same cards
-        bar, log = (p.sees(f".pair {css}").rect for css in (".bar", ".log"))
-        assert bar["y"] + bar["height"] <= log["y"]
-        p.clicks(".pair .replay:first-child .keys button:last-child")
-        p.until(lambda: len(p.all(".outcome")) >= 1, "the end of the first")
-        days = [element.text for element in p.all(".pair .middle .when")]
-        p.clicks(".pair .replay:first-child .strip .day")
-        p.until(lambda: [e.text for e in p.all(".pair .middle .when")] == ["第1天", "第1天"], f"both on day 1: {days}")
-        p.shot("side-by-side")
-
-    async with WebServer(tmp_path, [first, second]) as server:
         await at_the_browser(visit, person)
 
 

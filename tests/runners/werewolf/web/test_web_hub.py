@@ -9,7 +9,6 @@ import aiohttp
 import pytest
 
 from runners.policy.client import seed_of
-from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.game import get_preset, new_game
 from runners.werewolf.local import play_locally
@@ -25,7 +24,8 @@ from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
 from store.werewolf import encode_events, read_events
 from tests.support.fakes import make_turn
-from tests.support.tasks import HERE, game_task
+from tests.support.tasks import game_task
+from tests.support.tasks import play_task as played
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -55,14 +55,6 @@ async def play_all(client, max_concurrent=2):
     play = WerewolfPlay(client)
     await Worker(client, play, "worker", max_concurrent, idle_exit_seconds=0.3).run()
     await play.close()
-
-
-async def played(task, resources):
-    """(the result, the turns) of a game, as the hub gets them."""
-    games, turns = WerewolfGames(HERE), []
-    result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
-    await games.close()
-    return result, turns
 
 
 @pytest.mark.parametrize(("preset", "seed"), [("5p_tiny", 3), ("12p_sheriff", 5)])
@@ -140,26 +132,6 @@ async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved
         game = f"hub:{late[0]}"
         assert (await server.get("/api/game", id=game))[1]["notice"] == "waiting"
         assert (await server.get("/api/game", id="hub:ro-unknown"))[0] == 404
-
-
-async def test_an_evaluated_games_tokens_have_the_texts_and_the_name_of_the_evaluated_folder(
-    hub, client, unserved, tiny_model, tiny_tokenizer, tmp_path
-):
-    resources = unserved.model_copy(update={"run_name": "mine-evaluation-0123abcd-evaluation", "version": 0})
-    (rollout_id,) = await enqueue(client, resources, [make_task(1)])
-    await play_all(client)
-    run = tmp_path / "runs" / "mine-evaluation"
-    evaluated = run / "evaluated" / "step-000002"
-    evaluated.mkdir(parents=True)
-    (run / "config.yaml").write_text("{}")
-    (evaluated / "tokenizer.json").symlink_to(tiny_model / "tokenizer.json")
-    written = {"label": "step-000002", "model": str(tiny_model), "games": make_task(1).game_id.rpartition("-")[0]}
-    (evaluated / "evaluated.json").write_text(json.dumps(written))
-    async with WebServer(tmp_path, hub=hub.url, runs=tmp_path / "runs") as server:
-        _, game = await server.get("/api/game", id=f"hub:{rollout_id}")
-        _, tokens = await server.get("/api/tokens", id=f"hub:{rollout_id}", seat=game["turns"][0]["seat"], segment=0)
-    assert game["about"]["evaluation"] == "step-000002"
-    assert "".join(tokens["texts"]) == tiny_tokenizer.decode(tokens["ids"], skip_special_tokens=False)
 
 
 async def test_tokens_are_those_of_the_spans_with_their_texts(

@@ -187,19 +187,6 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     assert spoken and max(map(len, spoken)) <= 40
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"model_url": "http://127.0.0.1:9"}, "no vLLM answers at http://127.0.0.1:9/v1"),
-        ({"model": "other"}, "serves policy"),
-    ],
-)
-async def test_a_server_that_cannot_be_played_is_named_at_the_start(policy, given, message):
-    given = {"model_url": await policy("x")} | given
-    with pytest.raises(ValueError, match=message):
-        await Opponents(**given).newest()
-
-
 async def test_the_policy_of_a_run_is_found_among_those_of_a_hub(hub, client):
     for run, version in (("old-00000001", 5), ("old-00000001", 6), ("new-00000002", 1), ("older-00000003", 9)):
         resources = PolicyResources(run_name=run, version=version, endpoints=("http://127.0.0.1:1/v1",), model="m")

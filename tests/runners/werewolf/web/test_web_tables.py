@@ -11,7 +11,7 @@ from runners.werewolf.local import seeded_brains
 from runners.werewolf.transcript import asked_in
 from runners.werewolf.web import seats
 from runners.werewolf.web.seats import PacedPlayer, UnusableTable
-from tests.support.werewolf.seat_players import OURS, open_table, pages_of
+from tests.support.werewolf.seat_players import OURS, open_table, pages_of, play_seat
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -32,6 +32,18 @@ async def test_abandoned_tables_make_room_and_tables_in_use_stay(tmp_path, monke
         assert tables.table(watched) and tables.table(hosted)
         assert len(tables._tables) == 3 and len(tables._seats) == 3
         await page.aclose()
+
+
+async def test_two_people_play_one_game_and_each_is_sent_its_own_role_alone(tmp_path):
+    async with WebServer(tmp_path) as server, aiohttp.ClientSession(server.url) as session:
+        _, seats_of_people = await open_table(session, preset="9p", people=2, seed=31)
+        begun = [anext(page async for page in pages_of(session, seat) if page["request"]) for seat in seats_of_people]
+        ends, *pages = await asyncio.gather(
+            asyncio.gather(*(play_seat(session, seat) for seat in seats_of_people)), *begun
+        )
+    assert len({page["seat"] for page in pages}) == 2
+    assert all(list(page["game"]["roles"]) == [str(page["seat"])] for page in pages)
+    assert {(page["phase"], page["game"]["result"]) for page in ends} == {("over", ends[0]["game"]["result"])}
 
 
 async def test_a_pause_never_tells_whom_the_game_asks_in_secret(monkeypatch):
