@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from runners.errors import UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.codecs import LocalCodec, UnusableTemplate
-from runners.werewolf.language.replies import split_thought
-from tests.support.chat_templates import chat_tokens
+from tests.support.chat_templates import chat_tokens, with_template
 
 _MESSAGE = "{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' -}}"
 _DEFAULT = "{%- if messages[0].role != 'system' -%}{{- '<|im_start|>system\nI help.<|im_end|>\n' -}}{%- endif -%}"
@@ -41,12 +40,6 @@ BLOCK = "<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n{}"
 
 def user(text):
     return {"role": "user", "content": text}
-
-
-def with_template(tokenizer, template):
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.chat_template = template
-    return tokenizer
 
 
 def reply_head(family, thinking):
@@ -151,17 +144,6 @@ async def test_words_and_white_space_that_a_tokenizer_added_are_ordinary_text(ti
     assert await chat_tokens(tokenizer).decode_reply(reply) == "我是狼人\n\n。"
 
 
-@pytest.mark.parametrize(("said", "thought", "reply"), [
-    ("我偷偷想", "我偷偷想", ""),  # cut at its limit: it must not pass for words
-    ("想好了</think>我是好人", "想好了", "我是好人"),
-    ("<think>又开头</think>好", "又开头", "好"),
-])  # fmt: skip
-async def test_a_thought_that_the_prompt_opened_stays_a_thought(tiny_tokenizer, said, thought, reply):
-    tokenizer = with_template(tiny_tokenizer, TEMPLATES["opens thought"])
-    text = await chat_tokens(tokenizer).decode_reply(ids_of(tokenizer, said))
-    assert split_thought(text) == (thought, reply)
-
-
 def reversing(template):
     return template.replace("m.content", "(m.content | reverse)")
 
@@ -172,7 +154,6 @@ def reversing(template):
     (reversing(TEMPLATES["plain"]), "changes their text"),
     ("{%- if messages[0].role == 'system' -%}{{ raise_exception('no system') }}{%- endif -%}" + TEMPLATES["plain"],
      "rejects a conversation: no system"),
-    ("{%- for tool in tools -%}{%- endfor -%}" + TEMPLATES["plain"], "not iterable"),
     ("{%- for m in messages -%}{{ m.role + ': ' + m.content + '\n' }}{%- endfor -%}", "without a token"),
     ("{%- for m in messages -%}{{- '<|im_start|>' + m.role + ('<|endoftext|>' if m.role == 'assistant' else '')"
      " + m.content + '<|im_end|>' -}}{%- endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant{%- endif -%}",
@@ -185,7 +166,9 @@ async def test_a_template_that_cannot_be_used_is_refused_at_load(tiny_tokenizer,
 
 
 async def test_a_tokenizer_without_template_or_control_tokens_is_refused(tiny_tokenizer, tmp_path):
-    with_template(tiny_tokenizer, None).save_pretrained(tmp_path)
+    tokenizer = copy.deepcopy(tiny_tokenizer)
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(tmp_path)
     with pytest.raises(UnusableTokenizer, match="no chat template"):
         await ChatTokens.load(tmp_path)
     with_template(tiny_tokenizer, TEMPLATES["plain"]).save_pretrained(tmp_path)

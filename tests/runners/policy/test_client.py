@@ -9,7 +9,6 @@ from aiohttp import web
 from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy import client
 from runners.policy.client import PolicyClient
-from tests.support.fakes import FakeVllm
 from tests.support.tasks import HERE
 from tests.support.waiting import until
 
@@ -31,14 +30,6 @@ async def stranger():
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", box, asked
     await runner.cleanup()
-
-
-@pytest.fixture
-async def vllm(tiny_tokenizer):
-    fake = FakeVllm(tiny_tokenizer, lambda prompt: "好的", "/models/x")
-    fake.endpoint = await fake.start()
-    yield fake
-    await fake.stop()
 
 
 @pytest.fixture
@@ -164,7 +155,7 @@ async def test_a_models_folder_and_limit_are_what_the_server_names_and_an_adapte
     vllm.adapters = {"learned": "/runs/learned/policy/version-000003"}
     for model in ("policy", "learned"):
         server = connect(vllm.endpoint, model)
-        assert (await server.model_folder(), await server.context_tokens()) == ("/models/x", vllm.context_tokens)
+        assert (await server.model_folder(), await server.context_tokens()) == (vllm.model_folder, vllm.context_tokens)
     with pytest.raises(PolicyUnavailable, match="serves policy, learned, not 'other'"):
         await connect(vllm.endpoint, "other").model_folder()
 

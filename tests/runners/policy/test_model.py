@@ -7,7 +7,6 @@ from runners.policy.model import ContextFull, TokenExactChatModel
 from store.schema import TokenLimits
 from store.token_spans import context_digest
 from tests.support.chat_templates import chat_tokens
-from tests.support.fakes import FakeVllm
 from tests.support.tasks import HERE
 
 SYSTEM = {"role": "system", "content": "你是3号。"}
@@ -16,14 +15,6 @@ REPLY = {"role": "assistant", "content": "好的"}
 
 def user(text):
     return {"role": "user", "content": text}
-
-
-@pytest.fixture
-async def vllm(tiny_tokenizer):
-    fake = FakeVllm(tiny_tokenizer, lambda prompt: "好的")
-    fake.endpoint = await fake.start()
-    yield fake
-    await fake.stop()
 
 
 def make_model(vllm, context_tokens=1000, reply_tokens=20, key="game-1/3"):
