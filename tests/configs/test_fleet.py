@@ -1,4 +1,4 @@
-"""The fleet recipes: each command, variable, file and address in them is one that exists; tools for them take them."""
+"""The fleet recipes: what watches a runner, what the proxy forwards, and that nginx and systemd take their files."""
 
 import asyncio
 import os
@@ -12,9 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
-import yaml
 
-from configs.loading import load_config
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from store.client import connect
 from tests.support.hub.hub_process import HubProcess
@@ -23,102 +21,6 @@ pytest_plugins = ("tests.support.hub.hub_backends",)
 
 ROOT = Path(__file__).parents[2]
 FLEET = ROOT / "configs" / "fleet"
-HUB_PORT, POLICY_PORT, VLLM_PORT = 4747, 8080, 8000
-RECIPES = {"compose": ["compose.yaml"], "kubernetes": ["kubernetes.yaml"], "systemd": ["systemd/*.service"]}
-PLACED = {"/etc/policy_proxy.conf", *(f"/etc/werewolf/{one}" for one in ("run.yaml", "policy_proxy.conf", "fleet.env"))}
-FLEET_ENV = dict(re.findall(r"^(\w+)=(.*)$", (FLEET / "systemd" / "fleet.env").read_text(), re.M))
-GIVEN = {"MODEL_DIR": "/srv/models/policy", "HOSTNAME": "pod-1", "POD_NAME": "pod-1", "MAINPID": "4711", **FLEET_ENV}
-
-
-def text_of(recipe):
-    """Its files without comments, with every variable replaced: KeyError for one that nobody gives."""
-    paths = [path for pattern in RECIPES[recipe] for path in sorted(FLEET.glob(pattern))]
-    text = "\n".join(re.sub(r"^\s*#.*$", "", path.read_text(), flags=re.M) for path in paths)
-    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text).replace("%H", "machine").replace("%i", "1")
-    variable = r"\$\$?(?:\{(\w+)(?::\?[^}]*)?\}|\((\w+)\)|(\w+))"
-    return re.sub(variable, lambda match: GIVEN[next(filter(None, match.groups()))], text)
-
-
-TEXTS = {recipe: text_of(recipe) for recipe in RECIPES}
-
-
-def command_lines(recipe):
-    """Every command as one line."""
-    if recipe == "systemd":
-        yield from re.findall(r"^Exec\w+=(.*)$", TEXTS[recipe], re.M)
-        return
-    waiting = list(yaml.safe_load_all(TEXTS[recipe]))
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, list) and node and all(isinstance(one, str) for one in node):
-            yield " ".join(node)
-        elif isinstance(node, list | dict):
-            waiting += node.values() if isinstance(node, dict) else node
-
-
-def arguments_of(program):
-    """(recipe, arguments) of every command with the program: a module after -m, or a file."""
-    for recipe in RECIPES:
-        for line in command_lines(recipe):
-            for found in re.findall(rf"{re.escape(program)} ([^;&|}}]*)", line):
-                yield recipe, shlex.split(found)
-
-
-# Commands
-
-
-def hub_is_as_expected(recipe, arguments):
-    from store.__main__ import _serve_parser
-
-    options = _serve_parser().parse_args(arguments)
-    assert options.port == HUB_PORT and options.db.is_absolute()
-    assert (options.host == "127.0.0.1") == (recipe == "systemd")
-
-
-def runner_is_as_expected(recipe, arguments):
-    from runners.werewolf.__main__ import parse_arguments
-
-    options = parse_arguments(arguments)
-    assert options.worker_id and options.n == 8 and options.store.endswith(f":{HUB_PORT}")
-
-
-def algorithm_is_as_expected(recipe, arguments):
-    from algo.werewolf_verl import parse_arguments
-
-    options = parse_arguments(arguments)
-    assert options.resume == "auto" and str(options.config) in PLACED
-    config = load_config(FLEET / options.config.name, options.overrides)
-    assert config.serving.port == VLLM_PORT and config.run.dir.is_absolute()
-    if recipe != "systemd":  # where nobody else is on the loopback
-        assert str(config.serving.public_urls[0]).endswith(f":{POLICY_PORT}")
-
-
-@pytest.mark.parametrize(
-    ("program", "check"),
-    [
-        ("-m store", hub_is_as_expected),
-        ("-m runners.werewolf", runner_is_as_expected),
-        ("-m algo.werewolf_verl", algorithm_is_as_expected),
-    ],
-)
-def test_each_recipe_starts_the_program_as_it_takes_it(program, check):
-    found = list(arguments_of(program))
-    assert {recipe for recipe, _ in found} == set(RECIPES)
-    for recipe, arguments in found:
-        check(recipe, arguments)
-
-
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_no_token_stands_in_a_recipe_and_every_file_exists(recipe):
-    text = TEXTS[recipe] if recipe != "systemd" else (FLEET / "systemd" / "fleet.env").read_text()
-    assert TOKEN_VARIABLE in text or TOKEN_FILE_VARIABLE in text
-    assert not re.search(rf"\b{TOKEN_VARIABLE}\b(?!\s+valueFrom:)", text)
-    for file in re.findall(r"/opt/werewolf/((?!\.venv)[\w/.]+)", TEXTS[recipe]):
-        assert (ROOT / file).is_file(), file
-    named = set(re.findall(r"/etc/[\w/]+\.(?:yaml|conf|env)", TEXTS[recipe]))
-    assert named and named <= PLACED
-    for ignored in (ROOT / ".gitignore", FLEET / "Dockerfile.dockerignore"):
-        assert "configs/fleet/hub_token" in ignored.read_text().split()
 
 
 # Health
@@ -166,29 +68,7 @@ async def test_runner_health_sends_the_token(tmp_path, monkeypatch):
     hub.kill()
 
 
-# The proxy before vLLM
-
-
-def proxy_locations():
-    """(directive, its value) by location, as nginx writes locations."""
-    text = re.sub(r"#.*", "", (FLEET / "policy_proxy.conf").read_text())
-    blocks = re.findall(r"location (= )?(\S+) \{\s*(\w+) ([^;]+);\s*\}", text)
-    assert len(blocks) == text.count("location "), "a location with more than one directive"
-    return {f"{exactly}{path}": (directive, value) for exactly, path, directive, value in blocks}
-
-
-def test_the_proxy_forwards_what_runners_need_and_nothing_else():
-    from runners.policy.chat_tokens import INFO_ROUTE
-    from runners.policy.codecs import DETOKENIZE_ROUTE, TOKENIZE_ROUTE
-
-    locations = proxy_locations()
-    assert locations.pop("/") == ("return", "404")
-    assert locations.pop("= /proxy_health")[0] == "return"
-    open_paths = {"/v1/": "/v1/"} | {f"= {route}": route for route in (INFO_ROUTE, TOKENIZE_ROUTE, DETOKENIZE_ROUTE)}
-    assert locations == {
-        place: ("proxy_pass", f"http://127.0.0.1:{VLLM_PORT}{path}") for place, path in open_paths.items()
-    }
-    assert f"listen {POLICY_PORT};" in (FLEET / "policy_proxy.conf").read_text()
+# Proxies
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="no nginx on this machine")

@@ -3,7 +3,6 @@
 - through the gateway, for a template with thinking and without, streamed and not, chat completions and the Responses
   API, one conversation at once and eight: every call goes on exactly where the last one ended, and a plain forward pass
   over the joined tokens gives the log-probs that were stored;
-- ``python -m runners.agents`` as a process, with a real hub: an agent's tasks are played and read back as triplets;
 - a seat without the model's files, whose messages the server renders.
 """
 
@@ -13,18 +12,14 @@ import random
 import pytest
 from openai import AsyncOpenAI
 
-from algo.rollouts.triplets import read_attempt
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.chat_server import ChatServer
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.client import PolicyClient
 from runners.policy.connections import Connections
-from store.agents import AGENTS
-from store.protocol import EnqueueRolloutRequest, RolloutConfig
-from tests.support.agents.fakes_agents import attempt_of, resources_of, task_of
+from tests.support.agents.fakes_agents import attempt_of, resources_of
 from tests.support.agents.streams import assemble
 from tests.support.agents.tool_model import TOOL
-from tests.support.processes import end, start_module
 from tests.support.small_models import calls_that_go_on, load_model
 from tests.support.tasks import HERE
 
@@ -119,34 +114,6 @@ async def test_conversations_that_nobody_rewrites_are_one_sequence_each_with_the
         await servers.close()
     assert pairs == 2 * 34 * (CALLS - 1)
     assert tool_calls > 50 and several > 5  # or there was nothing to show
-
-
-async def test_the_runners_command_plays_an_agent_and_both_readers_read_its_calls(vllm, hub, client, tmp_path):
-    resources = resources_of(vllm)
-    await client.update_resources(resources.resources_id, resources.encode())
-    config = RolloutConfig(timeout_seconds=120, max_attempts=2, retry_condition=["failed", "timeout"])
-    tasks = [task_of(number, input={"question": f"What is {number} + 1?"}, limits=LIMITS) for number in range(12)]
-    made = await client.enqueue_many_rollouts(
-        [
-            EnqueueRolloutRequest(input=task.encode(), mode="train", resources_id=resources.resources_id, config=config)
-            for task in tasks
-        ]
-    )
-    playing = ("--agent", "tests.support.agents.calculating:agent", "--n", "6", "--store", hub.url, "--max-tasks", "12")
-    process = start_module(tmp_path / "runner.log", "runners.agents", *playing, cwd=tmp_path)
-    try:
-        assert await asyncio.to_thread(process.wait, 240) == 0, (tmp_path / "runner.log").read_text()
-    finally:
-        end(process)
-    failures = 0
-    for rollout in await client.query_rollouts(rollout_id_in=[one.rollout_id for one in made]):
-        assert rollout.status == "succeeded"
-        attempt_id = rollout.attempt.attempt_id
-        spans = [span for span in await client.query_spans(rollout.rollout_id) if span.attempt_id == attempt_id]
-        read = read_attempt(AGENTS, rollout.rollout_id, attempt_id, spans)
-        assert read.left_out == {} and 1 <= len(read.triplets) <= 3
-        failures += bool(read.outcome.failure)
-    assert failures < 12
 
 
 async def test_a_seat_on_a_machine_without_the_models_files_gets_the_ids_that_they_give(vllm, tool_model):

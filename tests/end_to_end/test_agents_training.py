@@ -1,5 +1,4 @@
-"""Training an agent, whole: real hub, runner, vLLM (one, attached to) and verl; by the command, killed and resumed, and
-by agentlightning's Trainer."""
+"""Training an agent, whole: real hub, runner, vLLM (attached to) and verl, killed and resumed."""
 
 import asyncio
 import json
@@ -11,9 +10,6 @@ import time
 import pytest
 
 from algo.agents.evaluate import figures_of, gain, read_evaluations
-from algo.machine.ports import free_port
-from configs.agents import AgentConfig
-from configs.loading import load_config
 from tests.support.hub.hub_process import HubProcess
 from tests.support.processes import end, set_options, start_module
 from tests.support.real_vllm import WITH_TOOLS, of_length
@@ -22,35 +18,16 @@ pytestmark = pytest.mark.timeout(900)
 
 STEPS, GROUPS, EACH, HELD_OUT = 2, 4, 3, 6
 
-SCRIPT = """
-import sys
 
-from agentlightning import Trainer
-from tests.support.agents.calculating import agent
-
-from algo.agents.algorithm import AgentVerl
-from runners.agents.lightning import GatewayRunner
-
-port, config, *overrides = sys.argv[1:]
-train = [{"question": f"What is {number} + 1?"} for number in range(8)]
-val = [{"question": f"What is {number} + 2?"} for number in range(4)]
-algorithm = AgentVerl(config, *overrides)
-Trainer(algorithm=algorithm, runner=GatewayRunner(n=4), n_runners=2, port=int(port)).fit(agent, train, val_dataset=val)
-assert algorithm.summary["steps"] == 1 and algorithm.summary["policy_version"] == 1, algorithm.summary
-"""
-
-
-@pytest.fixture(scope="module")
-def workplace(tmp_path_factory, tool_model, serve_vllm):
-    """(a folder with tasks, settings of a run that plays it with a vLLM that runs)."""
-    folder = tmp_path_factory.mktemp("workplace")
+async def test_a_killed_training_goes_on_and_tells_what_was_gained(tmp_path, tool_model, serve_vllm):
+    folder = tmp_path
     # A vLLM of its own: training changes its weights, and others compare theirs with the model's folder.
     trained_vllm = serve_vllm(shutil.copytree(tool_model, folder / "model"), *of_length(2048, 60), *WITH_TOOLS)
-    (folder / "training.py").write_text(SCRIPT)
     tasks = [{"question": f"What is {number} + 1?"} for number in range(24)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     (folder / "run.yaml").write_text("run: {name: calculating}\n")
-    settings = {
+    hub = await HubProcess(folder).start()
+    settings = dict(setting.split("=") for setting in WITH_TOOLS) | {
         "model.path": tool_model,
         "run.dir": folder / "runs",
         "rollout.context_tokens": 2048,
@@ -60,20 +37,8 @@ def workplace(tmp_path_factory, tool_model, serve_vllm):
         "training.max_sequence_tokens": 2048,
         "training.mini_batch_size": 8,
         "evaluation.tasks": HELD_OUT,
-    }
-    parsers = dict(setting.split("=") for setting in WITH_TOOLS)
-    return folder, {**settings, **parsers, "serving.mode": "attach", "serving.urls": f"[{trained_vllm}]"}
-
-
-def ended(process, log):
-    """The end of a process, which is to be a good one."""
-    assert process.wait(timeout=600) == 0, log.read_text()[-6000:]
-
-
-async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
-    folder, settings = workplace
-    hub = await HubProcess(folder).start()
-    settings |= {
+        "serving.mode": "attach",
+        "serving.urls": f"[{trained_vllm}]",
         "store.url": hub.url,
         "run.steps": STEPS,
         "agents.train": folder / "tasks.jsonl",
@@ -95,7 +60,7 @@ async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
         os.killpg(algorithm.pid, signal.SIGKILL)
         algorithm.wait()
         algorithm = start_module(log, *command, cwd=folder)
-        await asyncio.to_thread(ended, algorithm, log)
+        assert await asyncio.to_thread(algorithm.wait, 600) == 0, log.read_text()[-6000:]
     finally:
         end(algorithm, runner)
         hub.kill()
@@ -114,19 +79,3 @@ async def test_a_killed_training_goes_on_and_tells_what_was_gained(workplace):
     assert "user: What is" in told.read_text() and "assistant:" in told.read_text()
     read = [json.loads(line) for path in sorted((run / "batches").iterdir()) for line in path.read_text().splitlines()]
     assert len({(row["task_id"], row["actor"], row["segment"]) for row in read}) == len(read)
-
-
-async def test_agentlightnings_trainer_trains_python_objects(workplace):
-    folder, settings = workplace
-    settings |= {"run.name": "by_trainer", "run.steps": 1, "evaluation.tasks": 4, "training.learning_rate": 0.001}
-    overrides = [f"{name}={value}" for name, value in settings.items()]
-    log = folder / "trainer.log"
-    trainer = start_module(log, "training", str(free_port()), "run.yaml", *overrides, cwd=folder)
-    try:
-        await asyncio.to_thread(ended, trainer, log)
-    finally:
-        end(trainer)
-    run = folder / "runs" / "by_trainer"
-    assert [len(found.rows) for found in read_evaluations(run)] == [4, 4]
-    trained = load_config(run / "config.yaml", schema=AgentConfig)
-    assert len(trained.agents.train.read_text().splitlines()) == 8

@@ -9,7 +9,6 @@ import signal
 import pytest
 
 from algo.werewolf.tasks import step_tasks
-from tests.support.hub import hub_process
 from tests.support.hub.fleet import RUN, Kept, SlowVllm, algorithm, finished_once, own_deaths, read_journal, runner
 from tests.support.hub.hub_process import HubProcess, StockHub
 from tests.support.settings import werewolf_config
@@ -146,16 +145,6 @@ async def check(fleet):
     assert attempts > GAMES + KILLS / 4, "kills hit nothing that was under way"
     assert sum(killed.values()) >= KILLS, killed
     return cancelled
-
-
-async def test_a_process_that_leaves_unasked_is_noticed():
-    with pytest.raises(AssertionError, match="runner ended with 0"):
-        await Kept("runner", lambda: hub_process.fork(leave)).keep()
-    await Kept("algorithm", lambda: hub_process.fork(leave), has_an_end=True).keep()
-
-
-def leave():
-    pass
 
 
 async def test_any_process_may_die(tmp_path, tiny_model, tiny_tokenizer):

@@ -5,8 +5,8 @@ A game stores one span here, its result."""
 import asyncio
 import time
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import pytest
@@ -57,39 +57,6 @@ def _hub(log: Path, settings: HubSettings) -> None:
     asyncio.run(run(settings))
 
 
-@dataclass
-class Watched:
-    """A process whose memory and CPU time are looked at. resident: bytes at each look,
-    a few hundred megabytes of which a forked process has from the start."""
-
-    name: str
-    process: psutil.Process
-    resident: list[int]
-    cpu_before: float = 0.0
-
-    @classmethod
-    def of(cls, name: str, pid: int | None = None) -> "Watched":
-        watched = cls(name, psutil.Process(pid), [])
-        watched.cpu_before = watched.cpu_seconds()
-        return watched
-
-    def cpu_seconds(self) -> float:
-        return sum(self.process.cpu_times()[:2]) - self.cpu_before
-
-    def look(self) -> None:
-        self.resident.append(self.process.memory_info().rss)
-
-
-@dataclass
-class Look:
-    """The database after so many games. most_games: how many the rule lets it hold by then."""
-
-    time: float
-    games: int
-    file_bytes: int
-    most_games: int = 0
-
-
 async def test_memory_and_file_stay_bounded_over_20_000_games(tmp_path):
     hub = DeletingHub(tmp_path)
     await hub.start()
@@ -98,11 +65,8 @@ async def test_memory_and_file_stay_bounded_over_20_000_games(tmp_path):
         for n in range(RUNNERS)
     ]
     try:
-        watched = [
-            Watched.of("hub", hub.process.pid),
-            *(Watched.of(f"runner {n}", process.pid) for n, process in enumerate(runners)),
-            Watched.of("algorithm"),
-        ]
+        pids = {"hub": hub.process.pid, "algorithm": None} | {f"runner {n}": one.pid for n, one in enumerate(runners)}
+        watched = {name: psutil.Process(pid) for name, pid in pids.items()}
         looks = await play_all(hub, watched)
         await check_those_that_stay(hub)
     finally:
@@ -110,26 +74,33 @@ async def test_memory_and_file_stay_bounded_over_20_000_games(tmp_path):
             process.kill()
         hub.kill()
     # The first fifth fills the database up to what stays, and every cache. A leak of 2 kB a game is found.
-    for each in watched:
-        assert grown(each.resident) < 15 * MB, f"{each.name} grows: {[round(size / MB) for size in each.resident]}"
+    for name in watched:
+        sizes = [look.resident[name] for look in looks]
+        grown = max(sizes[len(sizes) // 2 :]) - max(sizes[len(sizes) // 5 : len(sizes) // 2])
+        assert grown < 15 * MB, f"{name} grows: {[round(size / MB) for size in sizes]}"
+    # How many games the rule lets the database hold at most; the file keeps the space that it once needed.
+    most_games = RULE.keep_rollouts
     for number, look in enumerate(looks):
         since = [earlier.games for earlier in looks[:number] if earlier.time < look.time - LONGEST_STAY_SECONDS]
-        look.most_games = max(RULE.keep_rollouts, look.games - max(since, default=0))
-    # The file keeps the space that it once needed.
-    most_bytes = OTHER_BYTES + BYTES_PER_GAME * max(look.most_games for look in looks)
+        most_games = max(most_games, look.games - max(since, default=0))
+    most_bytes = OTHER_BYTES + BYTES_PER_GAME * most_games
     assert max(look.file_bytes for look in looks) < most_bytes, f"more than {most_bytes / MB:.0f} MB: {looks}"
     assert most_bytes < BYTES_PER_GAME * GAMES / 2, "the games were so fast that the file need not have been bounded"
 
 
-def grown(sizes: list[int]) -> int:
-    """By how many bytes the most in the second half is above the most in the first, its first fifth apart."""
-    return max(sizes[len(sizes) // 2 :]) - max(sizes[len(sizes) // 5 : len(sizes) // 2])
+class Look(NamedTuple):
+    """The database after so many games, and the resident bytes of processes by name."""
+
+    time: float
+    games: int
+    file_bytes: int
+    resident: dict[str, int]
 
 
-async def play_all(hub: DeletingHub, watched: list[Watched]) -> list[Look]:
-    """The database after each step. Every step's games are read and checked as the algorithm does."""
+async def play_all(hub: DeletingHub, watched: dict[str, psutil.Process]) -> list[Look]:
+    """A look after each step. Every step's games are read and checked as the algorithm does."""
     client = connect(hub.url)
-    at_once, started = asyncio.Semaphore(STEPS_AT_ONCE), time.monotonic()
+    at_once = asyncio.Semaphore(STEPS_AT_ONCE)
     looks: list[Look] = []
 
     async def play(step: int) -> None:
@@ -142,19 +113,10 @@ async def play_all(hub: DeletingHub, watched: list[Watched]) -> list[Look]:
                 tasks, resources, alive, lambda progress: None
             )
             assert len(played.finished) == len(tasks) and not played.left_out
-        for each in watched:
-            each.look()
-        games = (len(looks) + 1) * len(tasks)
         file_bytes = sum(path.stat().st_size for path in hub.database.parent.glob(f"{hub.database.name}*"))
-        looks.append(Look(time.monotonic(), games, file_bytes))
-        seconds = looks[-1].time - started
-        resident = ", ".join(f"{each.name} {each.resident[-1] / MB:.0f}" for each in watched)
-        costs = ", ".join(f"{each.name} {each.cpu_seconds() / games * 1000:.1f}" for each in watched)
-        print(
-            f"{games} games, {games / seconds:.1f}/s; resident MB: {resident}; database MB: {file_bytes / MB:.0f}; "
-            f"CPU ms a game: {costs}",
-            flush=True,
-        )
+        resident = {name: process.memory_info().rss for name, process in watched.items()}
+        looks.append(Look(time.monotonic(), (len(looks) + 1) * len(tasks), file_bytes, resident))
+        print(looks[-1], flush=True)
 
     async with asyncio.TaskGroup() as group:
         for step in range(STEPS):

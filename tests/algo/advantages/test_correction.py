@@ -40,6 +40,8 @@ def test_without_a_correction_everything_stays_and_the_lag_is_told():
     assert found.metrics["policy_lag/mean"] == (2 + 1 + 1 + 0) / 4 and found.metrics["policy_lag/max"] == 2
     # E[log p_rollout - log p_now] over the four sampled tokens.
     assert found.metrics["rollout_corr/kl"] == pytest.approx(-math.log(4) / 4)
+    with pytest.raises(ValueError, match="shorter"):
+        apply_rollout_correction([LONG, SHORT], [log_probs(LONG, 1.0, 1.0, 1.0)], 0, RolloutCorrectionConfig())
 
 
 def test_token_weights_are_ratios_cut_at_the_threshold():

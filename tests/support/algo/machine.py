@@ -1,7 +1,6 @@
 """Hub, runner and vLLMs that stay up over several runs of the algorithm, so that a restart is cheap."""
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -87,47 +86,23 @@ def finish(machine, name, *more):
     assert algorithm.wait(timeout=600) == 0, machine.log("runner")[-1500:] + machine.log(name)[-1500:]
 
 
-def at_stage(machine, name, step, doing, algorithm, before=0):
-    """Return as soon as the log says that an algorithm is at a stage."""
+def kill_when(machine, name, step, doing, *more):
+    """Start the algorithm and kill it, and the processes that hold the model, once its log tells of a stage."""
+    before, algorithm = len(machine.log(name)), machine.algorithm(name, *more)
     deadline = time.monotonic() + 300
     while not re.search(rf"step {step}/\d+: {re.escape(doing)}", machine.log(name)[before:]):
         assert algorithm.poll() is None, machine.log(name)[-1500:]
         assert time.monotonic() < deadline, f"it never came to {doing!r} of {step}: {machine.log(name)[-3000:]}"
         time.sleep(0.005)  # only the log shows the stage
-
-
-def ranks_of(machine, name):
-    """Ids of the processes that hold the model."""
-    marked = processes_marked(machine.folder / name)
-    return [pid for pid, command in marked.items() if "TrainingRank" in command]
-
-
-def kill(machine, name, algorithm):
-    """Kill an algorithm; returns when the processes that hold the model have ended, too."""
-    os.kill(algorithm.pid, signal.SIGKILL)
+    algorithm.kill()
     assert algorithm.wait() == -signal.SIGKILL
-    # Ray's small agents stay for a minute.
-    wait_until(lambda: not ranks_of(machine, name), 60, "the end of the ranks")
 
+    def ranks():  # Ray's small agents stay for a minute
+        return [one for one in processes_marked(machine.folder / name).values() if "TrainingRank" in one]
 
-def kill_when(machine, name, step, doing, *more):
-    """Start the algorithm and kill it, and all its processes, once it is at a stage."""
-    before = len(machine.log(name))
-    algorithm = machine.algorithm(name, *more)
-    at_stage(machine, name, step, doing, algorithm, before)
-    kill(machine, name, algorithm)
+    wait_until(lambda: not ranks(), 60, "the end of the ranks")
 
 
 def steps_of(machine, name):
     lines = (machine.folder / name / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
-
-
-def weights_of(machine, name):
-    """Of the last checkpoint, of every policy that learned, by file and name."""
-    from safetensors.torch import load_file
-
-    folder = machine.folder / name / "checkpoints" / f"step-{STEPS:06d}"
-    files = sorted(folder.rglob("huggingface/model.safetensors"))
-    assert files
-    return {(str(file.relative_to(folder)), tensor): w for file in files for tensor, w in load_file(file).items()}
