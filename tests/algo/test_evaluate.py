@@ -3,7 +3,6 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 from rich.console import Console
@@ -12,19 +11,14 @@ from algo.evaluate import keep_evaluated, main
 from algo.evaluation.actions import VOTES_FOR_WOLVES
 from algo.evaluation.figures import figures_of, metrics_of
 from algo.evaluation.page import show_tables
-from algo.evaluation.panel import PANELS, matches_of
 from algo.evaluation.play import evaluate
 from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE
 from algo.evaluation.report import page_of, tables_of
 from algo.rollouts.queue import RolloutQueue
-from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.matches import held_out_deals
-from algo.werewolf.rewards import game_rewards
-from configs.sections.rewards import RewardConfig
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
-from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 from store.werewolf import GAME, GameTask
 from tests.support.algo.made_games import made_evaluation, made_row
@@ -121,50 +115,6 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     assert "Win rates" in page and header.digest in page
 
 
-async def test_turns_of_an_evaluation_give_no_trajectory(client, policy, tmp_path):
-    config = make_config(tmp_path, deals=1, opponents=["random"])
-    tasks = matches_of(config, PANELS["run"], "match", "").tasks
-    async with runner_at(client):
-        played = await RolloutQueue(client, GAME, config.rollout).play(tasks, policy, alive, lambda now: None)
-    found = build_trajectories(played.finished, partial(game_rewards, weights=RewardConfig()), 100_000)
-    assert played.turns_stored > 0
-    assert (found.trajectories, found.left_out) == ((), {"not_trainable": played.turns_stored})
-
-
-async def test_every_player_can_meet_every_other_and_itself(client, tmp_path):
-    config = make_config(tmp_path, deals=2)
-    async with runner_at(client):
-        queue = RolloutQueue(client, GAME, config.rollout)
-        found = await evaluate(config, queue, RESOURCES, alive, "table", panel="cross", players=["scripted", "random"])
-    cells = {(cell.wolf, cell.good): cell for cell in figures_of(found).cells}
-    assert {pair: cell.games for pair, cell in cells.items()} == {
-        (wolf, good): 2 for wolf in ("scripted", "random") for good in ("scripted", "random")
-    }
-    assert {seat.turns for row in found.rows for seat in row.seats} == {0}
-    assert all(cell.wolf_wins + cell.good_wins + cell.draws == 2 for cell in cells.values())
-
-
-async def test_v2_plays_whole_sides_and_single_seats_and_asks_what_seats_believe(client, policy, tmp_path):
-    config = make_config(tmp_path, deals=1)
-    initial = ServedPolicy(name="initial", endpoints=policy.endpoints, model="policy")
-    policy = policy.model_copy(update={"policies": (initial,)})
-    async with runner_at(client):
-        queue = RolloutQueue(client, GAME, config.rollout)
-        found = await evaluate(config, queue, policy, alive, "a", panel="v3", model=tmp_path)
-    assert len(found.rows) == 21 and not found.not_finished
-    own, reference = found.rows[-2:]
-    assert own.seat(own.single).player == "policy" and reference.seat(own.single).player == "scripted"
-    company = [[seat.player for seat in row.seats if seat.seat != own.single] for row in (own, reference)]
-    assert company[0] == company[1]
-    figures = figures_of(found)
-    assert {"policy", "scripted", "expert"} <= {actions.player for actions in figures.actions}
-    expert = figures.beliefs["expert"]
-    assert expert.own == expert.exact and figures.beliefs["policy"].mass is not None
-    tables = list(tables_of(found))
-    assert all(len(row) == len(table.head) for table in tables for row in table.rows)
-    assert any(table.caption.startswith("Beliefs before votes") for table in tables)
-
-
 async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, policy, tmp_path):
     away = FakeChatApi(lambda messages: "")
     await away.start()
@@ -182,13 +132,6 @@ async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, poli
     assert (strong.not_finished, strong.both_sides.games, strong.both_sides.win_rate) == (2, 0, None)
     metrics = metrics_of(evaluation, figures)
     assert metrics["evaluation/games/not_finished"] == 2 and "evaluation/win_rate/both/vs/strong" not in metrics
-
-
-async def test_invalid_evaluations_are_rejected_before_a_game_is_played(client, tmp_path):
-    games = RolloutQueue(client, GAME, make_config(tmp_path).rollout)
-    with pytest.raises(ValueError, match="'initial' is not served; choose from expert, follower, patient"):
-        await evaluate(make_config(tmp_path, opponents=["initial"]), games, RESOURCES, alive, "a")
-    assert (await client.query_rollouts()).total == 0
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -212,9 +155,7 @@ def test_what_was_evaluated_keeps_its_label_and_its_tokenizer(tmp_path):
     ("arguments", "message"),
     [
         ([], "evaluation.deals is 0"),
-        (["--set", "evaluation.deals=1", "--label", "a/b"], "'a/b' is no valid label"),
         (["--set", "evaluation.deals=1", "--model", "not-there"], "not-there does not exist"),
-        (["--set", "evaluation.opponents=[policy]"], "cannot be its own opponent"),
         (["--set", "evaluation.opponents=[random, random]"], "duplicate opponents"),
     ],
 )

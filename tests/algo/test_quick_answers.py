@@ -1,6 +1,5 @@
 """What is asked or refused before anything starts is answered without waiting for verl, vLLM's client or the hub's."""
 
-import ast
 import json
 import subprocess
 import sys
@@ -55,28 +54,3 @@ def test_help_configuration_and_refusals_import_nothing_heavy():
     refusals = [line for line in asked.stderr.splitlines() if line.startswith("error: ")]
     assert len(refusals) == sum(status == 2 for *_, status in ASKED)
     assert asked.stderr.count("did you mean 'steps'") == 7 and asked.stderr.count("no/such/folder does not exist") == 4
-
-
-def imported_by(path):
-    """Modules that a file of ours imports when it is run; what only type checkers read does not count."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for statement in tree.body:
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
-            continue
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                yield from (node.module, *(f"{node.module}.{alias.name}" for alias in node.names))
-
-
-def test_evaluation_needs_neither_torch_nor_verl():
-    seen, coming = set(), ["algo.evaluate"]
-    while coming:
-        module = coming.pop()
-        path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-        if module not in seen and path.is_file():
-            coming += imported_by(path)
-        seen.add(module)
-    assert "algo.rollouts.queue" in seen
-    assert not {"torch", "verl", "ray", "vllm", "transformers"} & {module.split(".")[0] for module in seen}

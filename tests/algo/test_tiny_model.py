@@ -2,7 +2,7 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from algo.tiny_model import MARKER_FILE, build_tiny_model
 
@@ -30,14 +30,6 @@ def test_the_same_seed_gives_the_same_files_and_another_seed_other_weights_only(
     assert {name for name in other if other[name] != again[name]} == {"model.safetensors", MARKER_FILE}
 
 
-def test_loads_as_a_small_float32_qwen3(tiny_model):
-    model = AutoModelForCausalLM.from_pretrained(tiny_model)
-    assert model.config.model_type == "qwen3"
-    assert 500_000 < sum(parameter.numel() for parameter in model.parameters()) < 1_500_000
-    assert {str(parameter.dtype) for parameter in model.parameters()} == {"torch.float32"}
-    assert model.config.vocab_size == len(AutoTokenizer.from_pretrained(tiny_model)) <= 2048
-
-
 def test_a_deeper_one_begins_by_looking_at_what_is_like_the_token_itself(tmp_path):
     folder = build_tiny_model(tmp_path / "deeper", layers=3)
     model = AutoModelForCausalLM.from_pretrained(folder)
@@ -59,11 +51,6 @@ def test_ordinary_prompts_cost_less_than_a_token_per_character(tiny_tokenizer):
     assert len(tiny_tokenizer(ORDINARY_TEXT)["input_ids"]) < 1.0 * len(ORDINARY_TEXT)
     for word in "狼预女猎守警徽投票弃空刀遗平安逐验查":
         assert len(tiny_tokenizer(word)["input_ids"]) == 1, word
-
-
-@pytest.mark.parametrize("text", [ORDINARY_TEXT, "罕见字：龘🐺\n  two  spaces\tTab", '{"决定": "12号"}'])
-def test_text_survives_the_round_trip(tiny_tokenizer, text):
-    assert tiny_tokenizer.decode(tiny_tokenizer(text)["input_ids"]) == text
 
 
 def test_chat_template_extends_the_previous_prompt_and_reply(tiny_tokenizer):

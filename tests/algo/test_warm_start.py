@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-import re
 from collections import Counter, defaultdict
 
 import pytest
 import torch
-from transformers import AutoTokenizer, Qwen3Config
+from transformers import AutoTokenizer
 
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
@@ -25,25 +24,19 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from algo.werewolf.imitation import (
-    check_tokenizer,
-    check_warm_start,
     imitation_batch,
-    listening_of,
     run_id_of,
     warm_start,
 )
 from algo.werewolf.matches import held_out_deals
 from algo.werewolf.resources import game_resources
 from configs.loading import load_config
-from configs.section import ConfigError
 from configs.sections.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames
-from runners.werewolf.prompts_zh.names import ROLE_NAMES
-from runners.werewolf.werewolf_play import WerewolfPlay
-from runners.worker import Worker
 from store.players import SCRIPTED_PLAYER
 from store.token_spans import to_span
 from store.werewolf import GAME, seat_name
+from tests.algo.test_evaluate import alive, runner_at
 from tests.support.small_models import load_model, plain_log_probs
 from tests.support.tasks import HERE
 
@@ -83,17 +76,6 @@ def games(tiny_model):
 
 def turns_of(games):
     return [triplet for game in games for triplet in game.triplets]
-
-
-def test_games_of_the_small_table_cost_half_a_token_a_character(tiny_model):
-    """As long as the tokenizer's corpus (TABLE_TALK) has the words of the prompts and of scripted players."""
-    config = make_config(
-        tiny_model, **{"game.prompts": "{system: configs/prompts/brief.txt}", "game.preset": "5p_tiny"}
-    )
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    trajectories = demonstrations_of(played(config), config).trajectories
-    characters = sum(len(tokenizer.decode(each.token_ids, skip_special_tokens=True)) for each in trajectories)
-    assert 0.2 < sum(len(each.token_ids) for each in trajectories) / characters < 0.5
 
 
 def test_every_game_has_a_deal_of_its_own_that_no_evaluation_plays(tiny_model):
@@ -153,37 +135,6 @@ def test_votes_weigh_what_the_settings_say_and_a_question_that_nobody_was_asked_
     assert "names exile_vot, which no imitated reply answers; they answer: exile_vote" in said
 
 
-def test_who_shows_how_to_play_is_noted_what_the_policy_would_be_asked_and_the_truth_is_learned(tiny_model, games):
-    assert listening_of(games, make_config(tiny_model, **{"probes.listening": 0.0})) == []
-    config = make_config(tiny_model, **{"probes.listening": 2.0})
-    asked = played(config)
-    assert [turn.prompt for turn in turns_of(asked)] == [turn.prompt for turn in turns_of(games)]  # the same games
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    rows = {}
-    for game in asked:
-        roles = {seat.seat: ROLE_NAMES[seat.role] for seat in game.outcome.seats}
-        for row in listening_of([game], config):
-            start = next(place for place, weight in enumerate(row.weights) if weight)
-            question, answer = (tokenizer.decode(ids) for ids in (row.token_ids[:start], row.token_ids[start:]))
-            (target,) = re.findall(r"你认为(\d+)号的身份", question)
-            assert answer == roles[int(target)]
-            rows[row] = answer
-        for one in (one for note in game.notes for belief in note.beliefs for one in belief.asked):
-            # A question follows a conversation that the seat has had so far, to the token.
-            assert one.context_tokens in {
-                len(turn.prompt["token_ids"]) + len(turn.response["token_ids"])
-                for turn in game.triplets
-                if turn.metadata["segment"] == one.segment
-            }
-    assert len(rows) > 20 and len(set(rows.values())) > 2
-
-    found, listening = demonstrations_of(asked, config), list(rows)
-    batch = imitation_batch(found, config.warm_start, listening, 2.0)
-    weights = batch["loss_mask"].unbind()
-    assert len(weights) == len(found.trajectories) + len(rows)
-    assert all(of_row.sum().item() == pytest.approx(2.0) for of_row in weights[len(found.trajectories) :])
-
-
 def test_roles_and_sides_are_chosen(tiny_model, games):
     chosen = {"warm_start.selection": "{roles: [seer], losers: 1.0, draws: 1.0}"}
     found = demonstrations_of(games, make_config(tiny_model, **chosen))
@@ -225,73 +176,11 @@ def test_a_deal_is_learned_from_or_held_out_never_both(games):
         split_by_deal(games, len(games), seed=1)
 
 
-def test_nothing_to_imitate_is_reported_with_the_reasons(tiny_model, games):
-    config = make_config(tiny_model, **{"training.max_sequence_tokens": 300, "rollout.context_tokens": 300})
-    with pytest.raises(NothingToImitate, match="too_long"):
-        demonstrations_of(games, config)
-
-
-def test_games_of_another_tokenizer_are_refused(tiny_model, games, tmp_path):
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    check_tokenizer(games, tiny_model)
-    words = {f"w{number}": number for number in range(2000)}
-    other = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="w0")))
-    other.save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match="another tokenizer"):
-        check_tokenizer(games, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("setting", "value", "message"),
-    [
-        ("warm_start.demonstrator", "policy", "--from-run"),
-        ("warm_start.selection.roles", "[witch]", r"warm_start\.selection\.roles has 'witch'"),
-        ("rollout.thinking", "true", "--from-run"),
-        ("model.path", "/nowhere", "/nowhere"),
-    ],
-)
-def test_what_cannot_work_is_refused_by_name(tiny_model, setting, value, message):
-    with pytest.raises(ConfigError, match=message):
-        check_warm_start(make_config(tiny_model, **{setting: value}), stored=None)
-
-
-def test_a_model_that_does_not_fit_the_machine_is_refused_before_anything_loads(tmp_path):
-    """Its config.json is enough to tell: nothing of its hundreds of GB of weights is there."""
-    layers = dict(hidden_size=8192, intermediate_size=28672, num_hidden_layers=160, num_attention_heads=64)
-    Qwen3Config(vocab_size=151936, num_key_value_heads=8, head_dim=128, **layers).save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")  # whole, and of no tensors
-    (tmp_path / "tokenizer.json").touch()
-    with pytest.raises(ConfigError, match=r"the machine needs \d{4}.*Adam's moments"):
-        check_warm_start(make_config(tmp_path), stored=None)
-
-
-def test_games_of_a_run_that_thought_may_be_taken(tiny_model):
-    check_warm_start(make_config(tiny_model, **{"rollout.thinking": "true"}), stored=StoredGames("run-1"))
-
-
 def test_a_run_is_named_by_its_folder_or_its_id(tiny_model, tmp_path):
     config = make_config(tiny_model, **{"run.dir": tmp_path})
     opened = open_run(config, False)
     assert run_id_of(config, "start") == opened.state.run_id
     assert run_id_of(config, opened.state.run_id) == opened.state.run_id
-
-
-async def with_runner(client, work):
-    play = WerewolfPlay(client)
-    worker = Worker(client, play, "w", max_concurrent=4)
-    working = asyncio.create_task(worker.run())
-    try:
-        return await work
-    finally:
-        worker.hand_back()
-        await working
-        await play.close()
-
-
-async def nothing():
-    pass
 
 
 async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
@@ -300,10 +189,11 @@ async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
     def play(run_id):
         resources = policy_resources(config, run_id, str(tiny_model))
         return RolloutQueue(client, GAME, config.rollout).play(
-            demonstration_tasks(config), resources, nothing, lambda now: None
+            demonstration_tasks(config), resources, alive, lambda now: None
         )
 
-    mine, _ = await with_runner(client, asyncio.gather(play("mine"), play("others")))
+    async with runner_at(client):
+        mine, _ = await asyncio.gather(play("mine"), play("others"))
     found = await stored_games(client, StoredGames("mine"), newest=100)
     assert {game.rollout_id for game in found.finished} == {game.rollout_id for game in mine.finished}
     by_id = {game.outcome.game_id: game for game in found.finished}
@@ -325,7 +215,8 @@ async def test_what_was_imitated_is_learned_and_the_exported_model_has_learned_i
         },
     )  # fmt: skip
     opened = open_run(config, False)
-    summary = await with_runner(client, warm_start(opened, None))
+    async with runner_at(client):
+        summary = await warm_start(opened, None)
     before, *_, after = summary["held_out_loss"]
     assert after < before - 1.0
     assert summary["answers"] > 20 and summary["held_out_answer_loss"][-1] < summary["held_out_answer_loss"][0] - 1.0

@@ -1,8 +1,6 @@
-"""Scores of beliefs beside those of the deaf and of exact odds, in real and made-up games."""
+"""Scores of beliefs by hand; those of recorded games are held by ``test_frozen``."""
 
-import asyncio
 import math
-import random
 from statistics import fmean
 
 import pytest
@@ -16,90 +14,7 @@ from algo.evaluation.beliefs import (
     wolf_chance,
 )
 from configs.roles_and_decks import DECKS, Role
-from runners.werewolf.brains import BRAINS
-from runners.werewolf.game import get_preset
-from runners.werewolf.players import Believed, BrainPlayer
-from runners.werewolf.table import play_game
-from store.werewolf import GameTask
-from store.werewolf_study import BeliefRecord, Study, StudySpan
-
-PRESET = "7p"
-
-
-class Deaf(BrainPlayer):
-    """Plays as an expert; believes what it counts itself: the wolf is one of the living, each as likely as the next.
-
-    That is exact in 5p_tiny to a seat that knows of no check: its one wolf lives as long as the game goes on.
-    """
-
-    async def believe(self, question):
-        dead = {seat for event in question.events if event.kind == "deaths_announced" for seat in event.seats}
-        dead |= {event.target for event in question.events if event.kind == "exiled"}
-        living = set(range(1, len(question.deck) + 1)) - dead - {self.seat}
-        wolf = 1 / len(living)
-        of_good = {Role.SEER: 1 / 4, Role.VILLAGER: 3 / 4}
-        return Believed(
-            {seat: {Role.WOLF: wolf, **{role: (1 - wolf) * of for role, of in of_good.items()}} for seat in living}
-        )
-
-
-def play_one(seed, deaf, preset_name=PRESET):
-    """(study, seats) of a game of experts, of whom the seats ``deaf`` listen to nobody."""
-    task = GameTask(
-        game_id=f"g{seed}", group_id="g", seed=seed, sampling_seed=1, preset=preset_name,
-        seating={"wolf": "expert", "good": "expert"}, trainable=[],
-        limits={"context_tokens": 100, "reply_tokens": 10}, study=Study(probes=frozenset({"speech", "vote"})),
-    )  # fmt: skip
-    notes, roles, preset = [], {}, get_preset(preset_name)
-
-    def seat_player(seat, role, name):
-        roles[seat] = role
-        brain = BRAINS["expert"](random.Random(f"{seed}/{seat}"))
-        return Deaf(seat, brain) if seat in deaf else BrainPlayer(seat, brain)
-
-    asyncio.run(play_game(task, 0, seat_player, lambda note, *times: notes.append(note)))
-    (study,) = notes
-    return study, {seat: (roles[seat], "deaf" if seat in deaf else "expert") for seat in preset.seats}
-
-
-@pytest.fixture(scope="module")
-def played():
-    return [(seed, *play_one(seed, deaf={1, 2, 3})) for seed in range(8)]
-
-
-def answers_of(played, player, preset=PRESET, roles=None):
-    """(deal, answer) of a player's good seats. roles: those that count; None: all of the good side."""
-    return [
-        (deal, answer)
-        for deal, study, seats in played
-        for answer in probed_answers(study, preset, {seat: role for seat, (role, _) in seats.items()})
-        if seats[answer.seat][1] == player and seats[answer.seat][0].side == "good"
-        if roles is None or seats[answer.seat][0] in roles
-    ]
-
-
-def test_who_believes_the_experts_odds_has_the_ceilings_scores(played):
-    report = belief_report(answers_of(played, "expert"), seed=1)
-    assert report.own == report.exact and report.deaf != report.exact and report.listened == pytest.approx(1.0)
-    assert report.exact.brier.high < report.deck.brier.low and report.exact.auc.low > 0.5
-    assert report.exact.log_loss.value < report.deck.log_loss.value
-
-
-def test_who_listens_to_nobody_but_counts_the_dead_has_not_listened():
-    played = [(seed, *play_one(seed, {1, 2, 3, 4, 5}, "5p_tiny")) for seed in range(12)]
-    answers = answers_of(played, "deaf", "5p_tiny", [Role.VILLAGER])
-    report = belief_report(answers, seed=1)
-    assert len(answers) > 20 and report.listened == pytest.approx(0.0, abs=1e-4)
-    assert report.own.brier.value == pytest.approx(report.deaf.brier.value, abs=1e-5)
-    assert report.own.auc.value == pytest.approx(0.5) and report.exact.brier.value < report.deaf.brier.value
-    # Its Brier score is better than the deck's, which says nothing of who died: no sign of listening.
-    assert report.deaf.brier.value < report.deck.brier.value - 1e-3
-
-
-def test_the_deaf_bound_knows_cards_private_information_and_deaths(played):
-    for _, study, _ in played:
-        first = [belief for belief in study.beliefs if not any(speech.at < belief.at for speech in study.speeches)]
-        assert first and all(belief.deaf == belief.ceiling for belief in first)
+from store.werewolf_study import BeliefRecord, StudySpan
 
 
 def test_the_decks_odds_are_a_share_of_the_cards_that_are_left():

@@ -1,8 +1,7 @@
 """Who plays whom: v3 is fixed, a run's own opponents stand behind it, and every model has the same chances."""
 
-from algo.evaluation.panel import PANELS, matches_of, power_text
+from algo.evaluation.panel import PANELS, matches_of
 from algo.werewolf.matches import held_out_deals
-from configs.roles_and_decks import DECKS
 from configs.werewolf import WerewolfConfig
 
 
@@ -60,10 +59,3 @@ def test_a_run_plays_every_deal_on_both_sides_and_cross_every_pair(tmp_path):
     assert {name: len(tasks) for name, tasks in cross.by_name.items()} == {
         "policy, policy": 7, "policy, random": 14, "random, random": 7
     }  # fmt: skip
-
-
-def test_power_is_that_of_the_text_books():
-    told = power_text(PANELS["v3"], 400, DECKS["5p_tiny"])
-    assert "1570 deals" in told and "400 deals" in told and "probed on 50 deals" in told
-    # A fifth of the single seats is the wolf's: 1.96 * 0.5 / 80 ** 0.5 = 11 points, and 5 for the 320 others.
-    assert "good side (about 320 deals) to ± 5" in told and "wolf side (about 80 deals) to ± 11" in told

@@ -1,7 +1,5 @@
 """``evaluations.jsonl`` is whole up to the last game, whenever a process is killed, and no game is in it twice."""
 
-import json
-
 import pytest
 
 from algo.evaluate import default_label
@@ -62,15 +60,6 @@ def test_a_later_evaluation_of_a_label_takes_the_place_of_the_earlier(tmp_path):
     assert [(found.header.label, found.header.model, len(found.rows)) for found in record.read()] == [
         ("step 0", "a", 3), ("step 5", "b", 3)
     ]  # fmt: skip
-
-
-def test_an_invalid_line_is_named(tmp_path):
-    record = Record(tmp_path, GameRow)
-    record.begin(made_evaluation([]).header)
-    with (tmp_path / EVALUATIONS_FILE).open("a") as file:
-        file.write(json.dumps({"of": "x", "row": {"number": "many"}}) + "\n")
-    with pytest.raises(ValueError, match=r"evaluations.jsonl, line 2, is invalid"):
-        record.read()
 
 
 def test_a_model_goes_by_its_folder_or_its_checkpoint(tmp_path):

@@ -1,16 +1,13 @@
 """Speeches of a policy: what the table counts, and bits a character under a model."""
 
-import json
 import math
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from algo.evaluation.games import GameRow, Spoken
-from algo.evaluation.record import Record
-from algo.evaluation.speech import read_bits, score_speeches, speech_table
-from algo.speech import main
+from algo.evaluation.games import Spoken
+from algo.evaluation.speech import score_speeches, speech_table
 from tests.support.algo.made_games import made_evaluation, made_row
 
 
@@ -44,16 +41,3 @@ def test_bits_a_character_are_those_of_the_text_alone(tmp_path, tiny_model):
     expected = nats / math.log(2) / sum(map(len, texts))
     made = evaluation("step 0", *(spoken(2, text) for text in texts))
     assert score_speeches([made], tiny_model, tmp_path)["step 0"]["good"] == pytest.approx(expected, rel=1e-5)
-
-
-def test_the_command_writes_the_bits_of_every_evaluation_for_the_report(tmp_path, tiny_model, capsys):
-    record = Record(tmp_path, GameRow)
-    for label in ("step 0", "step 4"):
-        made = evaluation(label, spoken(2, "我是好人。"))
-        record.begin(made.header)
-        record.add(made.header, made.rows)
-    assert main([str(tmp_path), "--model", str(tiny_model)]) == 0
-    bits = read_bits(tmp_path)
-    assert list(bits) == ["step 0", "step 4"] and bits == json.loads((tmp_path / "speech.json").read_text())
-    assert f"{bits['step 0']['good']:.2f}" in capsys.readouterr().out
-    assert read_bits(tmp_path / "none") == {} and main([str(tmp_path / "none")]) == 2

@@ -6,7 +6,6 @@ import pytest
 
 from algo.league.pool import LeagueState
 from algo.league.results import Match
-from algo.run.checkpoints import RunState
 
 FIRST, SECOND = "past-000000", "past-000002"
 
@@ -97,16 +96,3 @@ def test_losing_as_one_side_alone_may_be_that_side():
     state = league()
     state.count(games(FIRST, "wolf", wins=0, losses=100), version=1)
     assert state.strongest_past_self(state.strengths()) is None
-
-
-def test_a_state_that_was_written_and_read_goes_on_as_if_nothing_had_happened():
-    whole, broken = league(), league()
-    for version in range(6):
-        new = games(FIRST, "wolf", wins=version, losses=1, draws=1) + games("random", "good", wins=1, losses=version)
-        whole.count(new, version)
-        stored = RunState(run_id="run-1", league=broken).model_dump_json()
-        broken = RunState.model_validate_json(stored).league
-        broken.count(new, version)
-    assert broken == whole
-    assert broken.pfsp_shares([FIRST, SECOND]) == whole.pfsp_shares([FIRST, SECOND])
-    assert RunState.model_validate_json('{"run_id": "of-before"}').league is None

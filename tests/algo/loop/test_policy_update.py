@@ -133,16 +133,6 @@ def test_models_are_asked_as_the_policy_that_sampled_the_sequences(learner):
             call()
 
 
-async def test_the_advantages_are_those_of_the_policys_own_sequences(run_of):
-    """As if it were alone: groups are by deal and side, and a side here is one policy's."""
-    run, _ = run_of(TEAM)
-    alone, _ = run_of({})
-    (whole,) = await policy_update.compute_advantages(alone, played(team=False), RoleBaselines(0.9))
-    for number, share in enumerate(await policy_update.compute_advantages(run, played(), RoleBaselines(0.9))):
-        for ours, theirs in zip(share.advantages.per_token, whole.advantages.per_token[number::2], strict=True):
-            assert torch.equal(ours, theirs)
-
-
 async def test_what_no_policy_of_the_run_sampled_is_refused(run_of):
     run, _ = run_of(TEAM)
     with pytest.raises(ValueError, match="game-0, seat 0: 'seers' does not learn in this run"):

@@ -22,7 +22,7 @@ from algo.training.thread import TrainerThread
 from algo.werewolf.workload import Werewolf
 from store.schema import PolicyResources
 from store.werewolf import GAME
-from tests.support.algo.gated_play import GatedPlay, playing
+from tests.support.algo.one_turn_play import OneTurnPlay, playing
 from tests.support.settings import werewolf_config
 
 STEPS = 5
@@ -145,8 +145,7 @@ def machine(client, tmp_path, monkeypatch):
         )
         run = config.run.model_copy(update={"dir": tmp_path, "steps": STEPS})
         (tmp_path / run.name).mkdir()
-        machine = Machine(client, config.model_copy(update={"run": run}), GatedPlay())
-        machine.play.wait = False
+        machine = Machine(client, config.model_copy(update={"run": run}), OneTurnPlay())
         monkeypatch.setattr(loop, "start", machine.start)
         monkeypatch.setattr(policy_update, "update_policy", updated)
         monkeypatch.setattr(loop, "save_checkpoint", machine.save)
@@ -226,7 +225,7 @@ async def test_killed_anywhere_it_plays_and_trains_on_every_branch_once(machine,
     assert len([name for name in enqueued if "-branch-" in name]) == 2 * STEPS
 
 
-class PlayAgainstThePast(GatedPlay):
+class PlayAgainstThePast(OneTurnPlay):
     """The policy is the wolf, and whoever is in the pool the good side. met: who that is, as the pool has it served."""
 
     async def __call__(self, rollout, on_turn):
@@ -240,7 +239,6 @@ async def test_killed_anywhere_a_league_counts_every_game_once(machine, client, 
     league = {"every_steps": 1, "choice": "newest", "size": 3}
     machine = machine(0, every_steps=2, opponent="past", league=league, model={"path": tmp_path})
     machine.play = PlayAgainstThePast()
-    machine.play.wait = False
     machine.kill_in = {(2, "push"), (3, "rest"), (5, "push")}
     async with playing(client, machine.play):
         for _ in range(len(machine.kill_in)):

@@ -20,8 +20,6 @@ from algo.serving.policies import PolicyServers
 from algo.serving.server_group import ServerGroup, ServingError
 from algo.training.thread import TrainerThread
 from algo.training.weight_sender import PolicySource, WeightSender, WeightUpdateClient
-from configs.loading import load_config
-from configs.section import ConfigError
 from tests.support.algo.fake_vllm import PUSH, SERVE, serving_config
 from tests.support.waiting import until
 
@@ -172,25 +170,6 @@ async def test_a_transfer_that_fails_or_never_ends_stops_the_run(tmp_path, tiny_
         with pytest.raises(ServingError, match=rf"did not reach {vllms[0].url}.*by nccl within 0 s"):
             await push_policy(config, serving, FakeEngine(config, wait_for_ever), TrainerThread(), 1)
         released.set()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["weight_transfer=nccl", "share_gpus=true"], "two processes on one GPU"),
-        (["weight_transfer=ipc"], "needs serving.share_gpus"),
-        (["weight_transfer=ipc", "share_gpus=true", "mode=attach", "urls=[http://10.0.0.7:8000]"], "one machine"),
-        (["weight_transfer=ipc", "share_gpus=true", "mode=attach", "urls=[http://localhost:8000]"], None),
-        (["weight_transfer=nccl", "mode=attach", "urls=[http://10.0.0.7:8000]"], None),
-    ],
-)
-def test_transfers_that_cannot_work_are_refused(settings, message):
-    overrides = ["training.device=cuda", *(f"serving.{setting}" for setting in settings)]
-    if message is None:
-        load_config(None, overrides)
-        return
-    with pytest.raises(ConfigError, match=message):
-        load_config(None, overrides)
 
 
 # The trainer's side

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from algo.machine.atomic_files import write_atomically
-from algo.machine.disk import DiskFull, disk_full, remove_on_error
+from algo.machine.disk import DiskFull, remove_on_error
 from algo.run import records
 from algo.run.checkpoints import RunState, load_state, newest_checkpoint, save_checkpoint
 from configs.loading import load_config
@@ -70,16 +70,6 @@ def test_a_checkpoint_that_does_not_fit_is_removed_and_the_run_goes_on_from_the_
     assert load_state(newest_checkpoint(config.run_dir)).step == 1
     save_checkpoint(config, Engine(1), state.model_copy(update={"step": 2}), small_disk / "none")
     assert load_state(newest_checkpoint(config.run_dir)).step == 2
-
-
-def test_transcripts_and_other_files_leave_no_half_of_them(small_disk):
-    (small_disk / "other").write_bytes(b"x" * (4 * MIB - 8192))
-    with pytest.raises(OSError) as error:
-        write_atomically(small_disk / "transcripts" / "game.txt", "狼" * MIB)
-    assert not any((small_disk / "transcripts").iterdir())
-    found = str(disk_full(error.value, error.value.filename, "Free some."))
-    assert found.startswith("No space left on device") and found.endswith("Free some.")
-    assert disk_full(ValueError("a bug"), None, "") is None
 
 
 @dataclass

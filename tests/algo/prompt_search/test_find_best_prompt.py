@@ -8,7 +8,6 @@ import signal
 import sys
 from collections import Counter
 
-import pytest
 from agentlightning import rollout
 
 from algo import find_best_prompt
@@ -169,22 +168,3 @@ async def test_a_proposer_edits_the_prompt_and_what_cannot_be_used_is_refused(hu
     tree = (search.run_dir / "tree.txt").read_text()
     assert "#2, from #0: the answers were too long" in tree and "+good {question}" in tree
     assert "Your last answer could not be used: it is empty." in str(api.requests[2])
-
-
-@pytest.mark.parametrize(
-    ("prompts", "problem"),
-    [
-        ("{question}\n{qestion}", "prompt 2: it uses unknown {qestion} and it lacks {question}; valid: {question}"),
-        ("{question}\n{question", "prompt 2: its braces are invalid (expected '}'"),
-        ("{question}\n{question.__class__}", "{question.__class__} is more than a plain name"),
-        ("{question}\n{question:{question.__class__}}", "{question} is more than a plain name"),
-        ("only {question}", "there is one prompt and no proposer"),
-    ],
-)
-def test_prompts_that_cannot_be_used_are_named_before_a_run_begins(tmp_path, prompts, problem, monkeypatch, capsys):
-    (tmp_path / "prompts.txt").write_text(prompts)
-    (tmp_path / "tasks.jsonl").write_text("\n".join(map(str, range(20))))
-    files = ("--prompts", f"{tmp_path}/prompts.txt", "--tasks", f"{tmp_path}/tasks.jsonl")
-    monkeypatch.setattr("sys.argv", ["search", *files, "--set", f"run.dir={tmp_path}/runs"])
-    assert find_best_prompt.main() == 2
-    assert problem in capsys.readouterr().err and not (tmp_path / "runs").exists()

@@ -2,7 +2,6 @@
 
 import pytest
 
-from algo import find_best_prompt
 from algo.prompt_search.arena import Journal
 from algo.prompt_search.plan import check_players, read_halves, sides_of
 from algo.prompt_search.prompts import GAME_SLOTS, Candidate, agent_prompts, game_prompts, game_slot
@@ -11,9 +10,7 @@ from configs.loading import load_config
 from configs.roles_and_decks import DECKS
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
-from runners.werewolf.game import get_preset
-from runners.werewolf.prompts_zh import __main__ as prompts_zh
-from runners.werewolf.prompts_zh.system import FRAME, check_templates, guidance
+from runners.werewolf.prompts_zh.system import check_templates
 from store.schema import PolicyResources
 
 CONFIG = WerewolfConfig()
@@ -85,15 +82,6 @@ def test_a_prompt_is_refused_exactly_when_runners_would_refuse_it(text):
         assert bool(game_slot(slot, preset).problem_with(text)) == refused
 
 
-def test_built_in_prompts_can_be_written_as_files_to_beat(tmp_path, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["prompts_zh", "--preset", "7p", "--to", str(tmp_path)])
-    prompts_zh.main()
-    written = {file.stem: file.read_text().strip() for file in tmp_path.glob("*.txt")}
-    assert written.pop("system") == FRAME
-    preset = get_preset("7p")
-    assert written == {role.value: guidance(preset, role) for role in set(preset.deck)}
-
-
 def test_all_candidates_play_the_same_deals_with_the_same_luck_and_the_held_out_ones_are_never_trained_on():
     workload = GameTasks(CONFIG, "policy", "scripted", BASE)
     for number in range(20):
@@ -128,22 +116,6 @@ def test_no_input_is_in_both_halves_and_too_few_are_refused(tmp_path):
     file.write_text("1\n2\n3\n4\n5\n6\n7\n")
     with pytest.raises(ConfigError, match=r"7 tasks .* are too few"):
         read_halves(file, 0.5, 1)
-
-
-def test_a_budget_that_is_too_small_is_refused_before_anything_is_served(tmp_path, monkeypatch, capsys):
-    (tmp_path / "wolf").mkdir()
-    (tmp_path / "wolf/bold.txt").write_text("冲。")
-    settings = [f"run.dir={tmp_path}/runs", "serving={mode: attach, urls: [http://127.0.0.1:9]}"]
-    overrides = [part for one in settings for part in ("--set", one)]
-    arguments = ["search", "--prompts", str(tmp_path), "--budget", "79", *overrides]
-    monkeypatch.setattr("sys.argv", arguments)
-    assert find_best_prompt.main() == 2
-    assert "1 races of up to 2 prompts and a confirmation on 20 tasks need 80 rollouts" in capsys.readouterr().err
-    (tmp_path / "system").mkdir()  # the frame is tried on both sides, and then together with the wolves'
-    (tmp_path / "system/a.txt").write_text("{reply_format}{seat}{role}{guidance}")
-    assert find_best_prompt.main() == 2
-    assert "3 races of up to 4 prompts" in (told := capsys.readouterr().err) and "need 192" in told
-    assert not (tmp_path / "runs").exists()
 
 
 def test_a_journal_drops_the_line_that_a_crash_cut_off_and_goes_on(tmp_path):

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algo import recipe
 from algo.agents.evaluate import AttemptRow
 from algo.evaluation.games import GameRow
 from algo.evaluation.record import Record
@@ -24,7 +23,7 @@ from algo.recipes.comparison import comparison_table
 from algo.recipes.recipe import read_recipe, stage_config
 from algo.recipes.report import report_of, write_report
 from algo.recipes.results import read_run
-from algo.recipes.runner import begin, command_of, copy_stages, read_recipe_folder, resume
+from algo.recipes.runner import begin, command_of, copy_stages, read_recipe_folder
 from configs.section import ConfigError
 from tests.support.algo.made_games import made_evaluation, made_row
 
@@ -85,21 +84,10 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         read_recipe(tmp_path / "more.yaml")
 
 
-def test_a_shipped_recipe_goes_by_its_name_and_a_wrong_name_lists_them(tmp_path, monkeypatch, capsys):
-    for name in ("real", "real.yaml", "recipes/real", "configs/recipes/real.yaml"):
-        assert read_recipe(Path(name))[0].name == "real"
-    monkeypatch.setattr("sys.argv", ["recipe", "lern_good", "--runs-dir", str(tmp_path)])
-    assert recipe.main() == 2 and "recipe lern_good does not exist" in (told := capsys.readouterr().err)
-    assert all(path.stem in told for path in SHIPPED) and not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"stages": [{"do": "imitate"}, {"do": "imitate"}]}, "names must be unique"),
-        ({"stages": [{"do": "build"}]}, "a build stage needs command"),
-        ({"sedes": [1]}, "sedes"),
-        ({"seeds": [1, 1]}, "seeds must be unique"),
         ({"config": {"evaluation": {"deals": 0}}}, "compares before with after"),
         ({"config": {"run": {"stps": 3}}}, r"stage build of recipe small.*did you mean 'steps'"),
         ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "placeholders: {python}, {model}"),
@@ -135,16 +123,6 @@ def test_each_stage_begins_with_what_the_one_before_has_learned(tmp_path):
     # As they were when it began, whatever becomes of the recipe's file.
     (tmp_path / "small.yaml").unlink()
     assert read_recipe_folder(out).config(opened.recipe.stages[-1]).training.learning_rate == 0.5
-
-
-def test_a_run_that_goes_on_may_have_further_seeds_and_keeps_its_commands(tmp_path):
-    begun(tmp_path)
-    opened = resume(tmp_path / "out", [1, 5], "again")
-    assert opened.recipe.seeds == (1, 5) and opened.commands == ("command", "again")
-    with pytest.raises(ConfigError, match="holds no recipe"):
-        resume(tmp_path, None, "again")
-    with pytest.raises(ConfigError, match="is not empty"):
-        begun(tmp_path)
 
 
 # --- killed in each stage ---------------------------------------------------------------------------------------------
@@ -234,21 +212,6 @@ def test_a_stage_that_fails_ends_the_run_with_its_status(tmp_path):
     assert [(one["step"], one["status"]) for one in opened.tries()] == [("build", 7)] and opened.done() == set()
 
 
-def test_the_runner_may_call_the_models_of_every_stage(tmp_path, monkeypatch):
-    keyed = {"players": {"friend": {"model": "m", "endpoint": "https://a.example.com/v1", "api_key_env": "FRIEND_KEY"}}}
-    keyless = {"players": {"open": {"model": "m", "endpoint": "https://open.example.com/v1"}}}
-    stages = [{"do": "imitate", "config": keyless}, {"do": "train", "config": keyed}]
-    opened = begun(tmp_path, model=str(tmp_path), stages=stages)
-    commands = []
-    monkeypatch.setattr(runner, "start_hub", lambda processes, logs: "http://hub")
-    monkeypatch.setattr(runner, "start_logged", lambda processes, name, command, logs: commands.append(command))
-    monkeypatch.setattr(runner, "program", lambda *given: (sys.executable, "-c", "raise SystemExit(7)"))
-    assert runner.run(opened) == 7
-    (command,) = commands
-    assert command[command.index("--api-key") + 1] == "FRIEND_KEY=https://a.example.com/v1"
-    assert command[command.index("--allow-address") + 1] == "https://open.example.com/v1"
-
-
 # --- the report -------------------------------------------------------------------------------------------------------
 
 
@@ -286,11 +249,8 @@ def finished(opened, before=8, after=30, in_place=10):
 
 def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     path, page = write_report(read_run(finished(begun(tmp_path, seeds=[1, 2])).directory))
-    assert page.met and re.fullmatch(
-        r"Held-out games won as the good side against scripted, all seeds: \+55\.0 points \(95 % interval "
-        r"\+\d\d\.\d to \+\d\d\.\d\), from 20\.0 % before training to 75\.0 % after it; scripted wins 25\.0 % in "
-        r"its place\. All aims are met\.",
-        page.verdict,
+    assert page.met and re.search(
+        r"\+55\.0 points .*, from 20\.0 % before training to 75\.0 % after it; scripted wins 25\.0 %", page.verdict
     )
     (wins, losses) = page.sections[0].tables
     together = next(row for row in wins.rows if row[0] == "good, all seeds")
@@ -312,23 +272,6 @@ def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
 def test_an_aim_that_is_not_met_is_named(tmp_path, wins, problem):
     page = report_of(read_run(finished(begun(tmp_path), **wins).directory))
     assert not page.met and re.search(problem, page.verdict)
-
-
-def test_who_wins_more_than_its_opponent_in_its_place_has_learned_enough(tmp_path):
-    opened = finished(begun(tmp_path), before=26, after=38, in_place=2)
-    assert report_of(read_run(opened.directory)).met
-    strict = opened.recipe.model_copy(update={"success": opened.recipe.success.model_copy(update={"gain": 0.5})})
-    told = json.loads((opened.directory / "recipe.json").read_text())
-    for more, met in ((True, True), (False, False)):
-        success = strict.success.model_copy(update={"or_beats_opponent": more})
-        told["recipe"] = strict.model_copy(update={"success": success}).model_dump(mode="json")
-        (opened.directory / "recipe.json").write_text(json.dumps(told))
-        assert report_of(read_run(opened.directory)).met == met
-
-
-def test_a_run_that_is_not_finished_is_not_called_learned(tmp_path):
-    page = report_of(read_run(begun(tmp_path).directory))
-    assert not page.met and "No result yet" in page.verdict
 
 
 def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_path):

@@ -24,22 +24,6 @@ def run(monkeypatch, capsys, *arguments):
     return code, output.out, output.err
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("model.path=/nowhere", "/nowhere"),
-        ("rollout.rollouts_per_group=1", "at least 2"),
-        ("training.rollout_correction={rollout_rs: nonsense, rollout_rs_threshold: 2}", "nonsense"),
-        ("advantage.estimator=remax", "greedy"),
-    ],
-)
-def test_what_cannot_work_is_refused_by_name(monkeypatch, capsys, tiny_model, tmp_path, override, message):
-    settings = ["--set", f"model.path={tiny_model}", "--set", f"run.dir={tmp_path}", "--set", override]
-    code, _, errors = run(monkeypatch, capsys, *settings)
-    assert code == 2 and errors.startswith("error: ") and message in errors
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_the_configuration_can_be_printed_and_read_again(monkeypatch, capsys, tmp_path):
     code, printed, _ = run(monkeypatch, capsys, "--set", "run.steps=9", "--print-config")
     (tmp_path / "printed.yaml").write_text(printed)

@@ -6,11 +6,9 @@ import sys
 import pytest
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from algo.plan import H100_GIB, main
+from algo.plan import H100_GIB
 from algo.run.memory_plan import GIB, make_plan, other_servers, pass_parts, shape_of, trained_parts
-from algo.serving.launch import policy_launches, pool_servers
-from algo.werewolf.imitation import imitation_config
-from configs.agents import AgentConfig
+from algo.serving.launch import policy_launches
 from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.serving import FrozenPolicyConfig
@@ -68,24 +66,6 @@ def test_the_sizes_of_qwen3_8b(qwen3_8b):
     assert "inf" not in plan.table(config, 7)
 
 
-def test_servers_of_past_selves_are_counted(qwen3_8b):
-    pool = ["game.opponent=past", "league.every_steps=1", "league.servers=2", "league.gpu_memory_utilization=0.25"]
-    overrides = [*pool, "league.devices=[5, 6]"]
-    config, _ = planned("qwen3_8b_shared", qwen3_8b, *overrides)
-    _, plan = planned("qwen3_8b_shared", qwen3_8b, *overrides, frozen=pool_servers(config))
-    before = planned("qwen3_8b_shared", qwen3_8b)[1]
-    for phase in ("a GPU during rollouts", "a GPU during updates"):
-        more = gib_of(plan, phase).pop("frozen policies")
-        assert more == pytest.approx(0.25 * H100_GIB) and "frozen policies" not in gib_of(before, phase)
-    config, plan = planned("tiny_cpu", qwen3_8b, *pool, frozen=pool_servers(config))
-    assert gib_of(plan, "the machine")["frozen policies"] > 2 * 1.1
-
-    config, plan = planned("lora", qwen3_8b, *pool[:2])
-    alone = gib_of(planned("lora", qwen3_8b)[1], "a GPU during rollouts")["vLLM's adapters"]
-    assert pool_servers(config) == []
-    assert gib_of(plan, "a GPU during rollouts")["vLLM's adapters"] == pytest.approx(alone * 5)
-
-
 NINTH_VLLM = {"frozen": [FrozenPolicyConfig(path="any")] * 2}
 
 
@@ -113,38 +93,6 @@ def test_what_cannot_fit_is_refused_with_the_setting_to_change(qwen3_8b, configu
     config, plan = planned(configuration, qwen3_8b, *overrides, **options)
     with pytest.raises(ConfigError, match=message):
         plan.check(config)
-
-
-@pytest.mark.parametrize(("gpu", "fits"), [(7, True), (0, False)])
-def test_frozen_policies_count_where_they_are_served(qwen3_8b, gpu, fits):
-    """The customer of the airline has the eighth GPU; on the agent's first one it would not fit."""
-    options = f"frozen.user.path={qwen3_8b}", f"frozen.user.devices=[{gpu}]"
-    frozen = [FrozenPolicyConfig(path=qwen3_8b, devices=[gpu], gpu_memory_utilization=0.85)]
-    config, plan = planned("agent_tau2_airline", qwen3_8b, *options, schema=AgentConfig, frozen=frozen)
-    if fits:
-        assert gib_of(plan, "a GPU of frozen policies") == {"frozen policies": pytest.approx(0.85 * H100_GIB)}
-        plan.check(config)
-        return
-    with pytest.raises(ConfigError, match=r"a GPU during rollouts needs .*frozen"):
-        plan.check(config)
-
-
-def test_a_warm_start_is_planned_without_a_server(qwen3_8b):
-    config = load_config("one_gpu", [f"model.path={qwen3_8b}", "serving.gpu_memory_utilization=0.1"], WerewolfConfig)
-    config = imitation_config(config, steps=1)
-    plan = make_plan(config, gpu_gib=500.0, host_gib=1000.0)
-    assert [*plan.memories] == ["the machine", "a training GPU"]
-    assert not [part for name in plan.memories for part in gib_of(plan, name) if "vLLM" in part]
-    plan.check(config)  # no cache is asked of whoever serves nothing
-
-
-def test_the_command_says_what_fits_from_the_config_json_alone(qwen3_8b, tmp_path, capsys):
-    def run(configuration, model):
-        return main(["--config", configuration, "--set", f"model.path={model}"]), capsys.readouterr()
-
-    status, printed = run("lora", qwen3_8b)
-    assert status == 0 and "8.19B weights" in printed.out and "KV cache of a server" in printed.out
-    assert run("one_gpu", qwen3_8b)[0] == run("one_gpu", tmp_path)[0] == 2
 
 
 PASSES = """

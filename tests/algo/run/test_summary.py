@@ -5,15 +5,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-import torch
 
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.metrics import time_metrics, trajectory_metrics
-from algo.run.records import write_batch
 from algo.run.summary import RunSummary
 from algo.werewolf.metrics import game_metrics
-from store.werewolf import Judgement
 from tests.support.algo.trajectories import made_trajectory
 from tests.support.fakes import make_result
 
@@ -47,31 +44,6 @@ def test_rewards_and_dimensions_by_side_and_role():
 def played(*results):
     games = tuple(FinishedRollout("ro", "at", result, (), (), Counter()) for result in results)
     return PlayedRollouts(finished=games, failures=Counter(), retried=Counter(), turns_stored=9, left_out=Counter())
-
-
-def test_segments_and_judgements_of_a_step():
-    (seat,) = make_result().seats
-    seats = (
-        seat,
-        seat.model_copy(update={"seat": 2, "segments": 4}),
-        seat.model_copy(update={"turns": 0, "segments": 0}),
-    )
-    judgements = (Judgement(seat=1, turn=0, score=0.5),)
-    metrics = game_metrics(
-        played(
-            make_result().model_copy(update={"seats": seats}),
-            make_result().model_copy(update={"judgements": judgements, "judge_asked": 4}),
-        )
-    )
-    assert metrics["turns/segments_per_seat"] == pytest.approx((1 + 4 + 1) / 3)
-    assert (metrics["judge/requests"], metrics["judge/judged_share"]) == (4, 0.25)
-
-
-def test_a_batch_is_written_with_its_turn_rewards_and_dimensions(tmp_path):
-    one = trajectory(1, "wolf", "wolf", 1.0, {"outcome": 1.0})
-    write_batch(tmp_path / "batch.jsonl", (one,), [torch.zeros(3)], [torch.zeros(3)])
-    row = json.loads((tmp_path / "batch.jsonl").read_text())
-    assert (row["turn_rewards"], row["dimensions"], row["reward"]) == ([0.0], {"outcome": 1.0}, 1.0)
 
 
 def test_the_time_that_neither_vllm_nor_verl_had():

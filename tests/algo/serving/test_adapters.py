@@ -110,27 +110,6 @@ async def test_all_policies_that_learn_get_their_adapters_within_one_pause(confi
     await serving.stop()
 
 
-async def test_past_selves_are_loaded_with_the_policy_and_unloaded(configure, fake, tmp_path):
-    config = configure(mode="attach", urls=(fake.url,))
-    load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
-    async with await ServerGroup.open(config) as serving:
-        await serving.push_weights(tmp_path, 0)
-        first, second = tmp_path / "past-000000", tmp_path / "past-000001"
-        fake.calls.clear()
-        await serving.serve_adapters({"past-000000": first})
-        assert fake.calls == [unload, load]
-        assert fake.bodies[load] == {"lora_name": "past-000000", "lora_path": str(first)}
-        fake.calls.clear()
-        await serving.serve_adapters({"past-000000": first, "past-000001": second})
-        assert fake.calls == [unload, load] and fake.bodies[load]["lora_name"] == "past-000001"
-        fake.calls.clear()
-        await serving.push_weights(tmp_path, 1)
-        assert fake.calls.count(load) == 1 and fake.bodies[load]["lora_name"] == "policy"
-        fake.calls.clear()
-        await serving.serve_adapters({"past-000001": second})
-        assert fake.calls == [unload] and fake.bodies[unload] == {"lora_name": "past-000000"}
-
-
 async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_service(
     configure, fake, tmp_path, watched_closely
 ):

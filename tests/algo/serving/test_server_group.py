@@ -315,30 +315,13 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
     await there.stop()
 
 
-async def test_a_frozen_policy_that_is_not_there_is_refused_and_the_others_are_stopped(configure, fakes, tiny_model):
-    config = configure()
-    frozen = {"gone": {"url": "http://127.0.0.1:9"}}
-    config = type(config).model_validate(config.model_dump() | {"frozen": frozen})
-    with pytest.raises(ServingError, match=r"http://127\.0\.0\.1:9/health failed"):
-        async with open_frozen(config, ["initial", "gone"]):
-            pass
-    for file in fakes.folder.glob("*.pid"):
-        with pytest.raises(ProcessLookupError):
-            os.kill(int(file.read_text()), 0)
-
-
 # Command lines
 
 
-def test_the_commands_of_servers_on_gpus(configure, monkeypatch):
+def test_each_server_sees_its_gpus(configure, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     gpus = {"servers": 2, "tensor_parallel": 2}
     config = configure(training={"device": "cuda"}, **gpus)
-    commands = [vllm_command(config, launch) for launch in policy_launches(config)]
-    for number, command in enumerate(commands):
-        assert command[command.index("--port") + 1] == str(config.serving.port + number)
-        assert command[command.index("--tensor-parallel-size") + 1] == "2"
-        assert "--enable-sleep-mode" not in command and "--weight-transfer-config" not in command
 
     def visible(config):
         return [vllm_environment(config, launch)["CUDA_VISIBLE_DEVICES"] for launch in policy_launches(config)]
@@ -369,7 +352,8 @@ def test_vllm_itself_knows_every_option_that_we_give_it(configure, monkeypatch):
         command = vllm_command(config, launch)
         arguments = parser.parse_args(command[command.index("vllm.entrypoints.openai.api_server") + 1 :])
         validate_parsed_serve_args(arguments)
-        assert arguments.port == launch.port
+        assert arguments.port == launch.port == config.serving.port + config.serving.servers - 1
+        assert arguments.tensor_parallel_size == config.serving.tensor_parallel
         assert arguments.enable_sleep_mode == config.serving.share_gpus
         extension = f"{gpu_memory.__name__}.{gpu_memory.Registration.__qualname__}"
         assert arguments.worker_extension_cls == (extension if config.serving.weight_transfer == "ipc" else "")

@@ -169,46 +169,12 @@ async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeyp
         await ServerGroup.open(config)
 
 
-@pytest.fixture
-def started_instead(monkeypatch):
-    """Has ``ServerGroup.start`` run this Python code in vLLM's place."""
-
-    def replace(code):
-        monkeypatch.setattr(vllm_launch, "vllm_command", lambda *_: [sys.executable, "-c", code])
-
-    return replace
-
-
-async def test_an_early_exit_shows_the_end_of_the_log(configure, started_instead):
-    started_instead("print('loading'); raise SystemExit('no such architecture')")
-    config = configure()
-    (config.run_dir).mkdir(parents=True)
-    (config.run_dir / "vllm.log").write_text("an earlier failure\n")
-    with pytest.raises(ServingDied, match=r"(?s)code 1.*vllm\.log.*loading.*no such architecture") as error:
-        await ServerGroup.open(config)
-    assert "an earlier failure" not in str(error.value)
-    assert (config.run_dir / "vllm.log").read_text().startswith("an earlier failure")
-
-
-async def test_a_start_that_takes_too_long_leaves_nothing_behind(configure, started_instead, tmp_path):
-    started_instead(f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)")
+async def test_a_start_that_takes_too_long_leaves_nothing_behind(configure, monkeypatch, tmp_path):
+    code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    monkeypatch.setattr(vllm_launch, "vllm_command", lambda *_: [sys.executable, "-c", code])
     with pytest.raises(ServingError, match="not healthy after 1 s"):
         await ServerGroup.open(configure(start_timeout_seconds=1))
     assert is_gone(int((tmp_path / "pid").read_text()))
-
-
-# A server process with a child, like vLLM's API server with its engine; both ignore SIGTERM.
-STUBBORN_SERVER = """
-import http.server, os, signal, subprocess, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-engine = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-open({pids!r}, "w").write(f"{{os.getpid()}} {{engine.pid}}")
-class Healthy(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-http.server.HTTPServer(("127.0.0.1", {port}), Healthy).serve_forever()
-"""
 
 
 def is_gone(pid, patience=5.0):
@@ -220,22 +186,6 @@ def is_gone(pid, patience=5.0):
                 continue
         return True
     return False
-
-
-async def test_stop_ends_every_process_and_may_be_called_again(configure, started_instead, tmp_path, monkeypatch):
-    monkeypatch.setattr("algo.serving.vllm_server._STOP_GRACE_SECONDS", 1.0)
-    config = configure()
-    pids = str(tmp_path / "pids")
-    started_instead(STUBBORN_SERVER.format(pids=pids, port=config.serving.port))
-    serving = await ServerGroup.open(config)
-    (vllm,) = serving.servers
-    server, engine = map(int, Path(pids).read_text().split())
-    await serving.check_alive()
-    await serving.stop()
-    await serving.stop()
-    assert is_gone(server) and is_gone(engine)
-    with pytest.raises(ServingDied):
-        await vllm.check_health()
 
 
 # The real vLLM

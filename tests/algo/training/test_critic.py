@@ -1,7 +1,6 @@
-"""Reference and critic on the policy's ranks, against plain PyTorch, and what happens when a rank dies.
+"""The critic on the policy's ranks, against plain PyTorch, and what happens when a rank dies.
 
-Locks: which token a value belongs to; the critic's loss and update; the KL in the loss, against another model than
-the policy; that neither disturbs the other; a new value head.
+Locks: which token a value belongs to; the critic's loss and update.
 """
 
 import threading
@@ -18,36 +17,28 @@ from configs.schema import Config
 from tests.support.small_models import (
     TEMPERATURE,
     largest_difference,
-    load_model,
     make_model,
     make_trajectories,
-    plain_log_probs,
     with_value_head,
 )
 
-LEARNING_RATE, CRITIC_LEARNING_RATE, CLIP_VALUE, KL_COEF = 1e-2, 2e-2, 0.5, 0.3
+CRITIC_LEARNING_RATE, CLIP_VALUE = 2e-2, 0.5
 
 
 @pytest.fixture(scope="module")
 def started(ray_cluster, tmp_path_factory):
-    """An engine of two ranks with all three models, and the folder that holds them and a checkpoint."""
+    """An engine of two ranks, and the folder that holds its models and a checkpoint."""
     directory = tmp_path_factory.mktemp("critic")
     make_model(directory / "policy", tied=False)
-    make_model(directory / "reference", tied=True, seed=1)
     with_value_head(make_model(directory / "critic", tied=False, seed=2))
     config = Config.model_validate(
         {
             "run": {"steps": 4},
             "model": {"path": directory / "policy"},
-            "reference": {"kl": "loss", "coef": KL_COEF, "penalty": "k3", "path": directory / "reference"},
-            "critic": {
-                "path": directory / "critic",
-                "learning_rate": CRITIC_LEARNING_RATE,
-            },
+            "critic": {"path": directory / "critic", "learning_rate": CRITIC_LEARNING_RATE},
             "advantage": {"estimator": "gae"},
             "training": {
                 "ranks": 2,
-                "learning_rate": LEARNING_RATE,
                 "lr_schedule": "cosine",
                 "lr_warmup_steps": 1,
                 "mini_batch_size": 5,
@@ -94,18 +85,6 @@ def test_a_value_is_that_of_the_state_in_which_its_token_was_chosen(fresh):
     assert ((row - other_row)[6:].abs() > 1e-4).all()
 
 
-def test_the_references_log_probs_are_those_of_its_own_folder(fresh):
-    engine, directory = fresh
-    trajectories = make_trajectories(5)
-    plain = load_model(directory / "reference")
-    with torch.no_grad():
-        expected = [plain_log_probs(plain, trajectory) for trajectory in trajectories]
-    batch = build_batch(trajectories, temperature=TEMPERATURE)
-    found = engine.reference_log_probs(batch)
-    assert largest_difference(found, expected) < 1e-5
-    assert largest_difference(found, engine.log_probs(batch)) > 0.1
-
-
 def test_one_update_of_the_critic_equals_plain_pytorch(fresh):
     engine, directory = fresh
     trajectories = make_trajectories(5, seed=3)
@@ -143,71 +122,12 @@ def test_one_update_of_the_critic_equals_plain_pytorch(fresh):
     assert largest_difference(found, expected) < 1e-3
 
 
-def test_the_learning_rate_follows_updates_and_not_mini_batches(fresh):
-    engine, _ = fresh
-    trajectories = make_trajectories(12)
-    batch = build_batch(trajectories, temperature=TEMPERATURE)
-    batch = build_batch(
-        trajectories,
-        random_rows(trajectories, seed=6),
-        temperature=TEMPERATURE,
-        reference_log_probs=engine.reference_log_probs(batch),
-    )
-    steps = [engine.update(batch) for _ in range(3)]
-    assert [step["actor/optimizer_steps"] for step in steps] == [3, 3, 3]
-    # Zero at first, then a cosine over the other three of the run's four steps.
-    rates = [step["actor/lr"] for step in steps]
-    assert rates == pytest.approx([0, LEARNING_RATE, LEARNING_RATE * 0.75])
-
-
-def test_policy_critic_and_reference_are_trained_and_saved_apart(fresh, tmp_path):
-    engine, _ = fresh
-    trajectories = make_trajectories(7)
-    batch = build_batch(trajectories, temperature=TEMPERATURE)
-
-    def state():
-        return engine.log_probs(batch), engine.values(batch), engine.reference_log_probs(batch)
-
-    policy, values, reference = state()
-    goals = random_rows(trajectories, seed=7)
-    batch = build_batch(
-        trajectories,
-        goals,
-        temperature=TEMPERATURE,
-        reference_log_probs=reference,
-        values=values,
-        returns=[torch.ones(len(row.token_ids)) for row in trajectories],
-    )
-    losses = [engine.update_critic(batch)["critic/vf_loss"] for _ in range(3)]
-    assert losses[2] < losses[1] - 0.05  # nothing moves in the first step
-    after_critic = state()
-    assert largest_difference(after_critic[0], policy) == 0 and largest_difference(after_critic[1], values) > 0.05
-    engine.update(batch)
-    engine.update(batch)
-    after_both = state()
-    assert largest_difference(after_both[0], policy) > 0.05
-    assert largest_difference(after_both[1], after_critic[1]) == 0
-    assert largest_difference(after_both[2], reference) == 0
-
-    engine.save(tmp_path / "checkpoint", step=3)
-    engine.update_critic(batch)
-    engine.update(batch)
-    continued = state()
-    assert largest_difference(continued[0], after_both[0]) > 0 and largest_difference(continued[1], after_both[1]) > 0
-    assert engine.load(tmp_path / "checkpoint") == 3
-    assert [largest_difference(*each) for each in zip(state(), after_both, strict=True)] == [0, 0, 0]
-    engine.update_critic(batch)
-    engine.update(batch)
-    assert max(largest_difference(*each) for each in zip(state(), continued, strict=True)) < 1e-5
-
-
 def test_a_rank_that_dies_in_an_update_ends_it_with_an_error(fresh):
     """Last: the engine is closed after it."""
     engine, _ = fresh
     trajectories = make_trajectories(300)
-    batch = build_batch(trajectories, temperature=TEMPERATURE)
     rows = [torch.ones(len(row.token_ids)) for row in trajectories]
-    batch = build_batch(trajectories, rows, temperature=TEMPERATURE, reference_log_probs=rows)
+    batch = build_batch(trajectories, rows, temperature=TEMPERATURE)
     ranks = [process for process in psutil.process_iter(["name"]) if process.info["name"].startswith("ray::Training")]
     own = {process.pid for process in psutil.Process().children(recursive=True)}
     ranks = [process for process in ranks if process.pid in own]

@@ -14,12 +14,11 @@ from algo.werewolf.rewards import game_rewards
 from algo.werewolf.tasks import step_tasks
 from configs.sections.rewards import RewardConfig
 from configs.sections.training import BranchingConfig
-from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources
 from tests.runners.werewolf.test_table import legal_answer
 from tests.support.fakes import FakeVllm
 from tests.support.settings import werewolf_config
-from tests.support.tasks import HERE
+from tests.support.tasks import play_task
 
 
 def config(**settings):
@@ -39,16 +38,13 @@ async def played(tiny_tokenizer, tiny_model):
     """A function that plays tasks, with a policy that answers at random."""
     vllm = FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)), str(tiny_model))
     resources = PolicyResources(run_name="run", version=3, endpoints=(await vllm.start(),), model="policy")
-    games = WerewolfGames(HERE)
 
     async def play(task):
-        turns = []
-        outcome = await games.play(task, resources, lambda turn, *times: turns.append(turn))
+        outcome, turns = await play_task(task, resources)
         turns.sort(key=lambda turn: (turn.actor, turn.turn))
         return FinishedRollout(task.task_id, "a", outcome, tuple(turns), tuple(triplets_of(turns)), Counter(), (), ())
 
     yield play
-    await games.close()
     await vllm.stop()
 
 

@@ -5,8 +5,6 @@ import random
 import pytest
 
 from algo.rollouts.triplets import read_attempt
-from algo.sequences.batch import build_batch, mini_batches
-from algo.sequences.targets import TargetRow
 from algo.werewolf.demonstrations import demonstration_tasks
 from algo.werewolf.listening import listening_rows
 from algo.werewolf.tasks import step_tasks
@@ -19,7 +17,6 @@ from store.werewolf import GAME
 from store.werewolf_study import Study
 from tests.runners.werewolf.test_table import legal_answer, make_task, policy_seats
 from tests.support.fakes import FakeVllm
-from tests.support.small_models import make_trajectories
 
 SPOKEN = {"speech", "closing_speech", "pk_speech", "last_words"}
 NAMES = {"wolf": "狼人", "seer": "预言家", "villager": "村民"}
@@ -108,20 +105,3 @@ def test_a_share_of_the_deals_is_asked_the_same_games_of_a_deal_and_the_same_eac
     assert asked(tasks) < asked(step_tasks(more, 1))
     shown = WerewolfConfig(probes={"listening": 0.3, "share_of_deals": 0.25}, warm_start={"games": 400})
     assert 60 < len(asked(demonstration_tasks(shown))) < 140
-
-
-def test_target_rows_are_dealt_out_over_the_mini_batches_that_the_others_make():
-    targets = [TargetRow((5,) * length, (0.0,) * (length - 1) + (1.0,)) for length in (3, 9, 4, 5, 8)]
-    batch = build_batch(make_trajectories(6), [[0.0] * len(t.token_ids) for t in make_trajectories(6)],
-                        temperature=1.0, targets=targets)  # fmt: skip
-    arranged = mini_batches(batch, mini_batch_size=3, micro_batch_size=2, ranks=2, seed=1)
-    assert [(one.real_rows, one.target_rows) for one in arranged] == [(3, 2), (3, 3)]
-    assert sorted(row for one in arranged for row in one.rows if row is not None) == list(range(11))
-    for one in arranged:
-        for row, weights, mask in zip(
-            one.rows, one.data["targets"].unbind(), one.data["response_mask"].unbind(), strict=True
-        ):
-            assert weights.any().item() == (row is not None and row >= 6) and (not weights.any() or not mask.any())
-    plain = build_batch(make_trajectories(6), temperature=1.0)
-    assert "targets" not in plain and {one.target_rows for one in mini_batches(
-        plain, mini_batch_size=3, micro_batch_size=2, ranks=1, seed=1)} == {0}  # fmt: skip

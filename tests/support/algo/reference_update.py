@@ -79,16 +79,3 @@ def gradients(model, *arguments, **keywords):
     found = loss(model, *arguments, **keywords)
     found.backward()
     return found.item(), {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
-
-
-def target_gradients(model, temperature, targets):
-    """Cross entropy of the weighed tokens, a mean over rows, and its gradient by parameter."""
-    model.zero_grad()
-    losses = []
-    for row in targets:
-        ids, weights = torch.tensor(row.token_ids), torch.tensor(row.weights)
-        log_p = torch.log_softmax(model(input_ids=ids[None]).logits[0] / temperature, dim=-1)
-        losses.append(-(log_p[:-1].gather(-1, ids[1:, None])[:, 0] * weights[1:]).sum())
-    found = torch.stack(losses).mean()
-    found.backward()
-    return found.item(), {name: parameter.grad.clone() for name, parameter in model.named_parameters()}

@@ -1,4 +1,4 @@
-"""A play with games that a test ends, and a real worker that plays it."""
+"""A play of one turn, and a real worker that plays it."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -9,19 +9,10 @@ from store.werewolf import GameTask
 from tests.support.fakes import make_result, make_turn
 
 
-class GatedPlay:
-    """A ``Play`` of one turn by the served version; a game ends when the gate of its group opens.
+class OneTurnPlay:
+    """A ``Play`` of one turn by the served version."""
 
-    wait: False opens all gates.
-    """
-
-    def __init__(self):
-        self.version = 0
-        self.wait = True
-        self.gates = {}
-
-    def gate(self, step, deal):
-        return self.gates.setdefault(f"run-step{step:04d}-deal{deal:02d}", asyncio.Event())
+    version = 0
 
     async def __call__(self, rollout, on_turn):
         task = GameTask.decode(rollout.input)
@@ -36,8 +27,6 @@ class GatedPlay:
             prompt_ids=(1,),
         )
         on_turn(turn, 1.7e9, 1.7e9)
-        if self.wait:
-            await self.gates.setdefault(task.group_id, asyncio.Event()).wait()
         wins = task.game_id.endswith("0")  # half of a group, so that there is something to learn
         result = make_result("wolf" if wins else "good")
         seat = result.seats[0].model_copy(update={"outcome": 1.0 if wins else -1.0})
@@ -50,7 +39,5 @@ async def playing(client, play):
     worker = Worker(client, play, "w", max_concurrent=32, heartbeat_seconds=0.2)
     working = asyncio.create_task(worker.run())
     yield
-    for gate in play.gates.values():
-        gate.set()
     worker.hand_back()
     await working
