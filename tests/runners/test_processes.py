@@ -11,7 +11,6 @@ import sys
 import pytest
 
 from runners.processes import EXIT_INTERRUPTED
-from runners.werewolf.__main__ import parse_arguments
 from tests.support.hub.hub_process import HubProcess
 
 # A process of the fleet: says what it is and what it is told, and ends when it is told to hand back, or at once with
@@ -188,13 +187,6 @@ def test_a_process_stopped_before_it_listens_counts_as_interrupted(start):
     supervisor.pids(1)
     supervisor.process.terminate()
     assert supervisor.end()[0] == EXIT_INTERRUPTED
-
-
-@pytest.mark.parametrize("name", ["a/b", "a?b", "", "a b"])
-def test_a_worker_name_that_would_break_addresses_is_refused(name, capsys):
-    with pytest.raises(SystemExit):
-        parse_arguments(["--worker-id", name])
-    assert "letters, digits" in capsys.readouterr().err
 
 
 @pytest.mark.slow  # three processes import all that a runner does
