@@ -24,9 +24,7 @@ def resources_at(url, **changes):
     ("hub", "url", "allowed"),
     [
         (HERE, "http://127.0.0.1:8000/v1", True),
-        (HERE, "http://localhost:8000/v1", True),
         (HERE, "http://192.168.7.7:8000/v1", True),
-        (ELSEWHERE, "http://10.0.0.5:8000/v1", True),
         (ELSEWHERE, "http://10.0.0.6:8000/v1", True),
         (ELSEWHERE, "http://[fd00::7]:8000/v1", True),
         ("http://8.8.8.8:4747", "http://8.8.8.8:8000/v1", True),
@@ -36,7 +34,6 @@ def resources_at(url, **changes):
         (HERE, "http://169.254.169.254/latest/meta-data", False),
         (HERE, "http://[::ffff:169.254.169.254]/v1", False),
         (HERE, "http://8.8.8.8/v1", False),
-        (HERE, "http://100.100.100.200/latest/meta-data", False),
         (HERE, "http://[fd00:ec2::254]/latest/meta-data", False),
     ],
 )
@@ -48,42 +45,35 @@ async def test_machines_of_the_hub_and_private_networks_are_called_and_none_else
     await Addresses(hub, [url]).check(resources_at(url))
 
 
-async def test_a_name_is_as_good_as_the_addresses_that_it_stands_for(monkeypatch):
-    def found(host, *rest, **options):
-        address = {"models.example.org": "169.254.169.254"}.get(host, host)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))]
+@pytest.fixture
+def names(monkeypatch):
+    """name -> the addresses that a fake resolver finds, one look after the other; the last one stays."""
+    names = {}
+
+    def found(host, port, *rest, **options):
+        of_name = names.get(host, [host])
+        address = of_name.pop(0) if len(of_name) > 1 else of_name[0]
+        if address is None:
+            raise socket.gaierror
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port or 0))]
 
     monkeypatch.setattr(socket, "getaddrinfo", found)
+    return names
+
+
+async def test_a_name_is_as_good_as_the_addresses_that_it_stands_for(names):
+    names["models.example.org"] = ["169.254.169.254"]
     with pytest.raises(AddressRefused, match=r"169\.254\.169\.254"):
         await Addresses(HERE).check(resources_at("http://models.example.org/v1"))
 
 
-async def test_a_failed_lookup_of_the_hubs_name_ends_no_game_and_allows_nothing(monkeypatch):
-    def found(host, *rest, **options):
-        if host == "hub.example.org":
-            raise socket.gaierror
-        address = {"models.example.org": "127.0.0.1"}.get(host, host)
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))]
-
-    monkeypatch.setattr(socket, "getaddrinfo", found)
+async def test_a_failed_lookup_of_the_hubs_name_ends_no_game_and_allows_nothing(names):
+    names |= {"hub.example.org": [None], "models.example.org": ["127.0.0.1"]}
     addresses = Addresses("http://hub.example.org:4747")
     assert await addresses.resolve("http://models.example.org/v1") == []  # nothing to connect to
     for address in ("127.0.0.1", "[::ffff:127.0.0.1]"):  # which are connected to without a look at their name
         with pytest.raises(AddressRefused):
             await addresses.resolve(f"http://{address}/v1")
-
-
-class Rebinding:
-    """A fake resolver: a name stands for an allowed address first, and for this machine from then on."""
-
-    def __init__(self):
-        self.looks = 0
-
-    def __call__(self, host, port, *rest, **options):
-        if host == "models.example.org":
-            self.looks += 1
-            host = "192.168.7.7" if self.looks == 1 else "127.0.0.1"
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port or 0))]
 
 
 @pytest.fixture
@@ -105,9 +95,9 @@ async def service():
 
 
 @pytest.mark.parametrize("kind", ["policy", "openai", "dashscope"])
-async def test_a_name_that_changes_its_address_after_the_check_is_not_connected_to(kind, service, monkeypatch):
+async def test_a_name_that_changes_its_address_after_the_check_is_not_connected_to(kind, service, names):
     port, asked = service
-    monkeypatch.setattr(socket, "getaddrinfo", Rebinding())
+    names["models.example.org"] = ["192.168.7.7", "127.0.0.1"]
     addresses, url = Addresses(ELSEWHERE), f"http://models.example.org:{port}/v1"
     await addresses.check(resources_at(url))
     if kind == "policy":
@@ -156,8 +146,3 @@ async def test_where_a_key_goes_has_a_rule_of_its_own():
     player = ChatEndpoint(endpoint="https://8.8.8.8/v1", model="m", api_key_env="KEY")
     own = ChatEndpoint(model="gpt", api_key_env="KEY")
     await Addresses(HERE).check(resources_at("http://127.0.0.1:8000/v1", players={"a": player, "b": own}))
-
-
-def test_what_is_no_address_cannot_be_allowed():
-    with pytest.raises(ValueError, match="'gpu-machine:8000' is not a URL"):
-        Addresses(HERE, ["gpu-machine:8000"])

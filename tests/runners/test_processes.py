@@ -10,15 +10,8 @@ import sys
 
 import pytest
 
-from runners.command_line import unique_worker_name
 from runners.processes import EXIT_INTERRUPTED
-from runners.werewolf.__main__ import parse_arguments
-from store.client import connect
-from store.protocol import EnqueueRolloutRequest
-from store.schema import PolicyResources
-from store.werewolf import GameTask
 from tests.support.hub.hub_process import HubProcess
-from tests.support.waiting import until
 
 # A process of the fleet: says what it is and what it is told, and ends when it is told to hand back, or at once with
 # its status of those behind its number, unless that is "stays". One that is deaf does not listen yet. What it is told
@@ -159,17 +152,23 @@ def test_a_supervisor_under_nohup_stays_when_the_terminal_is_closed(start):
     supervisor.wait_for("1 drains")
 
 
-@pytest.mark.parametrize("statuses", [(0, 0), (0, 2), (EXIT_INTERRUPTED, EXIT_INTERRUPTED)])
-def test_processes_that_end_of_their_own_accord_are_not_started_again(start, statuses):
-    status, said = start(2, statuses=statuses).end()
-    assert status == next((status for status in statuses if status), 0)
-    assert sum("runs" in line for line in said) == 2
+IN_VAIN = (os.EX_UNAVAILABLE,) * 3
 
 
-def test_a_process_that_cannot_live_is_given_up(start):
-    status, said = start(2, delays=(0.0, 0.01), statuses=(1, 0)).end()
-    assert status == 1 and "process 1 died again (exit status 1): no more restarts" in said
-    assert sum("1 runs" in line for line in said) == 3 and sum("2 runs" in line for line in said) == 1
+@pytest.mark.parametrize(
+    ("delays", "statuses", "status", "starts"),
+    [
+        ((), (0, 0), 0, [1, 1]),
+        ((), (0, 2), 2, [1, 1]),
+        ((), (EXIT_INTERRUPTED, EXIT_INTERRUPTED), EXIT_INTERRUPTED, [1, 1]),
+        ((0.0, 0.01), (1, 0), 1, [3, 1]),  # cannot live
+        ((3600.0,), IN_VAIN, os.EX_UNAVAILABLE, [1, 1, 1]),  # none waits for the hour after which it was to start again
+    ],
+)
+def test_which_processes_that_end_are_started_again(start, delays, statuses, status, starts):
+    ended, said = start(len(statuses), delays, statuses).end()
+    assert ended == status
+    assert [sum(f"{number} runs" in line for line in said) for number in range(1, len(statuses) + 1)] == starts
 
 
 def test_a_process_that_has_waited_in_vain_is_started_again_while_another_runs(start):
@@ -182,12 +181,6 @@ def test_a_process_that_has_waited_in_vain_is_started_again_while_another_runs(s
     assert sum("1 runs" in line for line in said) == 3
 
 
-def test_processes_that_have_all_waited_in_vain_end_together(start):
-    """The first of them does not wait for the hour after which it was to be started again."""
-    status, said = start(3, delays=(3600.0,), statuses=(os.EX_UNAVAILABLE,) * 3).end()
-    assert status == os.EX_UNAVAILABLE and sum("runs" in line for line in said) == 3
-
-
 def test_a_process_stopped_before_it_listens_counts_as_interrupted(start):
     """A runner needs some seconds before it can take a signal."""
     supervisor = start(1, statuses=("deaf",))
@@ -196,24 +189,10 @@ def test_a_process_stopped_before_it_listens_counts_as_interrupted(start):
     assert supervisor.end()[0] == EXIT_INTERRUPTED
 
 
-def test_worker_names_are_unique():
-    """Containers may share their host name and the process id 1."""
-    assert len({unique_worker_name() for _ in range(100)}) == 100
-    assert re.fullmatch(rf"[\w.-]+-{os.getpid()}-[0-9a-f]{{8}}", unique_worker_name())
-
-
-@pytest.mark.parametrize("name", ["a/b", "a?b", "", "a b"])
-def test_a_worker_name_that_would_break_addresses_is_refused(name, capsys):
-    with pytest.raises(SystemExit):
-        parse_arguments(["--worker-id", name])
-    assert "letters, digits" in capsys.readouterr().err
-
-
 @pytest.mark.slow  # three processes import all that a runner does
 async def test_the_real_runner_in_two_processes(tmp_path):
-    """One of them is killed, and plays again; their names differ; SIGTERM finishes what is played."""
+    """One of them is killed, and is there again; their names differ; SIGTERM ends both."""
     hub = await HubProcess(tmp_path).start()
-    client = connect(hub.url)
     arguments = ["--store", hub.url, "--n", "2", "--processes", "2", "--worker-id", "fleet"]
     runner = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "runners.werewolf", *arguments, stderr=asyncio.subprocess.PIPE
@@ -233,18 +212,6 @@ async def test_the_real_runner_in_two_processes(tmp_path):
         await said_line(r"process 1 died \(killed by SIGKILL\)")
         names = {(await said_line(r"\[(\d)\] runners.worker: (fleet-\1): ready"))[2] for _ in range(2)}
         assert names == {"fleet-1", "fleet-2"}
-
-        policy = PolicyResources(run_name="run", version=0, endpoints=("http://127.0.0.1:9/v1",), model="policy")
-        await client.update_resources(policy.resources_id, policy.encode())
-        await client.enqueue_many_rollouts(
-            [EnqueueRolloutRequest(input=scripted_game(n), resources_id=policy.resources_id) for n in range(20)]
-        )
-
-        async def all_succeeded():
-            return {rollout.status for rollout in await client.query_rollouts()} == {"succeeded"}
-
-        await until(all_succeeded)
-        assert {rollout.attempt.worker_id for rollout in await client.query_rollouts()} <= names
         runner.terminate()
         said.append((await runner.stderr.read()).decode())
         assert await runner.wait() == 0, "".join(said)
@@ -252,18 +219,4 @@ async def test_the_real_runner_in_two_processes(tmp_path):
         with contextlib.suppress(ProcessLookupError):
             runner.kill()
         await runner.wait()
-        await client.close()
         hub.kill()
-
-
-def scripted_game(number):
-    return GameTask(
-        game_id=f"g{number}",
-        group_id="d",
-        seed=number,
-        sampling_seed=number,
-        preset="5p_tiny",
-        seating={"wolf": "scripted", "good": "scripted"},
-        trainable=[],
-        limits={"context_tokens": 2000, "reply_tokens": 30},
-    ).encode()

@@ -13,7 +13,6 @@ import pytest
 
 from algo.machine.ports import free_port
 from store.client import NotAHub, connect
-from store.hub.server import listen
 from tests.support.hub.hub_process import HubProcess
 
 TOKEN = "jIwG7-long-and-secret"
@@ -34,13 +33,6 @@ def ask(hub, head: str, body: bytes = b"") -> bytes:
     with socket.create_connection(("127.0.0.1", hub.port), timeout=ANSWER_SECONDS) as connection:
         connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n" + body)
         return connection.recv(65536)
-
-
-def test_small_answers_do_not_wait_for_an_acknowledgement():
-    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
-        accepted, _ = listener.accept()
-        with accepted:
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 @pytest.mark.parametrize(("method", "status"), [("POST", 405), ("GET", 200)])

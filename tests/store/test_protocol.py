@@ -6,12 +6,14 @@ import agentlightning
 import pytest
 from agentlightning import LightningStoreClient, Span
 from agentlightning.types import Worker
+from pydantic import BaseModel
 
 from store import protocol
 from store.client import connect
 from tests.support.hub.hub_process import HubProcess, StockHub
 
 NOW = 1_700_000_000.0
+TYPES = [name for name, one in vars(protocol).items() if isinstance(one, type) and BaseModel in one.__mro__[1:]]
 CONFIG = {"timeout_seconds": 60.0, "unresponsive_seconds": 9.5, "max_attempts": 3, "retry_condition": ["failed"]}
 ATTRIBUTES = {
     "text": "我是3号，\u200b预言家\n",
@@ -41,21 +43,7 @@ async def clients(request, tmp_path):
     hub.kill()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "RolloutConfig",
-        "EnqueueRolloutRequest",
-        "Rollout",
-        "Attempt",
-        "AttemptedRollout",
-        "Worker",
-        "LLM",
-        "PromptTemplate",
-        "ResourcesUpdate",
-        "Span",
-    ],
-)
+@pytest.mark.parametrize("name", TYPES)
 def test_types_have_the_fields_and_defaults_of_agentlightnings(name):
     ours, theirs = getattr(protocol, name), Worker if name == "Worker" else getattr(agentlightning, name)
     of_ours, of_theirs = ours.model_fields, theirs.model_fields

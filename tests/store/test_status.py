@@ -18,34 +18,14 @@ NOW = 1_000_000.0
 TOKEN = "a-token"
 
 
-def rollout(status, ended=None, **attempt):
-    end_time = None if ended is None else NOW - ended
-    return {"status": status, "end_time": end_time, "attempt": {"status": status, **attempt}}
-
-
-def worker(worker_id, heard):
-    return {"worker_id": worker_id, "last_heartbeat_time": heard}
-
-
-def summed_up(closed=(), retried=(), workers=()):
-    return summary(closed, retried, workers, NOW)
-
-
-def test_the_speed_is_that_of_the_last_ten_minutes_or_of_the_latest_games():
-    assert summed_up(closed=[rollout("succeeded", 601)])["rollouts_per_minute"] == 0
-    assert summed_up(closed=[rollout("succeeded", 1), rollout("failed", 1)])["rollouts_per_minute"] == 0.1
-    fast = [rollout("succeeded", n / 10) for n in range(500)]
-    assert summed_up(closed=fast)["rollouts_per_minute"] == pytest.approx(600, rel=0.01)
-
-
 ESCAPES = "\x1b]0;owned\x07\x9b2J\r\u202e"
 
 
 def test_names_of_others_cannot_command_the_terminal():
-    status = summed_up(
-        closed=[rollout("failed", 1, metadata={"reason": f"Odd{ESCAPES}: y"})],
-        workers=[worker(f"host{ESCAPES}[red]-1", NOW)],
-    )
+    attempt = {"status": "failed", "metadata": {"reason": f"Odd{ESCAPES}: y"}}
+    closed = {"status": "failed", "end_time": NOW - 1, "attempt": attempt}
+    worker = {"worker_id": f"host{ESCAPES}[red]-1", "last_heartbeat_time": NOW}
+    status = summary([closed], [], [worker], NOW)
     console = Console(width=300, file=io.StringIO(), force_terminal=True)
     console.print(table({"url": "http://hub", "rollouts": {}, **status}))
     assert "[red]" in console.file.getvalue()

@@ -1,4 +1,4 @@
-"""A network that fails on purpose: an HTTP proxy before a real hub that loses, delays and cuts answers."""
+"""A network that fails on purpose: an HTTP proxy before a real hub that loses and cuts answers."""
 
 import asyncio
 import random
@@ -45,11 +45,9 @@ class FaultProxy:
 
     url: where clients find it. hit: faults that happened, by the kind of request and the fault.
     refused: ending of a path -> status of the answer; the hub does not get these requests.
-    delay_seconds: by which every answer is late.
     """
 
     def __init__(self, target: str):
-        self.delay_seconds = 0.0
         self.hit: Counter[tuple[str, Fault]] = Counter()
         self.refused: dict[str, int] = {}
         self._target = target
@@ -134,7 +132,6 @@ class FaultProxy:
             request.method, f"{self._target}{request.path_qs}", data=body or None, headers=headers
         ) as response:
             answer = await response.read()
-        await asyncio.sleep(self.delay_seconds)
         kept = {name: value for name, value in response.headers.items() if name.lower() not in _OF_THIS_HOP}
         match fault:
             case Fault.ANSWER_LOST:
