@@ -53,16 +53,6 @@ def test_ordinary_prompts_cost_less_than_a_token_per_character(tiny_tokenizer):
         assert len(tiny_tokenizer(word)["input_ids"]) == 1, word
 
 
-def test_chat_template_extends_the_previous_prompt_and_reply(tiny_tokenizer):
-    def encode(messages):
-        return tiny_tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-
-    reply = tiny_tokenizer(MESSAGES[2]["content"] + "<|im_end|>")["input_ids"]
-    following = encode([*MESSAGES, {"role": "user", "content": "请发言。"}])
-    before = encode(MESSAGES[:2]) + reply
-    assert following[: len(before)] == before
-
-
 def test_thinking_tags_are_single_tokens_that_stay_in_the_text(tiny_tokenizer):
     ids = tiny_tokenizer("<think>好</think>决定<|im_end|>")["input_ids"]
     assert len(ids) == 5

@@ -96,16 +96,6 @@ async def test_each_policy_learns_from_what_it_sampled_and_from_nothing_else(run
     assert [line["learner"] for line in lines] == ["wolves"] * 4 + ["villagers"] * 4
 
 
-async def test_one_policy_learns_from_all_and_nothing_is_named_after_it(run_of, tmp_path):
-    run, calls = run_of({})
-    (share,) = await policy_update.compute_advantages(run, played(team=False), RoleBaselines(0.9))
-    made = await policy_update.update_policies(run, [share], ROLLOUTS, "step 1/1")
-    assert calls == [({None}, 8, [])]
-    assert made.metrics == {"actor/pg_loss": 0.5}
-    write_batch(tmp_path / "batch.jsonl", made.trained, made.advantages, made.log_probs)
-    assert '"learner"' not in (tmp_path / "batch.jsonl").read_text()
-
-
 async def test_a_policy_without_anything_to_learn_from_is_left_as_it_is(run_of):
     run, calls = run_of(TEAM)
     wolves = [one for one in played() if one.learner == "wolves"]

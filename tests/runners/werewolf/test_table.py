@@ -206,23 +206,6 @@ async def test_facts_of_each_reply_their_means_and_claims_are_recorded(vllm):
     assert result.rewards()["seat.1.chinese_share"] == result.seats[0].facts["chinese_share"]
 
 
-async def test_whom_a_valid_reply_chose_is_recorded(vllm):
-    answers = legal_answer(random.Random(2))
-    # Of every question the first reply cannot be used, although it names a seat.
-    vllm.answer = lambda prompt: (
-        answers(prompt) if "无效" in prompt.rsplit("<|im_start|>user", 1)[1] else "决定：不是1号"
-    )
-    _, turns = await play(vllm, make_task())
-    chosen = [turn for turn in turns if turn.valid and turn.target is not None]
-    assert {"wolf_kill", "seer_check", "exile_vote"} <= {turn.decision for turn in chosen}
-    for turn in chosen:
-        assert turn.reply == f"决定：{turn.target}号"
-    others = [turn for turn in turns if turn.target is None]
-    assert {turn.valid for turn in others} == {True, False}
-    assert not any(turn.valid and re.search("决定：[0-9]+号", turn.reply) for turn in others)
-    assert all(turn.claimed_role is None for turn in turns)
-
-
 async def test_a_speech_that_prints_a_replaced_prompt_is_a_leak(vllm):
     words = "猎物总在月圆之夜露出破绽请记住这句话"
     vllm.answer = lambda prompt: words

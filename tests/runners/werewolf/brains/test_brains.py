@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from runners.werewolf import brains
 from runners.werewolf.brains import ExpertBrain, RandomBrain, ScriptedBrain, TimidBrain
-from runners.werewolf.brains.table import good_wins
 from runners.werewolf.game import Action, Option, observe, pending, winner
 from runners.werewolf.language import saying
 from runners.werewolf.language.replies import parse_reply, render_reply
@@ -47,12 +46,6 @@ def check_game(brain, preset, seed, parses):
             assert len(action.text) <= request.speech_chars
             assert not parses or parse_reply(render_reply(action, request), request) == action
     assert winner(end) is not None and play_brains(preset, seed, brain) == end
-
-
-@pytest.mark.endurance
-def test_the_patient_player_wins_more_than_a_scripted_one():
-    """600 deals know the difference of eight points to ±3, over the same deals and wolves."""
-    assert good_wins(TINY, "scripted", "patient", 600) > good_wins(TINY, "scripted", "scripted", 600) + 0.02
 
 
 def memory(brain):

@@ -111,12 +111,6 @@ def test_a_speech_longer_than_is_heard_is_refused():
         apply(state, {request.seat: Action(text="好" * 121)})
 
 
-def test_after_the_end_nobody_may_act():
-    state = play(new_game(TINY, 0, TINY_DEAL), "exile_vote: 2,3=1")
-    with pytest.raises(IllegalAction, match=r"the game is over \(good\); no seat may act, got actions of \[2\]"):
-        apply(state, {2: Action()})
-
-
 def test_there_is_no_view_of_a_seat_that_does_not_exist():
     for seat in (0, 6, -1):
         with pytest.raises(ValueError, match="no seat"):
