@@ -2,9 +2,10 @@
 
 A panel selects the matches. ``run``: the policy against ``evaluation.opponents``. ``cross``: every player against
 every other and itself, as either side. ``training`` and ``held-out``: the opponents that a run may train against, and
-those that none trains against. ``v3`` is fixed: from the first release on a version never changes; a
-change of figures needs a new version. Against opponents that make many errors a win rate measures little else; hence v3
-has opponents of every strength, single seats among mixed players, and repeats every figure for games without errors.
+those that none trains against. In ``run``, ``training`` and ``held-out`` the policy plays the sides that it trains.
+``v3`` is fixed: from the first release on a version never changes; a change of figures needs a new version. Against
+opponents that make many errors a win rate measures little else; hence v3 has opponents of every strength, single seats
+among mixed players, and repeats every figure for games without errors.
 """
 
 import hashlib
@@ -30,7 +31,7 @@ from store.players import (
     TIMID_PLAYER,
     TRAINED_POLICY,
 )
-from store.werewolf import GameTask, SeatingRule
+from store.werewolf import GameTask, SeatingRule, SideName
 from store.werewolf_study import Study
 
 
@@ -97,6 +98,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
     """
     own = tuple(name for name in config.evaluation.opponents if name not in panel.opponents)
     opponents = () if panel.name == CROSS else (*panel.opponents, *own)
+    sides = SIDES if panel.reference or panel.name == CROSS else tuple(config.game.train_sides)
     conditions = {
         "panel": panel.name,
         "preset": config.game.preset,
@@ -115,6 +117,8 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         "thinking": config.rollout.thinking,
         "prompts": {name: _digest(path.read_bytes()) for name, path in sorted(config.game.prompts.items())},
     }
+    if len(sides) < len(SIDES):
+        conditions["sides"] = list(sides)
     chance = _digest(str(conditions))
     ids = f"{prefix}-{_digest(f'{chance}/{model}')}"
     deals = held_out_deals(config.evaluation.deals, config.evaluation.seed)
@@ -134,8 +138,8 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
             study=Study(probes=frozenset({"vote"} if number < panel.probed_deals else ())),
         )
 
-    def whole_sides(first: str, second: str) -> list[GameTask]:
-        """For each deal a game with ``first`` as the wolves and one with sides swapped; against itself one game."""
+    def whole_sides(first: str, second: str, sides: Sequence[SideName] = SIDES) -> list[GameTask]:
+        """For each deal a game with ``first`` as each of the sides; against itself one game."""
         return [
             game(
                 number,
@@ -146,6 +150,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
             )
             for number in range(len(deals))
             for side, other in (SIDES, SIDES[::-1])[: 1 if first == second else 2]
+            if side in sides
         ]
 
     def single_seats() -> list[GameTask]:
@@ -170,7 +175,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         }
     else:
         places = dict.fromkeys((TRAINED_POLICY, panel.reference or TRAINED_POLICY))
-        by_name = {name: [task for player in places for task in whole_sides(player, name)] for name in opponents}
+        by_name = {name: [task for one in places for task in whole_sides(one, name, sides)] for name in opponents}
         if panel.company:
             by_name["single seat"] = single_seats()
     everybody = players or tuple(dict.fromkeys((TRAINED_POLICY, *opponents)))

@@ -140,6 +140,10 @@ def _gain_sentences(run: RecipeRun) -> Iterator[str]:
         change, in_place = change_of(seeds, side, run.opponent), _in_its_place(run, side)
         baseline = f"; {run.opponent} wins {100 * in_place.value:.1f} % in its place" if in_place else ""
         yield change.sentence(f"Held-out games won as {SIDE_TITLES[side]} against {run.opponent}", name, baseline)
+        for opponent in run.config.evaluation.opponents:
+            if opponent != run.opponent:
+                met = "" if opponent in run.trained_against(side) else ", which no training game has"
+                yield change_of(seeds, side, opponent).sentence(f"Against {opponent}{met}", name)
 
 
 def _agent_change(before: Evaluation, after: Evaluation) -> Change:

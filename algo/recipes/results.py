@@ -14,7 +14,7 @@ from algo.evaluation.speech import Bits, read_bits
 from algo.recipes.runner import RecipeFolder, read_recipe_folder
 from algo.run.metrics import read_steps
 from algo.werewolf.file_names import SUMMARY_FILE
-from algo.werewolf.matches import SIDES
+from algo.werewolf.matches import OTHER_SIDE, SIDES
 from configs.schema import Config
 from configs.werewolf import WerewolfConfig
 from store.werewolf import SideName
@@ -72,6 +72,13 @@ class RecipeRun:
         assert isinstance(self.config, WerewolfConfig)
         evaluated, trained_against = self.config.evaluation.opponents, self.config.game.opponent
         return trained_against if trained_against in evaluated else evaluated[0]
+
+    def trained_against(self, side: SideName) -> frozenset[str]:
+        """Players of the other side's seats in training."""
+        assert isinstance(self.config, WerewolfConfig)
+        other, game = OTHER_SIDE[side], self.config.game
+        seated = {name for rule in game.seating if rule.may_concern(other) for name in rule.players}
+        return frozenset(seated or {game.opponent})
 
     def groups(self) -> list[tuple[str, Sequence[SeedRun]]]:
         """Each complete seed alone and, if there are several, all of them together."""
