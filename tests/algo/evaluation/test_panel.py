@@ -50,11 +50,16 @@ def test_what_figures_hang_on_is_in_the_terms(tmp_path):
     assert len(digests) == 7
 
 
-def test_a_run_plays_every_deal_on_both_sides_and_cross_every_pair(tmp_path):
+def test_a_run_plays_the_sides_that_it_trains_and_cross_every_pair(tmp_path):
     config = make_config(tmp_path, opponents=["scripted", "random"])
     run = matches_of(config, PANELS["run"], "a", "")
     assert list(run.by_name) == ["scripted", "random"]
     assert [task.seed for task in run.by_name["scripted"]] == [deal for deal in held_out_deals(7, 1) for _ in "ab"]
+    wolves = config.model_copy(update={"game": config.game.model_copy(update={"train_sides": ("wolf",)})})
+    trained = {name: matches_of(wolves, panel, "a", "").by_name for name, panel in PANELS.items() if name != "cross"}
+    sides = {(rule.side, *rule.players) for task in trained["run"]["random"] for rule in task.seating}
+    assert sides == {("wolf", "policy"), ("good", "random")} and len(trained["run"]["random"]) == 7
+    assert len(trained["held-out"]["expert"]) == 7 and len(trained["v3"]["expert"]) == 4 * 7
     cross = matches_of(config, PANELS["cross"], "a", "", ["policy", "random"])
     assert {name: len(tasks) for name, tasks in cross.by_name.items()} == {
         "policy, policy": 7, "policy, random": 14, "random, random": 7

@@ -252,6 +252,7 @@ def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     assert page.met and re.search(
         r"\+55\.0 points .*, from 20\.0 % before training to 75\.0 % after it; scripted wins 25\.0 %", page.verdict
     )
+    assert "Against expert, which no training game has" in page.verdict and "Against random" not in page.verdict
     (wins, losses) = page.sections[0].tables
     together = next(row for row in wins.rows if row[0] == "good, all seeds")
     assert together[1].startswith("20.0 %") and together[2].startswith("75.0 %") and together[3].startswith("+55.0")

@@ -1,19 +1,22 @@
 """Scripted players with tricks that exploit scripted players, and the gain of these tricks."""
 
 import math
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
 
-from runners.werewolf.brains import NewBrain
+from runners.werewolf.brains import NewBrain, ScriptedBrain
 from runners.werewolf.brains.habits import Habit, HabitBrain, claims, decoy, may_claim, pose, self_kill
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.scripted import BALLOTS
-from runners.werewolf.game import Action, Observation, Option, Preset, Result, Role, Side
+from runners.werewolf.game import SPEECHES, Action, Observation, Option, Preset, Result, Role, Side
+from runners.werewolf.language.speech import understand
 from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
+from tests.support.werewolf.speech_classifier import SpeechClassifier
 
 
 def _late_pose(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
@@ -110,3 +113,32 @@ def gain(preset: Preset, names: Sequence[str], other: str, deals: Sequence[int])
         changes = [_usual(preset, "scripted", other, seed) - _good_wins(preset, player, other, seed) for seed in deals]
     mean = sum(changes) / len(changes)
     return mean, math.sqrt(sum((change - mean) ** 2 for change in changes)) / len(changes)
+
+
+class ReadsPhrases(ScriptedBrain):
+    """As a good seat, suspects whoever sounds like a wolf to a classifier of speeches."""
+
+    def __init__(self, rng: random.Random, classifier: SpeechClassifier) -> None:
+        super().__init__(rng)
+        self._classifier = classifier
+        self._heard: defaultdict[int, float] = defaultdict(float)
+
+    def act(self, observation: Observation) -> Action:
+        spoken = [event for event in observation.events if event.kind in SPEECHES and event.text]
+        if observation.side is Side.GOOD and spoken:
+            for event, score in zip(spoken, self._classifier.scores([event.text for event in spoken]), strict=True):
+                self._heard[event.seat] += float(score)
+            for seat, sound in self._heard.items():
+                self._memory.hunches[seat] = 0.5 + 2.0 * math.tanh(sound)
+        return super().act(observation)
+
+
+class BelievesPlans(ScriptedBrain):
+    """As a good seat, believes to be the seer whoever says whom it will check next (警徽流), and nobody else."""
+
+    def act(self, observation: Observation) -> Action:
+        if observation.side is Side.GOOD:
+            for event in observation.events:
+                if event.kind in SPEECHES and understand(event.text).claimed is Role.SEER:
+                    self._memory.hunches[event.seat] = -2.0 if understand(event.text).next_checks else 3.0
+        return super().act(observation)
