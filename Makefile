@@ -27,7 +27,7 @@ RESUME ?=
 LEARN_FLAGS ?=
 LONG ?= configs/recipes/learn_long.yaml
 # Of the pages; see `python -m runners.werewolf web --help`.
-MODEL ?=
+MODEL ?= models/wolves
 RUNS ?= runs
 WEB_FLAGS ?=
 
@@ -89,7 +89,7 @@ demo: install ## Hub, runner, vLLM and verl on this machine: a tiny model imitat
 web: install ## Games, runs and tables in a browser (RUNS=runs; WEB_FLAGS="--store URL")
 	$(BIN)/python -m runners.werewolf web --runs "$(RUNS)" $(WEB_FLAGS)
 
-play: $(if $(MODEL),install,web) ## The same, and to play against a trained policy: MODEL=runs/NAME
+play: $(if $(MODEL),install,web) ## The same, and to play against a trained policy (MODEL=runs/NAME; default: models/wolves; MODEL=: none)
 	$(if $(MODEL),$(BIN)/python -m algo.serve "$(MODEL)" --page --keep "$(RUNS)/web_games" $(WEB_FLAGS))
 
 real: $(REAL) ## The demo with Gemma-3-270M, which speaks Chinese, on two cores
