@@ -1,6 +1,6 @@
-"""A recipe in miniature with every real part: killed in its imitation and in its training, resumed, reported.
+"""A recipe in miniature with every real part: killed in its imitation and twice in its training, resumed, reported.
 
-Kills in a build and in an evaluation: tests/algo/recipes, with stand-ins.
+Kills in a build and in an evaluation by itself: tests/algo/recipes, with stand-ins.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from algo.evaluation.games import GameRow
-from algo.evaluation.record import Record
+from algo.evaluation.record import EVALUATIONS_FILE, Record
 from algo.recipes.runner import INTERRUPTED_FOLDER, read_recipe_folder
 from tests.support.processes import marked_environment, processes_marked, wait_until
 
@@ -34,7 +34,7 @@ config:
 """
 
 
-def test_a_recipe_that_is_killed_twice_goes_on_to_its_report(tmp_path, request):
+def test_a_recipe_that_is_killed_three_times_goes_on_to_its_report(tmp_path, request):
     file, out, output = tmp_path / "small.yaml", tmp_path / "out", tmp_path / "output.txt"
     file.write_text(RECIPE.format(demo=request.config.rootpath / "configs/recipes/demo.yaml"))
 
@@ -53,12 +53,17 @@ def test_a_recipe_that_is_killed_twice_goes_on_to_its_report(tmp_path, request):
         recipe.wait()
         wait_until(lambda: not processes_marked(tmp_path), 60, "the end of every process")
 
+    def rows(folder):
+        path = out / folder / EVALUATIONS_FILE
+        return path.read_text().count('"row": ') if path.exists() else 0
+
     killed_once((out / "seed-1-imitate-warm-start" / "logs").exists, "the imitation", str(file))
+    killed_once(lambda: rows("seed-1-place-evaluation") > 2, "games of the evaluation of panel cross", "--resume")
     killed_once((out / "seed-1" / "checkpoints").exists, "the first step", "--resume")
     recipe = start("--resume")
     assert recipe.wait(timeout=600) == 0, output.read_text()[-5000:]
     opened = read_recipe_folder(out)
-    assert opened.done() == {step.title for step in opened.steps()} and len(opened.commands) == 3
+    assert opened.done() == {step.title for step in opened.steps()} and len(opened.commands) == 4
     assert len(list((out / INTERRUPTED_FOLDER).iterdir())) == 1
     (place,), (before, after) = (Record(out / f, GameRow).read() for f in ("seed-1-place-evaluation", "seed-1"))
     for evaluation, games in ((place, 2 + 2 * 2 + 2), (before, 6), (after, 6)):
