@@ -35,8 +35,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line; exits with a usage message for an invalid one."""
     parser = configured_parser(
         "algo.evaluate",
-        "Evaluate a policy: games on held-out deals through the hub and its runners, each deal with sides swapped, "
-        "against the opponents in evaluation.opponents.",
+        "Evaluate a policy: games on held-out deals through the hub and its runners, each deal on every side in "
+        "game.train_sides, against the opponents in evaluation.opponents.",
         example="evaluation.deals=50",
         resume="add to the evaluations of this run.name, and continue those of this label",
     )
@@ -51,7 +51,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--panel",
         choices=PANELS,
         default="run",
-        help="run (default): the policy against evaluation.opponents, each deal with sides swapped; cross: each of "
+        help="run (default): the policy against evaluation.opponents, on the sides in game.train_sides; cross: each of "
         "--players against every other and itself, as either side; training: against scripted, timid and patient; "
         "held-out: against expert, poser and follower, which no shipped recipe trains against; v3: a fixed panel of "
         "opponents, whole sides and single seats, votes and beliefs, every figure with and without games that have "
