@@ -26,7 +26,7 @@ from store.players import NAMES_WITHOUT_A_MODEL, PAST_SELVES, ChatEndpoint
 class GameEvaluationConfig(EvaluationConfig):
     """Evaluation on held-out deals against fixed opponents; each deal is played on every trained side."""
 
-    deals: int = Field(0, ge=0, description="deals for each opponent, two games each, one per side; 0: no evaluation")
+    deals: int = Field(0, ge=0, description="deals for each opponent, a game for each trained side; 0: no evaluation")
     opponents: tuple[str, ...] = Field(
         ("scripted", "random"),
         min_length=1,

@@ -78,7 +78,7 @@ class RecipeRun:
         assert isinstance(self.config, WerewolfConfig)
         other, game = OTHER_SIDE[side], self.config.game
         seated = {name for rule in game.seating if rule.may_concern(other) for name in rule.players}
-        return frozenset(seated or {game.opponent})
+        return frozenset(seated if any(rule.covers(other) for rule in game.seating) else {*seated, game.opponent})
 
     def groups(self) -> list[tuple[str, Sequence[SeedRun]]]:
         """Each complete seed alone and, if there are several, all of them together."""

@@ -247,6 +247,19 @@ def finished(opened, before=8, after=30, in_place=10):
     return opened
 
 
+@pytest.mark.parametrize(
+    ("seating", "players"),
+    [
+        ([], {"scripted"}),
+        ([{"seat": 1, "players": {"timid": 1.0}}], {"timid", "scripted"}),
+        ([{"side": "wolf", "players": {"timid": 1.0}}], {"timid"}),
+    ],
+)
+def test_opponents_of_training_are_those_that_are_seated_and_else_the_default_one(tmp_path, seating, players):
+    config = {**SMALL["config"], "game": {**SMALL["config"]["game"], "seating": seating}}
+    assert read_run(finished(begun(tmp_path, config=config)).directory).trained_against("good") == players
+
+
 def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     config = {**SMALL["config"], "evaluation": {"deals": 3, "opponents": ["scripted", "expert"]}}
     path, page = write_report(read_run(finished(begun(tmp_path, seeds=[1, 2], config=config)).directory))
