@@ -35,7 +35,7 @@ def release_memory() -> None:
     """Return freed memory to the system if there is more than a GiB of it, as ``torch.cuda.empty_cache``.
 
     glibc keeps it in pieces, of which tensors of other lengths use few: a trainer of Gemma-3-270M grew by a gigabyte in
-    each step. Less is kept, since faulting it in again took a quarter of the time of a small model's updates. Does
+    each step. Less is kept, since faulting it in again took a fifth of the time of a small model's updates. Does
     nothing without glibc 2.33 or newer.
     """
     library = ctypes.CDLL(None)
