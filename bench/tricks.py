@@ -13,27 +13,30 @@ from bench.tables import table_of
 from runners.werewolf.game import PRESETS, Side
 from runners.werewolf.local import play_locally, seeded_brains
 from tests.support.werewolf.nonsense import KINDS, nonsense
-from tests.support.werewolf.trick_players import CELLS, SMALLEST, gain
+from tests.support.werewolf.trick_players import CELLS, SMALLEST, changes_by_deal, mean_and_error
 
-DEALS, GAMES = 2000, 1000
+LOOKS = {"scripted": (200, 500, 1000, 2000), "expert": (100, 200, 400)}
+"""Deals after which a cell against this player is looked at; games of ``expert`` are much slower."""
+LIMIT, CERTAIN = 0.06, 2.58
+"""A cell whose gain plus so many standard errors (99 %) stays below the limit gets no more deals."""
+GAMES = 1000
 FIRST_DEAL = 10_000
 """Seed of the first deal; the weights of players were chosen on lower ones."""
-EXPERT_SHARE = 0.2
-"""Share of deals against ``expert``, which is much slower."""
 
 
 def measure(scale: float, file: Path) -> Table:
     """The gain of each trick and pair of tricks, on all cores, against scripted players first.
 
-    scale: of 2,000 deals a cell (a fifth of them against the expert).
-    file: CSV with a row for each measured cell; a cell with a row is not measured again.
+    scale: of the deals of ``LOOKS``.
+    file: CSV with a row (tricks, preset, other side, deals, gain, standard error) for each measured cell, which a later
+        run does not measure again.
     """
-    deals = {"scripted": max(2, round(DEALS * scale)), "expert": max(2, round(DEALS * EXPERT_SHARE * scale))}
+    looks = {other: [max(2, round(count * scale)) for count in counts] for other, counts in LOOKS.items()}
     presets = [preset.name for preset in PRESETS.values() if len(preset.deck) >= SMALLEST]
     singles, pairs = [[names for names in CELLS if len(names) == count] for count in (1, 2)]
     cells = [
-        (names, preset, other, deals[other])
-        for other in deals
+        (names, preset, other)
+        for other in looks
         for cells in (singles, pairs)
         for preset in reversed(presets)
         for names in cells
@@ -43,32 +46,35 @@ def measure(scale: float, file: Path) -> Table:
         ProcessPoolExecutor(mp_context=get_context("spawn")) as pool,
     ):
         opened.seek(0)
-        rows = {tuple(row[:4]): row for row in csv.reader(opened)}
-        left = [pool.submit(_row, *cell) for cell in cells if _key(*cell) not in rows]
+        rows = {tuple(row[:3]): row for row in csv.reader(opened)}
+        left = [pool.submit(_row, *cell, looks[cell[-1]]) for cell in cells if _key(*cell) not in rows]
         for done in as_completed(left):
             row = done.result()
-            rows[tuple(row[:4])] = row
+            rows[tuple(row[:3])] = row
             csv.writer(opened).writerow(row)
             opened.flush()
-    of_cell = {key: f"{100 * float(row[4]):+.1f} ±{196 * float(row[5]):.1f}" for key, row in rows.items()}
-    columns = [(preset, other) for preset in presets for other in deals]
+    of_cell = {key: f"{100 * float(row[4]):+.1f} ±{196 * float(row[5]):.1f} ({row[3]})" for key, row in rows.items()}
+    columns = [(preset, other) for preset in presets for other in looks]
     return table_of(
-        "Gain in win rate by tricks, points",
+        "Gain in win rate by tricks, points (deals)",
         ("tricks", *(f"{preset}, {other}" for preset, other in columns)),
-        [
-            (" + ".join(names), *(of_cell[_key(names, *column, deals[column[1]])] for column in columns))
-            for names in CELLS
-        ],
+        [(" + ".join(names), *(of_cell[_key(names, *column)] for column in columns)) for names in CELLS],
     )
 
 
-def _key(names: Sequence[str], preset: str, other: str, deals: int) -> tuple[str, ...]:
-    return " + ".join(names), preset, other, str(deals)
+def _key(names: Sequence[str], preset: str, other: str) -> tuple[str, ...]:
+    return " + ".join(names), preset, other
 
 
-def _row(names: Sequence[str], preset: str, other: str, deals: int) -> list[str]:
-    gained, error = gain(PRESETS[preset], names, other, range(FIRST_DEAL, FIRST_DEAL + deals))
-    return [*_key(names, preset, other, deals), f"{gained:.4f}", f"{error:.5f}"]
+def _row(names: Sequence[str], preset: str, other: str, looks: Sequence[int]) -> list[str]:
+    changes = []
+    for count in looks:
+        deals = range(FIRST_DEAL + len(changes), FIRST_DEAL + count)
+        changes += changes_by_deal(PRESETS[preset], names, other, deals)
+        gained, error = mean_and_error(changes)
+        if len(changes) >= 100 and gained + CERTAIN * error < LIMIT:
+            break
+    return [*_key(names, preset, other), str(len(changes)), f"{gained:.4f}", f"{error:.5f}"]
 
 
 def measure_nonsense(scale: float) -> Table:

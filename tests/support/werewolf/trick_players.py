@@ -104,13 +104,16 @@ def _good_wins(preset: Preset, wolf: str | NewBrain, good: str | NewBrain, seed:
 _usual = cache(_good_wins)
 
 
-def gain(preset: Preset, names: Sequence[str], other: str, deals: Sequence[int]) -> tuple[float, float]:
-    """(gain in win rate of the side with the tricks against ``other``, on the same deals; standard error)."""
+def changes_by_deal(preset: Preset, names: Sequence[str], other: str, deals: Sequence[int]) -> list[int]:
+    """For each deal, 1 if the side with the tricks wins against ``other`` only by them, -1 if only without, else 0."""
     player = partial(HabitBrain, habits=[TRICKS[name] for name in names])
     if TRICKS[names[0]][0] is Side.GOOD:
-        changes = [_good_wins(preset, other, player, seed) - _usual(preset, other, "scripted", seed) for seed in deals]
-    else:
-        changes = [_usual(preset, "scripted", other, seed) - _good_wins(preset, player, other, seed) for seed in deals]
+        return [_good_wins(preset, other, player, seed) - _usual(preset, other, "scripted", seed) for seed in deals]
+    return [_usual(preset, "scripted", other, seed) - _good_wins(preset, player, other, seed) for seed in deals]
+
+
+def mean_and_error(changes: Sequence[int]) -> tuple[float, float]:
+    """(mean, its standard error)."""
     mean = sum(changes) / len(changes)
     return mean, math.sqrt(sum((change - mean) ** 2 for change in changes)) / len(changes)
 

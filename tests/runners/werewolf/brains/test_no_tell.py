@@ -18,7 +18,7 @@ from runners.werewolf.language.speech import understand
 from tests.support.game.game_playing import play_brains
 from tests.support.werewolf.nonsense import nonsense
 from tests.support.werewolf.speech_classifier import SpeechClassifier, area_under_curve
-from tests.support.werewolf.trick_players import CELLS, BelievesPlans, ReadsPhrases, gain
+from tests.support.werewolf.trick_players import CELLS, BelievesPlans, ReadsPhrases, changes_by_deal, mean_and_error
 
 GAMES = {**dict.fromkeys(PRESETS, 60), "12p_sheriff": 120, "10p": 120, "9p": 200, "7p": 250, "5p_tiny": 500}
 """preset -> games on either side of every comparison; their noise is about 4 points."""
@@ -101,7 +101,7 @@ def test_scripted_players_talk_sense(name):
 def test_neither_a_trick_nor_two_gain_much(name_and_tricks):
     """The whole table, of many more deals: python -m bench tricks."""
     name, tricks = name_and_tricks
-    gained, error = gain(PRESETS[name], tricks, "scripted", range(DEALS[name]))
+    gained, error = mean_and_error(changes_by_deal(PRESETS[name], tricks, "scripted", range(DEALS[name])))
     assert gained - 2 * error <= GAIN
 
 
