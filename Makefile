@@ -95,8 +95,8 @@ play: $(if $(MODEL),install,web) ## The same, and to play against a trained poli
 real: $(REAL) ## The demo with Gemma-3-270M, which speaks Chinese, on two cores
 	$(RECIPE)/real.yaml $(RECIPE_FLAGS)
 
-learn: install ## Train a policy and report its win rate before and after (SIDE=wolf, good or both; SEEDS="1 2 3"; RESUME=1)
-	$(RECIPE)/learn_$(or $(SIDE),wolf).yaml $(RECIPE_FLAGS)
+learn: install ## Train wolves and report their win rate before and after (from random weights: SIDE=wolf, good or both; SEEDS="1 2 3"; RESUME=1)
+	$(RECIPE)/learn$(if $(SIDE),_$(SIDE)).yaml $(RECIPE_FLAGS)
 
 learn-long: $(REAL) ## The same with Gemma-3-270M and seven players: hours on CPU (LONG=configs/recipes/learn_gpu.yaml: a GPU)
 	$(BIN)/python -m algo.recipe $(LONG) $(RECIPE_FLAGS)

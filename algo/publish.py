@@ -1,7 +1,8 @@
 """``python -m algo.publish RUN DIR``: a checkpoint as a small folder, to play against and to evaluate on any machine.
 
 DIR has the layout of a run's folder, so that ``algo.serve``, ``algo.evaluate`` and the pages read it as one: the
-configuration without paths of this machine, and the newest checkpoint without the optimizer, in bfloat16.
+configuration without paths of this machine, and the newest checkpoint without the optimizer, in bfloat16. Of an
+imitation (RUN/seed-1-imitate-warm-start) it is the model's folder alone, from which a recipe begins.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 from algo.machine.disk import atomic_folder
+from algo.werewolf.file_names import MODEL_FOLDER
 from configs.section import ConfigError
 
 _SECTIONS = ("run", "game", "rollout", "reward", "model", "training", "serving")
@@ -38,25 +40,27 @@ def publish(run: Path, directory: Path, step: int | None = None) -> Path:
 
     from algo.run.checkpoints import STATE_FILE, RunState, checkpoint_at, load_state
 
-    checkpoint = checkpoint_at(run, step)
-    if not (checkpoint / "huggingface").is_dir():
-        raise ConfigError(f"{checkpoint} has several policies: only a run with one can be published")
     if directory.exists():
         raise FileExistsError(f"{directory} exists: name another folder, or remove it")
+    if (run / MODEL_FOLDER).is_dir():
+        with atomic_folder(directory) as unfinished:
+            _copy_model(run / MODEL_FOLDER, unfinished)
+        return directory
+    checkpoint = checkpoint_at(run, step)
+    if not (checkpoint / MODEL_FOLDER).is_dir():
+        raise ConfigError(f"{checkpoint} has several policies: only a run with one can be published")
     state = load_state(checkpoint)
     whole = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     config = {section: whole.get(section) or {} for section in _SECTIONS}
     place = Path("checkpoints") / checkpoint.name
-    model = place / "huggingface"
+    model = place / MODEL_FOLDER
     config["run"] |= {"name": directory.name, "dir": directory.parent.name}
     config["model"]["path"] = str(model)
     for name in _OTHERS & config["game"].keys():
         del config["game"][name]
     with atomic_folder(directory) as unfinished:
         (unfinished / model).mkdir(parents=True)
-        for file in (checkpoint / "huggingface").iterdir():
-            copy = _save_rounded if file.suffix == ".safetensors" else shutil.copyfile
-            copy(file, unfinished / model / file.name)
+        _copy_model(checkpoint / MODEL_FOLDER, unfinished / model)
         for name, path in (config["game"].get("prompts") or {}).items():
             config["game"]["prompts"][name] = f"prompt_{name}.txt"
             shutil.copyfile(run / path, unfinished / f"prompt_{name}.txt")
@@ -65,6 +69,12 @@ def publish(run: Path, directory: Path, step: int | None = None) -> Path:
         kept = RunState(run_id=directory.name, step=state.step, policy_version=state.policy_version)
         (unfinished / place / STATE_FILE).write_text(kept.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return directory / model
+
+
+def _copy_model(folder: Path, target: Path) -> None:
+    for file in folder.iterdir():
+        copy = _save_rounded if file.suffix == ".safetensors" else shutil.copyfile
+        copy(file, target / file.name)
 
 
 def _save_rounded(file: Path, target: Path) -> None:
