@@ -1,20 +1,19 @@
-"""A recipe in miniature with every real part: killed in its imitation and twice in its training, resumed, reported.
+"""A recipe in miniature with every real part: its vLLM is killed in mid-game, it is interrupted, resumed, reported.
 
-Kills in a build and in an evaluation by itself: tests/algo/recipes, with stand-ins.
+Kills of the recipe in every stage: tests/algo/recipes, with stand-ins.
 """
 
 import json
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
 
 from algo.evaluation.games import GameRow
-from algo.evaluation.record import EVALUATIONS_FILE, Record
-from algo.recipes.runner import INTERRUPTED_FOLDER, read_recipe_folder
-from tests.support.processes import marked_environment, processes_marked, wait_until
+from algo.evaluation.record import Record
+from algo.recipes.runner import read_recipe_folder
+from tests.support.processes import end, processes_marked, start_module, wait_until
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(1200)]
 
@@ -34,37 +33,38 @@ config:
 """
 
 
-def test_a_recipe_that_is_killed_three_times_goes_on_to_its_report(tmp_path, request):
+def test_a_recipe_that_is_interrupted_goes_on_to_its_report(tmp_path, request):
     file, out, output = tmp_path / "small.yaml", tmp_path / "out", tmp_path / "output.txt"
     file.write_text(RECIPE.format(demo=request.config.rootpath / "configs/recipes/demo.yaml"))
 
     def start(*options):
-        command = [sys.executable, "-m", "algo.recipe", *options, "--directory", str(out)]
-        with output.open("ab") as log:
-            return subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=marked_environment(tmp_path)
-            )
+        return start_module(output, "algo.recipe", *options, "--directory", str(out), mark=tmp_path)
 
-    def killed_once(reached, what, *options):
-        recipe = start(*options)
+    def reach(reached, what):
         wait_until(lambda: reached() or recipe.poll() is not None, 400, what)
         assert recipe.poll() is None, output.read_text()[-5000:]
-        os.kill(recipe.pid, signal.SIGKILL)
-        recipe.wait()
-        wait_until(lambda: not processes_marked(tmp_path), 60, "the end of every process")
 
-    def rows(folder):
-        path = out / folder / EVALUATIONS_FILE
-        return path.read_text().count('"row": ') if path.exists() else 0
+    def told(text):
+        return text in output.read_text(errors="replace")
 
-    killed_once((out / "seed-1-imitate-warm-start" / "logs").exists, "the imitation", str(file))
-    killed_once(lambda: rows("seed-1-place-evaluation") > 2, "games of the evaluation of panel cross", "--resume")
-    killed_once((out / "seed-1" / "checkpoints").exists, "the first step", "--resume")
-    recipe = start("--resume")
-    assert recipe.wait(timeout=600) == 0, output.read_text()[-5000:]
+    recipe = start(str(file))
+    try:
+        reach(lambda: told("step 1/2: playing"), "the first games")
+        running = processes_marked(tmp_path)
+        (vllm,) = [pid for pid, command in running.items() if command.startswith(f"{sys.executable} -m vllm.")]
+        os.kill(vllm, signal.SIGKILL)
+        reach(lambda: told("step 1/2: writing a checkpoint"), "the first step")
+        assert told("vLLM exited with code 137")
+        recipe.send_signal(signal.SIGINT)
+        assert recipe.wait(timeout=120) == 130, output.read_text()[-5000:]
+        wait_until(lambda: not processes_marked(tmp_path), 20, "the end of every process")
+
+        recipe = start("--resume")
+        assert recipe.wait(timeout=600) == 0, output.read_text()[-5000:]
+    finally:
+        end(recipe)
     opened = read_recipe_folder(out)
-    assert opened.done() == {step.title for step in opened.steps()} and len(opened.commands) == 4
-    assert len(list((out / INTERRUPTED_FOLDER).iterdir())) == 1
+    assert opened.done() == {step.title for step in opened.steps()} and len(opened.commands) == 2
     (place,), (before, after) = (Record(out / f, GameRow).read() for f in ("seed-1-place-evaluation", "seed-1"))
     for evaluation, games in ((place, 2 + 2 * 2 + 2), (before, 6), (after, 6)):
         assert [row.number for row in evaluation.rows] == list(range(games)) and evaluation.ended

@@ -45,11 +45,6 @@ def set_options(settings: Mapping[str, Any]) -> list[str]:
     return [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
 
 
-def marked_environment(mark: Path) -> dict[str, str]:
-    """An environment that every descendant process inherits, so that all of them can be found again."""
-    return {**os.environ, MARK: str(mark)}
-
-
 def processes_marked(mark: Path) -> dict[int, str]:
     """Ids and command lines of the living processes with ``mark`` in their environment."""
     found = {}
