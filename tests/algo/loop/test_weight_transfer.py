@@ -20,7 +20,7 @@ from algo.serving.policies import PolicyServers
 from algo.serving.server_group import ServerGroup, ServingError
 from algo.training.thread import TrainerThread
 from algo.training.weight_sender import PolicySource, WeightSender, WeightUpdateClient
-from tests.support.algo.fake_vllm import PUSH, SERVE, serving_config
+from tests.support.algo.fake_vllm import PUSH, SERVE
 from tests.support.waiting import until
 
 
@@ -44,16 +44,12 @@ class FakeEngine:
         self._send(servers)
 
 
-def attached(tmp_path, tiny_model, vllms, lag=0, **serving):
-    urls = tuple(server.url for server in vllms)
-    training = {"device": "cuda"} if "weight_transfer" in serving else {}
-    config = serving_config(tmp_path, tiny_model, training=training, mode="attach", urls=urls, **serving)
-    return config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_policy_lag": lag})})
+NCCL = dict(weight_transfer="nccl", training={"device": "cuda"})
 
 
 @pytest.mark.parametrize("pushed", [True, False])
-async def test_what_is_kept_of_the_policy_is_whole_or_not_there(tmp_path, tiny_model, monkeypatch, pushed):
-    config = serving_config(tmp_path, tiny_model)
+async def test_what_is_kept_of_the_policy_is_whole_or_not_there(configure, tmp_path, tiny_model, monkeypatch, pushed):
+    config = configure()
     engine, trainer, folder = FakeEngine(config), TrainerThread(), tmp_path / "league" / "past-000003"
     if pushed:  # else it went from GPU to GPU, and the trainer writes it
         shutil.copytree(tiny_model, policy_folder(config, 3))
@@ -72,10 +68,8 @@ async def test_what_is_kept_of_the_policy_is_whole_or_not_there(tmp_path, tiny_m
 
 
 @pytest.mark.parametrize("lag", [0, 2])
-async def test_folders_are_kept_for_replies_under_way_and_those_that_a_crash_undid_are_not(
-    tmp_path, tiny_model, vllms, lag
-):
-    config = attached(tmp_path, tiny_model, vllms, lag)
+async def test_folders_are_kept_for_replies_under_way_and_those_that_a_crash_undid_are_not(attach, vllms, lag):
+    config = attach(rollout={"max_policy_lag": lag})
     engine, trainer = FakeEngine(config), TrainerThread()
     policies = policy_folder(config, 0).parent
     async with await ServerGroup.open(config) as servers:
@@ -90,8 +84,8 @@ async def test_folders_are_kept_for_replies_under_way_and_those_that_a_crash_und
     assert engine.exported == [f"version-00000{version}" for version in (1, 2, 3, 4, 2)]
 
 
-async def test_weights_are_sent_to_paused_servers_and_then_served(tmp_path, tiny_model, vllms):
-    config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
+async def test_weights_are_sent_to_paused_servers_and_then_served(attach, vllms):
+    config = attach(**NCCL)
     sent = []
 
     def send(servers):
@@ -111,9 +105,9 @@ async def test_weights_are_sent_to_paused_servers_and_then_served(tmp_path, tiny
 
 
 async def test_a_server_that_comes_back_after_a_transfer_reads_the_weights_from_a_folder(
-    tmp_path, tiny_model, vllms, watched_closely
+    attach, vllms, watched_closely
 ):
-    config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
+    config = attach(**NCCL)
     engine = FakeEngine(config, lambda servers: None)
     async with await ServerGroup.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
@@ -129,10 +123,10 @@ async def test_a_server_that_comes_back_after_a_transfer_reads_the_weights_from_
 
 
 async def test_a_server_that_comes_back_between_an_update_and_its_push_waits_for_the_new_weights(
-    tmp_path, tiny_model, vllms, watched_closely
+    attach, vllms, watched_closely
 ):
     """The trainer no longer has the weights of the version that is served: with those it has, turns would lie."""
-    config = attached(tmp_path, tiny_model, vllms, lag=2, weight_transfer="nccl")
+    config = attach(rollout={"max_policy_lag": 2}, **NCCL)
     engine, trainer = FakeEngine(config, lambda servers: None), TrainerThread()
     async with await ServerGroup.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
@@ -151,8 +145,8 @@ async def test_a_server_that_comes_back_between_an_update_and_its_push_waits_for
     assert vllms[1].bodies["/update_weight_version"] == {"new_version": "5"}
 
 
-async def test_a_transfer_that_fails_or_never_ends_stops_the_run(tmp_path, tiny_model, vllms, monkeypatch):
-    config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
+async def test_a_transfer_that_fails_or_never_ends_stops_the_run(attach, vllms, monkeypatch):
+    config = attach(**NCCL)
     released = asyncio.Event()
     loop = asyncio.get_running_loop()
 

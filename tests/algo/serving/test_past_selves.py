@@ -1,33 +1,23 @@
 """Past selves with whole weights: each of their servers gets new weights only when its past self changes."""
 
-import os
 import shutil
-import signal
-
-import pytest
 
 from algo.serving.policies import PolicyServers
-from tests.support.algo.fake_vllm import serving_config
+from tests.support.algo.fake_vllm import port_of
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def config(tmp_path, tiny_model):
-    settings = serving_config(tmp_path, tiny_model).model_dump()
-    league = {"league": {"every_steps": 1, "servers": 2}, "game": {"opponent": "past"}}
-    return type(serving_config(tmp_path, tiny_model)).model_validate(settings | league)
 
 
 def reloads(fakes, policy):
     """Versions that the server of a published policy was given, in order."""
-    port = int(policy.endpoints[0].rpartition(":")[2].removesuffix("/v1"))
+    port = port_of(policy.endpoints[0])
     notes = [note.split() for note in fakes.notes(port)]
     return [int(note[1]) for note in notes if note[0] == "/update_weight_version"], port
 
 
 async def test_only_servers_whose_past_self_changes_are_given_weights(
-    config, fakes, tiny_model, tmp_path, watched_closely
+    configure, fakes, tiny_model, tmp_path, watched_closely
 ):
+    config = configure(league={"every_steps": 1, "servers": 2}, game={"opponent": "past"})
     folders = {0: tiny_model}
     for version in (1, 2):
         folders[version] = shutil.copytree(tiny_model, tmp_path / f"past-{version}")
@@ -49,12 +39,10 @@ async def test_only_servers_whose_past_self_changes_are_given_weights(
 
         # One that dies has the same weights again before it answers.
         _, port = reloads(fakes, first)
-        os.kill(fakes.pid(port), signal.SIGKILL)
+        fakes.kill(port)
         await until(lambda: fakes.notes(port)[-1] == "/resume" and reloads(fakes, first)[0] == [2, 2])
         assert f"start {tiny_model.name} none" in fakes.notes(port)
     finally:
         await serving.stop()
     assert {log.name for log in config.run_dir.glob("*.log")} == {"vllm.log", "vllm-past-1.log", "vllm-past-2.log"}
-    for policy in (first, second):
-        with pytest.raises(ProcessLookupError):
-            os.kill(fakes.pid(reloads(fakes, policy)[1]), 0)
+    assert all(fakes.ended(port_of(policy.endpoints[0])) for policy in (first, second))

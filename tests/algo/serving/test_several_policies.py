@@ -1,39 +1,19 @@
 """Policies with whole weights that learn side by side: vLLM servers of their own, all given new weights together."""
 
-import os
 import shutil
-import signal
 from itertools import chain
 
 import pytest
 
 from algo.serving.policies import PolicyServers
-from tests.support.algo.fake_vllm import serving_config
+from tests.support.algo.fake_vllm import port_of
 from tests.support.waiting import until
 
 
-@pytest.fixture
-def config(tmp_path, tiny_model):
-    config = serving_config(tmp_path, tiny_model, servers=2)
-    team = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
-    return type(config).model_validate(config.model_dump() | {"policies": team})
-
-
-def port_of(endpoint):
-    return int(endpoint.rpartition(":")[2].removesuffix("/v1"))
-
-
-def ended(fakes, port):
-    try:
-        os.kill(fakes.pid(port), 0)
-    except ProcessLookupError:
-        return True
-    return False
-
-
 async def test_each_policy_has_its_servers_and_is_given_its_weights(
-    config, fakes, tiny_model, tmp_path, watched_closely
+    configure, fakes, tiny_model, tmp_path, watched_closely
 ):
+    config = configure(servers=2, policies={"wolves": {"side": "wolf"}, "villagers": {"side": "good"}})
     folders = {name: shutil.copytree(tiny_model, tmp_path / name) for name in config.learners}
     serving = await PolicyServers.open(config)
     try:
@@ -47,13 +27,13 @@ async def test_each_policy_has_its_servers_and_is_given_its_weights(
         for port in chain(*at.values()):
             assert fakes.notes(port)[-1] == "/resume" and "/update_weight_version 4" in fakes.notes(port)
         assert not await serving.check_alive()
-        os.kill(fakes.pid(at["villagers"][0]), signal.SIGKILL)
+        fakes.kill(at["villagers"][0])
         await until(serving.check_alive)
         assert [len(one.endpoints) for one in serving.learners()] == [2, 1]
         with pytest.raises(ValueError, match="safetensors"):
             await serving.push({name: tmp_path / "nothing" for name in config.learners}, 5)
     finally:
         await serving.stop()
-    assert all(ended(fakes, port) for port in chain(*at.values()))
+    assert all(fakes.ended(port) for port in chain(*at.values()))
     logs = {log.name for log in config.run_dir.glob("*.log")}
     assert logs == {"vllm-wolves.log", "vllm-wolves-2.log", "vllm-villagers.log", "vllm-villagers-2.log"}
