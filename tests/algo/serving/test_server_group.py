@@ -1,6 +1,7 @@
 """Servers that die: started ones are restarted, attached ones leave service until they answer."""
 
 import asyncio
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -23,8 +24,17 @@ def fakes(fakes, watched_closely, monkeypatch):
     return fakes
 
 
-def ports(config):
-    return [launch.port for launch in policy_launches(config)]
+@pytest.fixture
+def group(configure, fakes):
+    """Starts fakes with these settings; gives their group and its ports."""
+
+    @contextlib.asynccontextmanager
+    async def group(version=0, **settings):
+        config = configure(**settings)
+        async with await ServerGroup.open(config, version) as serving:
+            yield serving, *[launch.port for launch in policy_launches(config)]
+
+    return group
 
 
 # Started servers
@@ -32,17 +42,15 @@ def ports(config):
 
 async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes):
     config = configure(servers=2)
-    first, second = ports(config)
+    first, second = (launch.port for launch in policy_launches(config))
     fakes.tell(second, "die /health")
     with pytest.raises(ServingDied, match=rf"exited with code 3 .*{second}"):
         await ServerGroup.open(config)
     assert fakes.ended(first)
 
 
-async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(configure, fakes, tiny_model):
-    config = configure(servers=2)
-    first, second = ports(config)
-    async with await ServerGroup.open(config) as serving:
+async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(group, fakes, tiny_model):
+    async with group(servers=2) as (serving, first, second):
         both = serving.endpoints
         assert both == (f"http://127.0.0.1:{first}/v1", f"http://127.0.0.1:{second}/v1")
         await serving.push_weights(tiny_model, 7)
@@ -59,10 +67,8 @@ async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(conf
 
 
 @pytest.mark.parametrize(("version", "told"), [(0, "0"), (None, "none")])
-async def test_the_only_server_is_started_again_under_the_same_address(configure, fakes, tiny_model, version, told):
-    config = configure()
-    (port,) = ports(config)
-    async with await ServerGroup.open(config, version) as serving:
+async def test_the_only_server_is_started_again_under_the_same_address(group, fakes, tiny_model, version, told):
+    async with group(version) as (serving, port):
         before = serving.endpoints
         fakes.kill(port)
         await until(lambda: not serving.servers)
@@ -73,10 +79,8 @@ async def test_the_only_server_is_started_again_under_the_same_address(configure
         assert await serving.score([7, 8]) == [-8.0]
 
 
-async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
-    config = configure(servers=2, max_restarts=1)
-    first, second = ports(config)
-    async with await ServerGroup.open(config) as serving:
+async def test_restarts_are_counted_for_all_servers_together(group, fakes):
+    async with group(servers=2, max_restarts=1) as (serving, first, second):
         fakes.kill(first)
         await until(lambda: len(serving.servers) == 1)
         await until(lambda: len(serving.servers) == 2)
@@ -88,11 +92,9 @@ async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
             await until(serving.check_alive)
 
 
-async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes, monkeypatch):
+async def test_a_server_that_hangs_is_killed_and_started_again(group, fakes, monkeypatch):
     monkeypatch.setattr("algo.serving.vllm_server._STOP_GRACE_SECONDS", 1.0)
-    config = configure()
-    (port,) = ports(config)
-    async with await ServerGroup.open(config) as serving:
+    async with group() as (serving, port):
         hanging = fakes.pid(port)
         os.kill(hanging, signal.SIGSTOP)
         await until(lambda: not serving.servers)
@@ -102,10 +104,8 @@ async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes,
 
 
 @pytest.mark.parametrize("path", ["/pause", "/collective_rpc", "/resume"])
-async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(configure, fakes, tiny_model, path):
-    config = configure(servers=2)
-    first, second = ports(config)
-    async with await ServerGroup.open(config) as serving:
+async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(group, fakes, tiny_model, path):
+    async with group(servers=2) as (serving, first, second):
         fakes.tell(first, f"die {path}")
         await serving.push_weights(tiny_model, 7)
         assert serving.endpoints == (f"http://127.0.0.1:{second}/v1",)
@@ -115,29 +115,24 @@ async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(configur
 
 
 @pytest.mark.parametrize("order", ["die", "refuse"])
-async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, tiny_model, order):
-    config = configure()
-    (port,) = ports(config)
-    async with await ServerGroup.open(config) as serving:
+async def test_a_push_waits_for_the_only_server_to_come_back(group, fakes, tiny_model, order):
+    async with group() as (serving, port):
         fakes.tell(port, f"{order} /collective_rpc")
         await serving.push_weights(tiny_model, 7)
         assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
         assert await serving.score([7, 8]) == [-8.0]
 
 
-async def test_scores_that_find_their_server_dead_are_retried_and_restart_it_once(configure, fakes, tiny_model):
-    config = configure(max_restarts=2)
-    async with await ServerGroup.open(config) as serving:
+async def test_scores_that_find_their_server_dead_are_retried_and_restart_it_once(group, fakes, tiny_model):
+    async with group(max_restarts=2) as (serving, port):
         await serving.push_weights(tiny_model, 7)
-        fakes.tell(ports(config)[0], "die /v1/completions")
+        fakes.tell(port, "die /v1/completions")
         assert await asyncio.gather(serving.score([7, 8]), serving.score([7, 8])) == [[-8.0]] * 2
         assert (await serving.metrics())["serving/restarts"] == 1
 
 
-async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(configure, fakes):
-    config = configure(servers=2)
-    first, second = ports(config)
-    async with await ServerGroup.open(config) as serving:
+async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(group, fakes):
+    async with group(servers=2) as (serving, first, second):
         fakes.kill(first)
         await until(lambda: len(serving.servers) == 1)
     assert asyncio.all_tasks() == {asyncio.current_task()}
@@ -219,10 +214,8 @@ async def test_a_push_wakes_the_weights_before_it_and_the_cache_after_it(sharing
         assert fake.calls == ["/wake_up?tags=weights", "/wake_up?tags=kv_cache"]
 
 
-async def test_what_dies_asleep_is_started_when_the_others_wake(configure, fakes, tiny_model):
-    config = configure(training={"device": "cuda"}, share_gpus=True)
-    (port,) = ports(config)
-    async with await ServerGroup.open(config) as serving:
+async def test_what_dies_asleep_is_started_when_the_others_wake(group, fakes, tiny_model):
+    async with group(training={"device": "cuda"}, share_gpus=True) as (serving, port):
         await serving.push_weights(tiny_model, 7)
         fakes.tell(port, "die /sleep")
         await serving.sleep()
