@@ -7,6 +7,7 @@ import pickle
 import shutil
 import threading
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -230,7 +231,7 @@ async def test_each_tensor_is_gathered_after_the_one_before_was_sent_and_in_one_
             order.append(("sent", tuple(tensor.shape), threading.get_ident()))
 
     monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda init_info: Group())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: _Stream())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(synchronize=lambda: None))
     by_rank = {}
     for rank in range(3):
 
@@ -247,13 +248,6 @@ async def test_each_tensor_is_gathered_after_the_one_before_was_sent_and_in_one_
     names = {rank: [(what, shape) for what, shape, *_ in found] for rank, found in by_rank.items()}
     assert names[0] == [(what, shape) for shape in ((2, 3), (1,)) for what in ("gathered", "sent")]
     assert names[1] == names[2] == [("gathered", (2, 3)), ("gathered", (1,))]
-
-
-class _Stream:
-    """The stream on which everything else is computed."""
-
-    def synchronize(self):
-        pass
 
 
 def test_the_buffer_for_ipc_holds_the_largest_tensor():
