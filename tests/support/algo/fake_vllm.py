@@ -125,8 +125,8 @@ class StartedFakes:
         os.kill(self.pid(port), signal.SIGKILL)
 
     def ended(self, port):
-        """Whether the server on this port that was started last has ended."""
-        return not Path(f"/proc/{self.pid(port)}").exists()
+        """Whether the server on this port that was started last has ended, or was before it could begin."""
+        return not (self.folder / f"{port}.pid").exists() or not Path(f"/proc/{self.pid(port)}").exists()
 
     def tell(self, port, order):
         """``die PATH`` or ``refuse PATH``: at the next call of a path."""
