@@ -170,30 +170,21 @@ async def test_a_transfer_that_fails_or_never_ends_stops_the_run(attach, vllms, 
 # The trainer's side
 
 
-@pytest.fixture
-def groups(monkeypatch):
-    """vLLM's own NCCL engine without its communicator and broadcasts: what the groups were opened with."""
-    groups = []
-
-    def open_endpoint(init_info):
-        groups.append(init_info)
-        return object()
-
-    def broadcast(self, source, meta):
-        for (name, tensor), told in zip(source, meta, strict=True):
-            assert (name, tensor.dtype, tuple(tensor.shape)) == (told.name, told.dtype, told.shape)
-
-    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", open_endpoint)
-    monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
-    return groups
-
-
 def weights():
     yield "embedding", torch.arange(6.0).reshape(2, 3)
     yield "steps", torch.tensor([7])
 
 
-async def test_vllms_engine_introduces_all_workers_once_and_tells_them_what_comes(groups, vllms):
+async def test_vllms_engine_introduces_all_workers_once_and_tells_them_what_comes(vllms, monkeypatch):
+    """It has neither its communicator nor its broadcasts."""
+    groups = []
+
+    def broadcast(self, source, meta):
+        for (name, tensor), told in zip(source, meta, strict=True):
+            assert (name, tensor.dtype, tuple(tensor.shape)) == (told.name, told.dtype, told.shape)
+
+    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda told: groups.append(told) or object())
+    monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
     vllms[0].world_size = 2
     source = PolicySource(weights, torch.bfloat16, torch.device("cpu"))
     rank = WeightSender("nccl", 0, source)
