@@ -65,7 +65,8 @@ def test_every_shipped_recipe_can_be_run(path):
         config = stage_config(found, below, stage, overrides)
         if stage.do == "train":
             assert config.evaluation.enabled and config.evaluation.at_start and config.evaluation.at_end
-    assert found.stages[0].do == "build" and [stage.do for stage in found.stages if stage.do != "speech"][-1] == "train"
+    assert found.stages[0].do == "build" or (ROOT / found.model / "config.json").is_file()
+    assert [stage.do for stage in found.stages if stage.do != "speech"][-1] == "train"
 
 
 def test_a_recipe_extends_another_key_by_key(tmp_path):

@@ -167,6 +167,9 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     assert load_file(published / "model.safetensors")["lm_head.weight"].dtype is torch.bfloat16
     with pytest.raises(FileExistsError, match="name another folder"):
         publish(run, tmp_path / "models" / "wolves")
+    shutil.copytree(published, tmp_path / "imitated" / "huggingface")
+    start = publish(tmp_path / "imitated", tmp_path / "models" / "start")
+    assert {file.name for file in start.iterdir()} == {file.name for file in published.iterdir()}
     shutil.rmtree(run)
     served, version = served_checkpoint(serve_arguments([str(tmp_path / "models" / "wolves")]))
     assert (served.model.path, version, served.game.preset) == (published.absolute(), 24, "7p")
