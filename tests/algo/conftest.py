@@ -38,3 +38,9 @@ async def vllms():
     yield servers
     for server in servers:
         await server.stop()
+
+
+@pytest.fixture
+def attach(configure, vllms):
+    """Makes a configuration that attaches to them, with more settings."""
+    return partial(configure, mode="attach", urls=tuple(vllm.url for vllm in vllms))

@@ -1,8 +1,6 @@
 """Evaluation through a real hub: real games with sides swapped, nothing to train on, resumed and failed games."""
 
-import asyncio
 import json
-from contextlib import asynccontextmanager
 
 import pytest
 from rich.console import Console
@@ -18,32 +16,19 @@ from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.matches import held_out_deals
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.werewolf_play import WerewolfPlay
-from runners.worker import Worker
 from store.schema import PolicyResources
 from store.werewolf import GAME, GameTask
 from tests.support.algo.made_games import made_evaluation, made_row
+from tests.support.algo.playing import alive, playing
 from tests.support.fakes import FakeVllm
 from tests.support.werewolf.fakes_api import FakeChatApi
 
 RESOURCES = PolicyResources(run_name="run-1", version=5, endpoints=("http://127.0.0.1:1/v1",), model="policy")
 
 
-async def alive():
-    pass
-
-
-@asynccontextmanager
-async def runner_at(client):
-    """A runner in this process, and the algorithm's side of the hub."""
-    play = WerewolfPlay(client)
-    worker = Worker(client, play, "w")
-    working = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.hand_back()
-        await working
-        await play.close()
+def runner_at(client):
+    """A runner in this process."""
+    return playing(client, WerewolfPlay(client))
 
 
 @pytest.fixture

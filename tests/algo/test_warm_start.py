@@ -36,7 +36,8 @@ from runners.werewolf.agent import WerewolfGames
 from store.players import SCRIPTED_PLAYER
 from store.token_spans import to_span
 from store.werewolf import GAME, seat_name
-from tests.algo.test_evaluate import alive, runner_at
+from tests.algo.test_evaluate import runner_at
+from tests.support.algo.playing import alive
 from tests.support.small_models import load_model, plain_log_probs
 from tests.support.tasks import HERE
 

@@ -9,6 +9,7 @@ from configs.loading import CONFIG_DIR, load_config
 from configs.roles_and_decks import DECKS, Role
 from configs.section import ConfigError
 from configs.sections.game import FRAME, RulesConfig
+from configs.sections.policies import learner_of
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import OPTIONS, PRESETS, get_preset
 from runners.werewolf.prompts_zh.system import REPLACEABLE
@@ -84,6 +85,16 @@ def test_a_shipped_configuration_is_found_by_name_unless_the_working_folder_has_
     assert load_config(name).run.name == "mine"
 
 
+def test_the_first_policy_that_matches_a_seat_plays_it():
+    team = load_config(None, ["policies={seers: {roles: [seer]}, others: {side: good}, wolves: {}}"]).team
+    assert [learner_of(team, role) for role in (Role.SEER, Role.VILLAGER, Role.WOLF)] == ["seers", "others", "wolves"]
+    assert [learner_of({}, role) for role in (Role.SEER, Role.WOLF)] == [None, None]
+
+
+SIDES = "policies={wolves: {side: wolf, learning_rate: 0.01}, villagers: {side: good}}"
+WOLVES, VILLAGERS = "policies={wolves: {side: wolf}}", "policies={w: {side: wolf}, v: {roles: [villager]}}"
+
+
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -97,6 +108,9 @@ def test_a_shipped_configuration_is_found_by_name_unless_the_working_folder_has_
         "advantage={credit: branch, branching: {share: 0.3, continuations: 4}}; rollout.groups_per_step=4",
         "advantage.branching.share=0.1; rollout.max_policy_lag=1",
         "watch={sampling/entropy/good: {below: 0.01, steps: 5, stop: true}}",
+        # Who is never seated needs no policy.
+        f"{WOLVES}; game.train_sides=[wolf]; game.opponent=scripted",
+        f"{VILLAGERS}; game.seating=[{{role: seer, players: {{expert: 1}}}}]",
     ],
 )
 def test_what_fits_together_is_taken(overrides):
@@ -124,6 +138,24 @@ def test_what_fits_together_is_taken(overrides):
         ("players.weak={model: m, endpoint: 'example.com/v1'}", "begins with http"),
         ("players.weak={model: m, timeout_seconds: 60}", "players.weak: 3 tries of 60 s .*unresponsive_seconds"),
         ("judge={model: m}", "no reward uses the judge"),
+        # Several policies that learn.
+        (WOLVES, "none plays the seer, which the policy may be seated as"),
+        # Evaluations seat the policy on both sides.
+        (f"{WOLVES}; game.train_sides=[wolf]; game.opponent=random; evaluation.deals=2", "none plays the seer"),
+        # One seat of a role is not all of them.
+        (f"{VILLAGERS}; game.seating=[{{seat: 2, players: {{expert: 1}}}}]", "none plays the seer"),
+        ("policies={w: {side: wolf}, g: {side: good}, s: {roles: [seer]}}", "policies.s plays no role"),
+        ("policies={w: {roles: [witch]}, others: {}}", "policies.w.roles: 'witch' is not dealt"),
+        ("policies={w: {roles: [wolff]}, others: {}}", "roles: 'wolff' is not dealt: did you mean 'wolf'"),
+        ("policies={w: {roles: [seer], side: wolf}, others: {}}", "policies.w plays no role: none is dealt"),
+        ("policies={policy: {}}", "'policy' cannot name a player"),
+        ("policies={policy-base: {}}", "policies has 'policy-base', a name that"),
+        (f"{SIDES}; frozen.wolves.path=runs/tiny_model", "policies has 'wolves', a name that"),
+        (f"{SIDES}; game.opponent=past; league.every_steps=1", "would need servers for each"),
+        (f"{SIDES}; serving.mode=attach; serving.urls=[http://h:1]", "or train adapters"),
+        (f"{SIDES}; serving.public_urls=[http://h:1]", r"remove serving\.urls .* or train adapters"),
+        (f"{SIDES}; training.device=cuda; serving.weight_transfer=nccl", "sends the weights of one policy"),
+        (f"{SIDES}; serving.port=65535", "serving.port is too high for the servers of all policies"),
         # The pool.
         ("game.opponent=past", "game.opponent: 'past' needs a pool of past selves: set league.every_steps"),
         ("league.every_steps=2", "a pool that no game uses: name 'past' in game.opponent or game.seating"),

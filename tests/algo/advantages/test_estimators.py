@@ -70,20 +70,6 @@ def test_segments_share_an_advantage_and_count_once():
     assert found.metrics["advantage/actors"] == 3
 
 
-def test_advantages_that_change_from_token_to_token_follow_the_segments_in_order(monkeypatch):
-    def rising(token_level_rewards, response_mask, config):
-        assert token_level_rewards.tolist() == [[0, 0, 0, 2.0, 0], [0, 0, 0, 0, 3.0]]
-        return torch.arange(10.0).reshape(2, 5) * response_mask, None
-
-    monkeypatch.setitem(ADV_ESTIMATOR_REGISTRY, "reinforce_plus_plus", rising)
-    trajectories = [
-        seat("a", 2.0, segment=1, mask=(0, 1, 0, 1)), seat("b", 3.0, mask=(0, 1, 1, 1, 1, 1)),
-        seat("a", 2.0, segment=0, mask=(0, 0, 1, 1)),
-    ]  # fmt: skip
-    result = token_advantages(trajectories, AdvantageConfig(estimator="reinforce_plus_plus"))
-    assert [row.tolist() for row in result.per_token] == [[0, 2, 0, 3], [0, 5, 6, 7, 8, 9], [0, 0, 0, 1]]
-
-
 def test_groups_that_say_nothing_get_zero_and_are_counted():
     trajectories = [
         # One game only, though its two seats differ.

@@ -20,6 +20,7 @@ from store.agents import AGENTS
 from store.client import connect
 from store.schema import PolicyResources
 from tests.support.agents.fakes_agents import FakeChatVllm
+from tests.support.algo.playing import alive
 
 
 @rollout
@@ -42,10 +43,6 @@ class PlaysOneStep(AgentVerl):
         resources = PolicyResources(run_name="run", version=0, endpoints=(await vllm.start(),), model="policy")
         client = connect(config.store.url)
         try:
-
-            async def alive():
-                pass
-
             queue = RolloutQueue(client, AGENTS, config.rollout)
             played = await queue.play(Agents(config).tasks(1), resources, alive, lambda now: None)
             self.found = config, played

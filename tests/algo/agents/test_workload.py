@@ -1,7 +1,5 @@
 """Agents as a workload: a step's tasks and an evaluation, through a real hub and worker, before a fake of vLLM."""
 
-import asyncio
-import contextlib
 import json
 
 import pytest
@@ -19,10 +17,10 @@ from algo.sequences.trajectories import NOT_TRAINABLE, build_trajectories
 from configs.agents import AgentConfig
 from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
-from runners.worker import Worker
 from store.agents import AGENTS
 from store.schema import PolicyResources
 from tests.support.agents.fakes_agents import FakeChatVllm
+from tests.support.algo.playing import playing
 
 
 @rollout
@@ -82,12 +80,8 @@ async def world(client, tiny_tokenizer, tmp_path):
     vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "good" if next(chance) % 2 else "bad")
     endpoint = await vllm.start()
     play = AgentPlay(client, LitPlayer(plan_and_work), policy_timeout_seconds=0)
-    running = asyncio.create_task(Worker(client, play, "w", max_concurrent=4).run())
-    yield Agents(config), Policy(RolloutQueue(client, AGENTS, config.rollout), endpoint), vllm
-    running.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
-    await play.close()
+    async with playing(client, play, max_concurrent=4):
+        yield Agents(config), Policy(RolloutQueue(client, AGENTS, config.rollout), endpoint), vllm
     await vllm.stop()
 
 

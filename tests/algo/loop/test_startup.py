@@ -16,8 +16,8 @@ class Machine:
     """Fakes of vLLM and the trainer, and what becomes of them. serve: what vLLM does until it is ready."""
 
     def __init__(self, monkeypatch, serve, loaded=lambda: None):
-        self.events, self.trainer_began, events = [], threading.Event(), []
-        self.events = events
+        self.events = events = []
+        self.trainer_began = threading.Event()
         machine = self
 
         class FakeServing:

@@ -22,7 +22,7 @@ from algo.training.thread import TrainerThread
 from algo.werewolf.workload import Werewolf
 from store.schema import PolicyResources
 from store.werewolf import GAME
-from tests.support.algo.one_turn_play import OneTurnPlay, playing
+from tests.support.algo.playing import OneTurnPlay, playing
 from tests.support.settings import werewolf_config
 
 STEPS = 5

@@ -7,6 +7,7 @@ import pickle
 import shutil
 import threading
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from algo.serving.policies import PolicyServers
 from algo.serving.server_group import ServerGroup, ServingError
 from algo.training.thread import TrainerThread
 from algo.training.weight_sender import PolicySource, WeightSender, WeightUpdateClient
-from tests.support.algo.fake_vllm import PUSH, SERVE, serving_config
+from tests.support.algo.fake_vllm import PUSH, SERVE
 from tests.support.waiting import until
 
 
@@ -44,16 +45,12 @@ class FakeEngine:
         self._send(servers)
 
 
-def attached(tmp_path, tiny_model, vllms, lag=0, **serving):
-    urls = tuple(server.url for server in vllms)
-    training = {"device": "cuda"} if "weight_transfer" in serving else {}
-    config = serving_config(tmp_path, tiny_model, training=training, mode="attach", urls=urls, **serving)
-    return config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_policy_lag": lag})})
+NCCL = dict(weight_transfer="nccl", training={"device": "cuda"})
 
 
 @pytest.mark.parametrize("pushed", [True, False])
-async def test_what_is_kept_of_the_policy_is_whole_or_not_there(tmp_path, tiny_model, monkeypatch, pushed):
-    config = serving_config(tmp_path, tiny_model)
+async def test_what_is_kept_of_the_policy_is_whole_or_not_there(configure, tmp_path, tiny_model, monkeypatch, pushed):
+    config = configure()
     engine, trainer, folder = FakeEngine(config), TrainerThread(), tmp_path / "league" / "past-000003"
     if pushed:  # else it went from GPU to GPU, and the trainer writes it
         shutil.copytree(tiny_model, policy_folder(config, 3))
@@ -72,10 +69,8 @@ async def test_what_is_kept_of_the_policy_is_whole_or_not_there(tmp_path, tiny_m
 
 
 @pytest.mark.parametrize("lag", [0, 2])
-async def test_folders_are_kept_for_replies_under_way_and_those_that_a_crash_undid_are_not(
-    tmp_path, tiny_model, vllms, lag
-):
-    config = attached(tmp_path, tiny_model, vllms, lag)
+async def test_folders_are_kept_for_replies_under_way_and_those_that_a_crash_undid_are_not(attach, vllms, lag):
+    config = attach(rollout={"max_policy_lag": lag})
     engine, trainer = FakeEngine(config), TrainerThread()
     policies = policy_folder(config, 0).parent
     async with await ServerGroup.open(config) as servers:
@@ -90,8 +85,8 @@ async def test_folders_are_kept_for_replies_under_way_and_those_that_a_crash_und
     assert engine.exported == [f"version-00000{version}" for version in (1, 2, 3, 4, 2)]
 
 
-async def test_weights_are_sent_to_paused_servers_and_then_served(tmp_path, tiny_model, vllms):
-    config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
+async def test_weights_are_sent_to_paused_servers_and_then_served(attach, vllms):
+    config = attach(**NCCL)
     sent = []
 
     def send(servers):
@@ -111,9 +106,9 @@ async def test_weights_are_sent_to_paused_servers_and_then_served(tmp_path, tiny
 
 
 async def test_a_server_that_comes_back_after_a_transfer_reads_the_weights_from_a_folder(
-    tmp_path, tiny_model, vllms, watched_closely
+    attach, vllms, watched_closely
 ):
-    config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
+    config = attach(**NCCL)
     engine = FakeEngine(config, lambda servers: None)
     async with await ServerGroup.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
@@ -129,10 +124,10 @@ async def test_a_server_that_comes_back_after_a_transfer_reads_the_weights_from_
 
 
 async def test_a_server_that_comes_back_between_an_update_and_its_push_waits_for_the_new_weights(
-    tmp_path, tiny_model, vllms, watched_closely
+    attach, vllms, watched_closely
 ):
     """The trainer no longer has the weights of the version that is served: with those it has, turns would lie."""
-    config = attached(tmp_path, tiny_model, vllms, lag=2, weight_transfer="nccl")
+    config = attach(rollout={"max_policy_lag": 2}, **NCCL)
     engine, trainer = FakeEngine(config, lambda servers: None), TrainerThread()
     async with await ServerGroup.open(config) as servers:
         serving = PolicyServers(config, {"policy": servers})
@@ -151,8 +146,8 @@ async def test_a_server_that_comes_back_between_an_update_and_its_push_waits_for
     assert vllms[1].bodies["/update_weight_version"] == {"new_version": "5"}
 
 
-async def test_a_transfer_that_fails_or_never_ends_stops_the_run(tmp_path, tiny_model, vllms, monkeypatch):
-    config = attached(tmp_path, tiny_model, vllms, weight_transfer="nccl")
+async def test_a_transfer_that_fails_or_never_ends_stops_the_run(attach, vllms, monkeypatch):
+    config = attach(**NCCL)
     released = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -175,30 +170,21 @@ async def test_a_transfer_that_fails_or_never_ends_stops_the_run(tmp_path, tiny_
 # The trainer's side
 
 
-@pytest.fixture
-def groups(monkeypatch):
-    """vLLM's own NCCL engine without its communicator and broadcasts: what the groups were opened with."""
-    groups = []
-
-    def open_endpoint(init_info):
-        groups.append(init_info)
-        return object()
-
-    def broadcast(self, source, meta):
-        for (name, tensor), told in zip(source, meta, strict=True):
-            assert (name, tensor.dtype, tuple(tensor.shape)) == (told.name, told.dtype, told.shape)
-
-    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", open_endpoint)
-    monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
-    return groups
-
-
 def weights():
     yield "embedding", torch.arange(6.0).reshape(2, 3)
     yield "steps", torch.tensor([7])
 
 
-async def test_vllms_engine_introduces_all_workers_once_and_tells_them_what_comes(groups, vllms):
+async def test_vllms_engine_introduces_all_workers_once_and_tells_them_what_comes(vllms, monkeypatch):
+    """It has neither its communicator nor its broadcasts."""
+    groups = []
+
+    def broadcast(self, source, meta):
+        for (name, tensor), told in zip(source, meta, strict=True):
+            assert (name, tensor.dtype, tuple(tensor.shape)) == (told.name, told.dtype, told.shape)
+
+    monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda told: groups.append(told) or object())
+    monkeypatch.setattr(nccl_engine.NCCLTrainerWeightTransferEngine, "_broadcast", broadcast)
     vllms[0].world_size = 2
     source = PolicySource(weights, torch.bfloat16, torch.device("cpu"))
     rank = WeightSender("nccl", 0, source)
@@ -236,7 +222,7 @@ async def test_each_tensor_is_gathered_after_the_one_before_was_sent_and_in_one_
             order.append(("sent", tuple(tensor.shape), threading.get_ident()))
 
     monkeypatch.setattr(nccl_engine, "open_trainer_endpoint", lambda init_info: Group())
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: _Stream())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(synchronize=lambda: None))
     by_rank = {}
     for rank in range(3):
 
@@ -253,13 +239,6 @@ async def test_each_tensor_is_gathered_after_the_one_before_was_sent_and_in_one_
     names = {rank: [(what, shape) for what, shape, *_ in found] for rank, found in by_rank.items()}
     assert names[0] == [(what, shape) for shape in ((2, 3), (1,)) for what in ("gathered", "sent")]
     assert names[1] == names[2] == [("gathered", (2, 3)), ("gathered", (1,))]
-
-
-class _Stream:
-    """The stream on which everything else is computed."""
-
-    def synchronize(self):
-        pass
 
 
 def test_the_buffer_for_ipc_holds_the_largest_tensor():

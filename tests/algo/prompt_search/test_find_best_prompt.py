@@ -1,7 +1,6 @@
 """The command, as a process, with a real hub and a real worker whose agent is better with some prompts than others."""
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
@@ -13,7 +12,7 @@ from agentlightning import rollout
 from algo import find_best_prompt
 from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
-from runners.worker import Worker
+from tests.support.algo.playing import playing
 from tests.support.hub.hub_process import fork, preload, say_to
 from tests.support.waiting import until
 from tests.support.werewolf.fakes_api import FakeChatApi, error
@@ -77,17 +76,8 @@ class SearchProcess:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-@contextlib.asynccontextmanager
-async def working(client, agent=scripted_agent):
-    play = AgentPlay(client, LitPlayer(agent))
-    worker = Worker(client, play, "w", max_concurrent=8)
-    running = asyncio.create_task(worker.run())
-    try:
-        yield
-    finally:
-        worker.drain()
-        await running
-        await play.close()
+def working(client, agent=scripted_agent):
+    return playing(client, AgentPlay(client, LitPlayer(agent)), max_concurrent=8)
 
 
 async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub, client, tmp_path):

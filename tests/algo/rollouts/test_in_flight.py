@@ -7,7 +7,7 @@ from algo.rollouts.schedule import Schedule
 from algo.werewolf.tasks import step_tasks
 from store.schema import PolicyResources
 from store.werewolf import GAME
-from tests.support.algo.one_turn_play import OneTurnPlay, playing
+from tests.support.algo.playing import OneTurnPlay, alive, playing
 from tests.support.settings import werewolf_config
 
 CONFIG = werewolf_config(groups_per_step=2, rollouts_per_group=2, max_attempts=2, max_policy_lag=1)
@@ -16,9 +16,6 @@ CONFIG = werewolf_config(groups_per_step=2, rollouts_per_group=2, max_attempts=2
 async def test_games_of_weights_older_than_the_schedule_are_replayed(client):
     """A process that was killed had begun groups sooner than its successor does: left so, they would be stale later."""
 
-    async def nothing():
-        pass
-
     def process(begun, resumption=None):
         schedule, queue = Schedule(2, 1, 8, [], begun), RolloutQueue(client, GAME, CONFIG.rollout, resumption)
         tasks = lambda step: step_tasks(CONFIG, step)  # noqa: E731
@@ -26,7 +23,7 @@ async def test_games_of_weights_older_than_the_schedule_are_replayed(client):
 
     def step(in_flight):
         fields = dict(run_name="run", version=play.version, endpoints=("http://127.0.0.1:1/v1",), model="policy")
-        return in_flight.play_step(play.version, PolicyResources(**fields), nothing, lambda now: None)
+        return in_flight.play_step(play.version, PolicyResources(**fields), alive, lambda now: None)
 
     play, groups = OneTurnPlay(), []
     async with playing(client, play):

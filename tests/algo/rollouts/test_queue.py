@@ -11,11 +11,11 @@ from algo.rollouts.played import FAILED_ROLLOUT, SUPERSEDED_ATTEMPT, NoFinishedR
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import derived_seed, step_tasks
 from runners.errors import CannotPlay
-from runners.worker import Worker
 from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import IDEMPOTENCY_KEY, PolicyResources
 from store.token_spans import context_digest, to_span
 from store.werewolf import GAME, GameTask, SeatingRule
+from tests.support.algo.playing import alive, playing
 from tests.support.fakes import make_result, make_turn
 from tests.support.hub.asking import take
 from tests.support.settings import werewolf_config
@@ -58,23 +58,15 @@ class TwoTurnPlay:
         return make_result().model_copy(update={"game_id": task.game_id, "turns": 2})
 
 
-async def alive():
-    pass
-
-
 async def play_step(client, play, check_alive=alive, progress=None, resumed=False):
     play.client = client
-    worker = Worker(client, play, "w", heartbeat_seconds=0.2)
-    working = asyncio.create_task(worker.run())
     games = RolloutQueue(client, GAME, CONFIG.rollout)
-    progress = progress or (lambda now: None)
-    try:
-        await games.enqueue(step_tasks(CONFIG, 1), RESOURCES, resumed)
-        return await games.collect(step_tasks(CONFIG, 1), check_alive, progress)
-    finally:
-        await games.cancel_open()
-        worker.hand_back()
-        await working
+    async with playing(client, play):
+        try:
+            await games.enqueue(step_tasks(CONFIG, 1), RESOURCES, resumed)
+            return await games.collect(step_tasks(CONFIG, 1), check_alive, progress or (lambda now: None))
+        finally:
+            await games.cancel_open()
 
 
 def test_a_steps_tasks_share_deals_within_groups_only():

@@ -36,11 +36,6 @@ def test_every_group_is_trained_on_once_and_never_too_old(per_step, lag, steps, 
     assert sorted(seen) == list(range(per_step * steps))
 
 
-def test_without_lag_steps_are_as_they_were_begun():
-    for step, _, chosen in run(3, 0, 4, random.Random(1)):
-        assert list(chosen) == [3 * step, 3 * step + 1, 3 * step + 2]
-
-
 def test_those_that_finish_first_make_the_step_and_slow_ones_a_later_one():
     schedule = Schedule(2, 1, 8)
     schedule.begin(3, version=0)

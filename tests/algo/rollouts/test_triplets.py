@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algo.rollouts.triplets import DUPLICATE_SPAN, IncompleteRollout, read_attempt, read_calls, triplets_of
+from algo.rollouts.triplets import DUPLICATE_SPAN, IncompleteRollout, read_attempt
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
@@ -63,14 +63,6 @@ def build(turns, seats, max_tokens=1000):
 TWO_TURNS = [([1, 2, 3], [4, 5]), ([6], [7, 8])]
 
 
-def test_triplets_hold_the_whole_prompt_in_turn_order():
-    spans = as_spans(seat_turns(2, TWO_TURNS) + seat_turns(1, [([9], [10])]), [])
-    triplets = list(triplets_of(read_calls(GAME, spans[::-1])))
-    assert [triplet.prompt["token_ids"] for triplet in triplets] == [[9], [1, 2, 3], [1, 2, 3, 4, 5, 6]]
-    assert [triplet.response["token_ids"] for triplet in triplets] == [[10], [4, 5], [7, 8]]
-    assert triplets[2].metadata["role"] == "seer" and triplets[2].metadata["turn"] == 1
-
-
 def test_a_seats_game_is_one_sequence_with_everything_aligned():
     first, second = seat_turns(2, TWO_TURNS)
     unusable = first.model_copy(update={"facts": {"invalid": 1.0}})
@@ -82,16 +74,6 @@ def test_a_seats_game_is_one_sequence_with_everything_aligned():
     assert trajectory.reward == pytest.approx(-1.25) and trajectory.turn_rewards == pytest.approx((-0.25, 0))
     assert (trajectory.dimensions["outcome"], trajectory.dimensions["invalid"]) == (-1, 0.5)
     assert (trajectory.actor, trajectory.role, trajectory.side) == ("seat 02", "seer", "good")
-
-
-def test_each_turn_keeps_the_version_that_sampled_it():
-    turns = seat_turns(2, [*TWO_TURNS, ([9], [10])])
-    turns = [
-        turn.model_copy(update={"policy_version": version}) for turn, version in zip(turns, (4, 6, 5), strict=True)
-    ]
-    (trajectory,) = build(turns, [seat_result(2, turns=3)]).trajectories
-    assert trajectory.turn_versions == (4, 6, 5)
-    assert (trajectory.oldest_version, trajectory.newest_version) == (4, 6)
 
 
 def test_seats_that_are_not_trained_and_long_sequences_are_counted():

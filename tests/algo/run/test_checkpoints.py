@@ -28,7 +28,7 @@ class FakeEngine:
 
     def export(self, directory):
         directory.mkdir(parents=True)
-        (directory / "model.safetensors").write_text("gathered again")
+        (directory / "model.safetensors").write_text(f"gathered again: {self.member}")
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_weights_that_were_written_for_vllm_are_not_gathered_again(config, tmp_p
     (exported / "model.safetensors").write_text("as pushed")
     folder = save(config, 1, exported=exported)
     assert (folder / "huggingface" / "model.safetensors").read_text() == "as pushed"
-    assert (save(config, 2) / "huggingface" / "model.safetensors").read_text() == "gathered again"
+    assert (save(config, 2) / "huggingface" / "model.safetensors").read_text() == "gathered again: policy"
 
 
 def test_the_best_checkpoints_are_also_kept(config):
@@ -129,23 +129,18 @@ def test_a_prompt_may_move_and_may_not_change(tmp_path):
 TEAM = "policies={wolves: {side: wolf}, villagers: {side: good}}"
 
 
-class FakeTeamEngine(FakeEngine):
-    def export(self, directory):
-        directory.mkdir(parents=True)
-        (directory / "model.safetensors").write_text(self.member)
-
-
 def test_of_several_policies_each_has_its_model(tmp_path):
     config = load_config(None, [f"run.dir={tmp_path}", TEAM, "model.lora_rank=4"])
     pushed = tmp_path / "pushed"
     for member in config.learners:
         (pushed / member).mkdir(parents=True)
         (pushed / member / "adapter_model.safetensors").write_text(member)
-    folder = save_checkpoint(config, FakeTeamEngine(), RunState(run_id="run-1", step=1), pushed)
+    folder = save_checkpoint(config, FakeEngine(), RunState(run_id="run-1", step=1), pushed)
     assert not (folder / "huggingface").exists()
     for member in config.learners:
-        for name in ("adapters/adapter_model.safetensors", "huggingface/model.safetensors"):
-            assert (folder / "policies" / member / name).read_text() == member
+        own = folder / "policies" / member
+        assert (own / "adapters/adapter_model.safetensors").read_text() == member
+        assert (own / "huggingface/model.safetensors").read_text() == f"gathered again: {member}"
 
 
 def test_who_learns_is_fixed_within_a_run_and_how_fast_is_not(tmp_path):

@@ -17,30 +17,17 @@ PLAYERS = (
 )
 
 
-@pytest.fixture
-def started(monkeypatch):
-    """The commands that are started, by name; the last one ends with status 3."""
-    commands = {}
-    monkeypatch.setattr(Processes, "start", lambda self, name, command, log: commands.update({name: command}))
-    monkeypatch.setattr(Processes, "wait_for", lambda self, name: 3 if name == list(commands)[-1] else 0)
-    return commands
-
-
-@pytest.fixture
-def model(tmp_path):
-    (tmp_path / "model").mkdir()
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / "model" / name).write_text("{}")
-    (tmp_path / "model/model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
-    return tmp_path / "model"
-
-
 @pytest.mark.parametrize(
     ("command", "suffix"), [("werewolf_verl", ""), ("werewolf_sft", "-warm-start"), ("evaluate", "-evaluation")]
 )
-def test_a_command_runs_again_with_a_hub_and_a_runner_of_its_own(
-    command, suffix, started, model, tmp_path, monkeypatch
-):
+def test_a_command_runs_again_with_a_hub_and_a_runner_of_its_own(command, suffix, tmp_path, monkeypatch):
+    started, model = {}, tmp_path / "model"
+    monkeypatch.setattr(Processes, "start", lambda self, name, command, log: started.update({name: command}))
+    monkeypatch.setattr(Processes, "wait_for", lambda self, name: 3 if name == list(started)[-1] else 0)
+    model.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (model / name).write_text("{}")
+    (model / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
     module = importlib.import_module(f"algo.{command}")
     settings = [f"run.dir={tmp_path}", "run.name=tried", f"model.path={model}", "evaluation.deals=1", PLAYERS]
     arguments = ["--local", "5", *(part for one in settings for part in ("--set", one))]

@@ -2,20 +2,18 @@
 
 import asyncio
 import json
+from functools import partial
 from itertools import pairwise
 
 import aiohttp
 import pytest
-import torch
-from peft import PeftModel
-from transformers import AutoModelForCausalLM
 
 from algo.run.memory_plan import other_servers
 from algo.serving.launch import policy_launches, vllm_command
 from algo.serving.policies import PolicyServers
 from algo.serving.server_group import ServerGroup, ServingError
 from tests.support.algo.fake_vllm import SERVE
-from tests.support.small_models import random_adapters
+from tests.support.small_models import load_model, random_adapters, token_log_probs
 from tests.support.waiting import until
 
 LORA = {"lora_rank": 6, "lora_alpha": 12}
@@ -23,14 +21,7 @@ LORA = {"lora_rank": 6, "lora_alpha": 12}
 
 @pytest.fixture
 def configure(configure):
-    whole = configure
-
-    def configure(frozen=(), **serving):
-        config = whole(**serving)
-        settings = config.model_dump() | {"frozen": {name: {"path": path} for name, path in dict(frozen).items()}}
-        return type(config).model_validate(settings | {"model": settings["model"] | LORA})
-
-    return configure
+    return partial(configure, model=LORA)
 
 
 @pytest.fixture
@@ -40,18 +31,14 @@ def fake(vllms):
 
 
 def log_probs(model, adapters, ids):
-    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    plain = base if adapters is None else PeftModel.from_pretrained(base, adapters)
-    with torch.no_grad():
-        found = torch.log_softmax(plain(torch.tensor([ids])).logits[0], -1)
-    return found[:-1].gather(-1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+    return token_log_probs(load_model(model, adapters), ids)[1:].tolist()
 
 
 def test_vllm_is_started_for_adapters_of_that_rank(configure, tmp_path):
     past = tmp_path / "past"
     past.mkdir()
     (past / "adapter_config.json").touch()
-    config = configure(frozen={"earlier": past, "other": tmp_path})
+    config = configure(frozen={"earlier": {"path": past}, "other": {"path": tmp_path}})
     command = vllm_command(config, policy_launches(config)[0])
     options = dict(pairwise(command))
     assert options["--served-model-name"] == "policy-base" and "--enable-lora" in command
@@ -66,18 +53,15 @@ TEAM = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
     ("policies", "pool", "room"), [({}, None, "1"), ({}, 5, "6"), (TEAM, None, "2"), (TEAM, 5, "12")]
 )
 def test_vllm_has_adapter_slots_for_every_trained_policy_and_its_past_selves(configure, policies, pool, room):
-    settings = configure().model_dump() | {"policies": policies}
-    if pool is not None:
-        settings |= {"league": {"every_steps": 1, "size": pool}, "game": {"opponent": "past"}}
-    config = type(configure()).model_validate(settings)
+    league = {"league": {"every_steps": 1, "size": pool}, "game": {"opponent": "past"}} if pool else {}
+    config = configure(policies=policies, **league)
     assert dict(pairwise(vllm_command(config)))["--max-loras"] == room
     assert other_servers(config, []) == []
 
 
 async def test_all_policies_that_learn_get_their_adapters_within_one_pause(configure, fake, tmp_path):
-    settings = configure(mode="attach", urls=(fake.url,)).model_dump() | {"policies": TEAM}
     # Not even where games go on meanwhile do replies go on with other adapters than they began with.
-    config = type(configure()).model_validate(settings | {"rollout": {"max_policy_lag": 1}})
+    config = configure(mode="attach", urls=(fake.url,), policies=TEAM, rollout={"max_policy_lag": 1})
     load, unload = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
     serving = await PolicyServers.open(config)
     for version in (0, 1):
@@ -133,7 +117,7 @@ async def test_real_vllm_serves_adapters_and_their_base(configure, tiny_model, t
     """What a merge in bfloat16 would round away is there."""
     rank = LORA["lora_rank"]
     first, second, past = (random_adapters(tmp_path / f"adapters-{n}", tiny_model, n, rank) for n in range(3))
-    config = configure(frozen={"earlier": past}, kv_cache_gb=0.25)
+    config = configure(frozen={"earlier": {"path": past}}, kv_cache_gb=0.25)
     ids = list(range(3, 200))
     async with await ServerGroup.open(config, None) as serving, aiohttp.ClientSession() as http:
         for version, adapters in ((0, first), (1, second)):

@@ -1,15 +1,17 @@
 """Servers that die: started ones are restarted, attached ones leave service until they answer."""
 
 import asyncio
+import contextlib
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policies import open_frozen
 from algo.serving.server_group import ServerGroup, ServingDied, ServingError
-from tests.support.algo.fake_vllm import PUSH, FakeVllm
+from tests.support.algo.fake_vllm import PUSH, FakeVllm, port_of
 from tests.support.waiting import until
 
 STARTED_PUSH = ["/pause?mode=wait", "/collective_rpc", "/reset_prefix_cache", "/update_weight_version 7", "/resume"]
@@ -22,18 +24,17 @@ def fakes(fakes, watched_closely, monkeypatch):
     return fakes
 
 
-def ports(config):
-    return [launch.port for launch in policy_launches(config)]
+@pytest.fixture
+def group(configure, fakes):
+    """Starts fakes with these settings; gives their group and its ports."""
 
+    @contextlib.asynccontextmanager
+    async def group(version=0, **settings):
+        config = configure(**settings)
+        async with await ServerGroup.open(config, version) as serving:
+            yield serving, *[launch.port for launch in policy_launches(config)]
 
-async def seen(condition):
-    """Return once the condition holds."""
-    async with asyncio.timeout(30):
-        await until(condition)
-
-
-def kill(fakes, port):
-    os.kill(fakes.pid(port), signal.SIGKILL)
+    return group
 
 
 # Started servers
@@ -41,27 +42,24 @@ def kill(fakes, port):
 
 async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes):
     config = configure(servers=2)
-    first, second = ports(config)
+    first, second = (launch.port for launch in policy_launches(config))
     fakes.tell(second, "die /health")
     with pytest.raises(ServingDied, match=rf"exited with code 3 .*{second}"):
         await ServerGroup.open(config)
-    with pytest.raises(ProcessLookupError):
-        os.kill(fakes.pid(first), 0)
+    assert fakes.ended(first)
 
 
-async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(configure, fakes, tiny_model):
-    config = configure(servers=2)
-    first, second = ports(config)
-    async with await ServerGroup.open(config) as serving:
+async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(group, fakes, tiny_model):
+    async with group(servers=2) as (serving, first, second):
         both = serving.endpoints
         assert both == (f"http://127.0.0.1:{first}/v1", f"http://127.0.0.1:{second}/v1")
         await serving.push_weights(tiny_model, 7)
         assert fakes.notes(first) == [f"start {tiny_model.name} 0", *STARTED_PUSH] == fakes.notes(second)
-        kill(fakes, second)
-        await seen(serving.check_alive)
+        fakes.kill(second)
+        await until(serving.check_alive)
         assert serving.endpoints == both[:1]  # runners are told to play with the other meanwhile
         assert await serving.scores([7, 8]) == [[-8.0]]
-        await seen(serving.check_alive)
+        await until(serving.check_alive)
         assert serving.endpoints == both
         # Until it had the weights it refused to sample from the old ones.
         assert fakes.notes(second)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
@@ -69,102 +67,85 @@ async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(conf
 
 
 @pytest.mark.parametrize(("version", "told"), [(0, "0"), (None, "none")])
-async def test_the_only_server_is_started_again_under_the_same_address(configure, fakes, tiny_model, version, told):
-    config = configure()
-    (port,) = ports(config)
-    async with await ServerGroup.open(config, version) as serving:
+async def test_the_only_server_is_started_again_under_the_same_address(group, fakes, tiny_model, version, told):
+    async with group(version) as (serving, port):
         before = serving.endpoints
-        kill(fakes, port)
-        await seen(lambda: not serving.servers)
+        fakes.kill(port)
+        await until(lambda: not serving.servers)
         assert serving.endpoints == before
-        await seen(lambda: serving.servers)
+        await until(lambda: serving.servers)
         assert not await serving.check_alive()
         assert fakes.notes(port) == [f"start {tiny_model.name} {told}"] * 2  # until a push, as it was first
         assert await serving.score([7, 8]) == [-8.0]
 
 
-async def test_restarts_are_counted_for_all_servers_together(configure, fakes):
-    config = configure(servers=2, max_restarts=1)
-    first, second = ports(config)
-    async with await ServerGroup.open(config) as serving:
-        kill(fakes, first)
-        await seen(lambda: len(serving.servers) == 1)
-        await seen(lambda: len(serving.servers) == 2)
-        kill(fakes, second)
-        await seen(lambda: len(serving.servers) == 1)
-        kill(fakes, first)
+async def test_restarts_are_counted_for_all_servers_together(group, fakes):
+    async with group(servers=2, max_restarts=1) as (serving, first, second):
+        fakes.kill(first)
+        await until(lambda: len(serving.servers) == 1)
+        await until(lambda: len(serving.servers) == 2)
+        fakes.kill(second)
+        await until(lambda: len(serving.servers) == 1)
+        fakes.kill(first)
         with pytest.raises(ServingDied, match=rf"exited with code 137 .*{first}"):
-            await seen(serving.check_alive)
-            await seen(serving.check_alive)
+            await until(serving.check_alive)
+            await until(serving.check_alive)
 
 
-async def test_a_server_that_hangs_is_killed_and_started_again(configure, fakes, monkeypatch):
+async def test_a_server_that_hangs_is_killed_and_started_again(group, fakes, monkeypatch):
     monkeypatch.setattr("algo.serving.vllm_server._STOP_GRACE_SECONDS", 1.0)
-    config = configure()
-    (port,) = ports(config)
-    async with await ServerGroup.open(config) as serving:
+    async with group() as (serving, port):
         hanging = fakes.pid(port)
         os.kill(hanging, signal.SIGSTOP)
-        await seen(lambda: not serving.servers)
+        await until(lambda: not serving.servers)
         os.kill(hanging, signal.SIGCONT)
-        await seen(lambda: serving.servers)
-        assert fakes.pid(port) != hanging
-        with pytest.raises(ProcessLookupError):
-            os.kill(hanging, 0)
+        await until(lambda: serving.servers)
+        assert fakes.pid(port) != hanging and not Path(f"/proc/{hanging}").exists()
 
 
 @pytest.mark.parametrize("path", ["/pause", "/collective_rpc", "/resume"])
-async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(configure, fakes, tiny_model, path):
-    config = configure(servers=2)
-    first, second = ports(config)
-    async with await ServerGroup.open(config) as serving:
+async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(group, fakes, tiny_model, path):
+    async with group(servers=2) as (serving, first, second):
         fakes.tell(first, f"die {path}")
         await serving.push_weights(tiny_model, 7)
         assert serving.endpoints == (f"http://127.0.0.1:{second}/v1",)
         assert fakes.notes(second)[1:] == STARTED_PUSH
-        await seen(lambda: len(serving.servers) == 2)
+        await until(lambda: len(serving.servers) == 2)
         assert fakes.notes(first)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
 
 
 @pytest.mark.parametrize("order", ["die", "refuse"])
-async def test_a_push_waits_for_the_only_server_to_come_back(configure, fakes, tiny_model, order):
-    config = configure()
-    (port,) = ports(config)
-    async with await ServerGroup.open(config) as serving:
+async def test_a_push_waits_for_the_only_server_to_come_back(group, fakes, tiny_model, order):
+    async with group() as (serving, port):
         fakes.tell(port, f"{order} /collective_rpc")
         await serving.push_weights(tiny_model, 7)
         assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
         assert await serving.score([7, 8]) == [-8.0]
 
 
-async def test_scores_that_find_their_server_dead_are_retried_and_restart_it_once(configure, fakes, tiny_model):
-    config = configure(max_restarts=2)
-    async with await ServerGroup.open(config) as serving:
+async def test_scores_that_find_their_server_dead_are_retried_and_restart_it_once(group, fakes, tiny_model):
+    async with group(max_restarts=2) as (serving, port):
         await serving.push_weights(tiny_model, 7)
-        fakes.tell(ports(config)[0], "die /v1/completions")
+        fakes.tell(port, "die /v1/completions")
         assert await asyncio.gather(serving.score([7, 8]), serving.score([7, 8])) == [[-8.0]] * 2
         assert (await serving.metrics())["serving/restarts"] == 1
 
 
-async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(configure, fakes):
-    config = configure(servers=2)
-    first, second = ports(config)
-    async with await ServerGroup.open(config) as serving:
-        kill(fakes, first)
-        await seen(lambda: len(serving.servers) == 1)
+async def test_stopping_while_a_server_comes_back_leaves_nothing_behind(group, fakes):
+    async with group(servers=2) as (serving, first, second):
+        fakes.kill(first)
+        await until(lambda: len(serving.servers) == 1)
     assert asyncio.all_tasks() == {asyncio.current_task()}
-    for port in (first, second):
-        with pytest.raises(ProcessLookupError):
-            os.kill(fakes.pid(port), 0)
+    assert fakes.ended(first) and fakes.ended(second)
 
 
 # Attached servers
 
 
 @pytest.fixture
-def attached(configure, fakes, vllms):
+def attached(attach, fakes, vllms):
     """Two fake servers that run already, and the configuration to attach to them."""
-    return vllms, configure(mode="attach", urls=tuple(vllm.url for vllm in vllms))
+    return vllms, attach()
 
 
 async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newest_weights(attached, tiny_model):
@@ -173,12 +154,12 @@ async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newes
         both = serving.endpoints
         await serving.push_weights(tiny_model, 7)
         await second.stop()
-        await seen(serving.check_alive)
+        await until(serving.check_alive)
         assert serving.endpoints == both[:1]
         await serving.push_weights(tiny_model, 8)
         second.calls.clear()
         await second.start()
-        await seen(serving.check_alive)
+        await until(serving.check_alive)
         assert serving.endpoints == both
         # It is looked at as at the beginning (one completion) before it gets the weights.
         assert second.calls == ["/v1/completions", *PUSH]
@@ -192,7 +173,7 @@ async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(a
         await serving.push_weights(tiny_model, 7)
         assert [server.base_url for server in serving.servers] == [config.serving.urls[0]]
         second.reload_answer, second.reload_status = {"results": [None]}, 200
-        await seen(lambda: len(serving.servers) == 2)
+        await until(lambda: len(serving.servers) == 2)
         assert second.bodies["/update_weight_version"] == {"new_version": "7"}
         # None is left: that is the run's end.
         for vllm in (first, second):
@@ -233,10 +214,8 @@ async def test_a_push_wakes_the_weights_before_it_and_the_cache_after_it(sharing
         assert fake.calls == ["/wake_up?tags=weights", "/wake_up?tags=kv_cache"]
 
 
-async def test_what_dies_asleep_is_started_when_the_others_wake(configure, fakes, tiny_model):
-    config = configure(training={"device": "cuda"}, share_gpus=True)
-    (port,) = ports(config)
-    async with await ServerGroup.open(config) as serving:
+async def test_what_dies_asleep_is_started_when_the_others_wake(group, fakes, tiny_model):
+    async with group(training={"device": "cuda"}, share_gpus=True) as (serving, port):
         await serving.push_weights(tiny_model, 7)
         fakes.tell(port, "die /sleep")
         await serving.sleep()
@@ -286,13 +265,12 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
     there = FakeVllm()
     there.dev_mode = False  # nor is this one
     there.models = [{"id": "base"}]
-    config = configure()
     frozen = {
         "older": {"path": tmp_path / "older"},
         "base": {"url": await there.start(), "model": "base"},
         "unused": {"path": tmp_path / "nowhere"},
     }
-    config = type(config).model_validate(config.model_dump() | {"frozen": frozen})
+    config = configure(frozen=frozen)
     async with open_frozen(config, ["older", "base", "initial"]) as served:
         policies = {policy.name: policy for policy in served}
         assert {name: policy.model for name, policy in policies.items()} == {
@@ -301,17 +279,12 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
             "initial": "policy",
         }
         assert policies["base"].endpoints == (f"{frozen['base']['url']}/v1",)
-        initial, port = (
-            int(policies[name].endpoints[0].rsplit(":", 1)[1].removesuffix("/v1")) for name in ("initial", "older")
-        )
+        initial, port = (port_of(policies[name].endpoints[0]) for name in ("initial", "older"))
         assert fakes.notes(initial) == [f"start {tiny_model.name} 0"]
         assert fakes.notes(port) == ["start older 0"]
-        os.kill(fakes.pid(port), signal.SIGKILL)
-        async with asyncio.timeout(30):
-            await until(lambda: fakes.notes(port) == ["start older 0"] * 2)
-    for ended in (port, initial):
-        with pytest.raises(ProcessLookupError):
-            os.kill(fakes.pid(ended), 0)
+        fakes.kill(port)
+        await until(lambda: fakes.notes(port) == ["start older 0"] * 2)
+    assert fakes.ended(port) and fakes.ended(initial)
     await there.stop()
 
 

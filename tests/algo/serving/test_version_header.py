@@ -25,9 +25,13 @@ class Vllm:
         await send({"type": "http.response.body", "body": self.body})
 
 
-@pytest.fixture
-def vllm(monkeypatch):
+@pytest.fixture(autouse=True)
+def no_initial_version(monkeypatch):
     monkeypatch.delenv(INITIAL_VERSION, raising=False)
+
+
+@pytest.fixture
+def vllm():
     return Vllm()
 
 
@@ -112,8 +116,7 @@ class SlowVllm(Vllm):
         await super().__call__(scope, receive, send)
 
 
-async def test_a_reply_during_a_push_has_both_versions(monkeypatch):
-    monkeypatch.delenv(INITIAL_VERSION, raising=False)
+async def test_a_reply_during_a_push_has_both_versions():
     vllm = SlowVllm()
     app = PolicyVersionHeader(vllm)
     under_way = asyncio.create_task(call(app, "/v1/completions"))
@@ -137,8 +140,7 @@ async def test_a_reply_during_a_push_has_both_versions(monkeypatch):
         assert (await later)[1] == {b"a": b"b", b"x-policy-version": b"7"}
 
 
-async def test_what_comes_while_replies_are_finished_is_of_the_new_weights_alone(monkeypatch):
-    monkeypatch.delenv(INITIAL_VERSION, raising=False)
+async def test_what_comes_while_replies_are_finished_is_of_the_new_weights_alone():
     vllm = SlowVllm()
     app = PolicyVersionHeader(vllm)
     pause = asyncio.create_task(call(app, "/pause", query=b"mode=wait"))
@@ -172,8 +174,7 @@ async def test_a_pause_that_breaks_off_keeps_nobody_waiting(vllm):
     assert (await asyncio.wait_for(call(app, "/v1/completions"), 30))[0] == 200
 
 
-async def test_a_streamed_reply_tells_at_its_end_that_new_weights_came(monkeypatch):
-    monkeypatch.delenv(INITIAL_VERSION, raising=False)
+async def test_a_streamed_reply_tells_at_its_end_that_new_weights_came():
     begun, gate, sent = asyncio.Event(), asyncio.Event(), []
 
     async def streaming(scope, receive, send):

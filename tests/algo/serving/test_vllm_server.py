@@ -14,14 +14,13 @@ import aiohttp
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
 
 from algo.serving import launch as vllm_launch
 from algo.serving.server_group import ServerGroup, ServingDied, ServingError
 from algo.serving.vllm_server import VllmServer
 from algo.serving.weight_files import check_same_tensors
 from algo.tiny_model import build_tiny_model
-from tests.support.algo.fake_vllm import serving_config
+from tests.support.small_models import load_model, token_log_probs
 from tests.support.waiting import until
 
 
@@ -192,10 +191,8 @@ def is_gone(pid, patience=5.0):
 
 
 def logprobs_under(model, token_ids, temperature=1.0):
-    """What a float32 forward pass gives each of token_ids[1:]."""
-    with torch.no_grad():
-        logits = model(torch.tensor([token_ids])).logits[0, :-1].float() / temperature
-    return torch.log_softmax(logits, -1).gather(-1, torch.tensor(token_ids[1:])[:, None])[:, 0].tolist()
+    """What a forward pass gives each of token_ids[1:]."""
+    return token_log_probs(model, token_ids, temperature)[1:].tolist()
 
 
 def new_connections():
@@ -221,8 +218,7 @@ def processes_of(server):
 @pytest.mark.timeout(600)
 async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_model, other_model, tiny_tokenizer):
     config = configure(kv_cache_gb=0.25)
-    old = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
-    new = AutoModelForCausalLM.from_pretrained(other_model, dtype=torch.float32)
+    old, new = load_model(tiny_model), load_model(other_model)
     message = {"role": "user", "content": "天亮了，昨晚是平安夜。现在是投票环节，请选择要放逐的玩家。" * 40}
     prompt = tiny_tokenizer.apply_chat_template([message], add_generation_prompt=True)["input_ids"]
     assert len(prompt) > 200  # more than one block of the prefix cache
@@ -314,13 +310,12 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
 @pytest.mark.vllm
 @pytest.mark.timeout(600)
 async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so(
-    tmp_path, tiny_model, other_model, tiny_tokenizer
+    configure, tiny_model, other_model, tiny_tokenizer
 ):
     """With ``rollout.max_policy_lag``: every token's log-prob is that of the weights that sampled it, and the versions
     told are those; the cache holds nothing of the old weights afterwards."""
-    config = serving_config(tmp_path, tiny_model, kv_cache_gb=0.25)
-    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_policy_lag": 1})})
-    old, new = (AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32) for path in (tiny_model, other_model))
+    config = configure(kv_cache_gb=0.25, rollout={"max_policy_lag": 1})
+    old, new = load_model(tiny_model), load_model(other_model)
     prompts = [
         tiny_tokenizer.apply_chat_template([{"role": "user", "content": text * 40}], add_generation_prompt=True)[
             "input_ids"

@@ -66,12 +66,6 @@ def test_each_weight_weighs_its_own_dimension(name):
     assert reward(others, *turns).total == 1.0
 
 
-def test_neutral_turns_earn_nothing_with_any_weights():
-    heavy = RewardConfig(**priced(9.0, *FACT_DIMENSIONS), judge_score=9.0, low_judgement=-9.0)
-    assert reward(heavy, facts(), facts(speech_chars=500.0)).total == 1.0
-    assert reward(heavy).total == 1.0  # without a model turn: the seat of a scripted player
-
-
 def test_a_missing_judgement_is_no_punishment():
     config = weights(judge_score=2.0, low_judgement=-1.0)
     turns = [facts() for _ in range(4)]

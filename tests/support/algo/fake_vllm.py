@@ -1,5 +1,7 @@
 """Fakes of vLLM's HTTP interface: one inside the test, to attach to, and one that is started in vLLM's place."""
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -12,23 +14,24 @@ SERVE = ["/reset_prefix_cache", "/update_weight_version", "/resume"]
 PUSH = ["/pause?mode=wait", "/collective_rpc", *SERVE]
 
 
-def serving_config(folder, model, training=None, **serving):
-    return WerewolfConfig.model_validate(
-        {
-            "run": {"name": "test", "dir": folder},
-            "model": {"path": model},
-            "rollout": {"context_tokens": 2048},
-            "training": training or {},
-            "serving": {"port": free_port(), **serving},
-        }
-    )
+def serving_config(folder, model, /, **settings):
+    """settings: of the section serving, or whole sections."""
+    sections = {name: settings.pop(name) for name in list(settings) if name in WerewolfConfig.model_fields}
+    own = {
+        "run": {"name": "test", "dir": folder},
+        "model": {"path": model} | sections.pop("model", {}),
+        "rollout": {"context_tokens": 2048} | sections.pop("rollout", {}),
+        "serving": {"port": free_port(), **settings},
+    }
+    return WerewolfConfig.model_validate(own | sections)
+
+
+def port_of(endpoint):
+    return int(endpoint.rpartition(":")[2].removesuffix("/v1"))
 
 
 class FakeVllm:
-    """A fake of vLLM's HTTP interface. Settings are attributes; ``calls`` are the POSTs in order.
-
-    ``die_on``: a path; from its next call on nothing is answered until ``start``.
-    """
+    """A fake of vLLM's HTTP interface. Settings are attributes; ``calls`` are the POSTs in order."""
 
     def __init__(self):
         self.models = [{"id": "policy", "max_model_len": 4096}]
@@ -37,12 +40,10 @@ class FakeVllm:
         self.health = 200
         self.reload_answer = {"results": [None]}
         self.reload_status = 200
-        self.reset_answer = {"success": True}
         self.masked_logprob = 0.0
         self.token_ids = [1]
         self.metrics = ""
         self.world_size = 1
-        self.die_on = None
         self.calls = []
         self.bodies = {}
         self._port = 0
@@ -64,10 +65,6 @@ class FakeVllm:
 
     async def _answer(self, request):
         path = request.path
-        if self.die_on == path:
-            self.health, self.die_on = 503, None
-            request.transport.close()
-            return web.Response()
         if path == "/health":
             return web.Response(status=self.health)
         if path == "/v1/models":
@@ -86,11 +83,9 @@ class FakeVllm:
         body = await request.json() if request.can_read_body else None
         self.bodies[path] = body
         if path == "/collective_rpc":
-            if isinstance(self.reload_answer, str):
-                return web.Response(text=self.reload_answer, status=self.reload_status)
             return web.json_response(self.reload_answer, status=self.reload_status)
         if path == "/reset_prefix_cache":
-            return web.json_response(self.reset_answer)
+            return web.json_response({"success": True})
         if path in ("/sleep", "/wake_up"):
             return web.Response()
         if path == "/v1/completions" and "logprob_token_ids" in body:
@@ -125,6 +120,13 @@ class StartedFakes:
     def pid(self, port):
         """Process id of the server on this port that was started last."""
         return int((self.folder / f"{port}.pid").read_text())
+
+    def kill(self, port):
+        os.kill(self.pid(port), signal.SIGKILL)
+
+    def ended(self, port):
+        """Whether the server on this port that was started last has ended, or was before it could begin."""
+        return not (self.folder / f"{port}.pid").exists() or not Path(f"/proc/{self.pid(port)}").exists()
 
     def tell(self, port, order):
         """``die PATH`` or ``refuse PATH``: at the next call of a path."""

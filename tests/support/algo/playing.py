@@ -1,4 +1,4 @@
-"""A play of one turn, and a real worker that plays it."""
+"""A real worker that plays in this process, and a play of one turn."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -7,6 +7,10 @@ from runners.worker import Worker
 from store.token_spans import context_digest
 from store.werewolf import GameTask
 from tests.support.fakes import make_result, make_turn
+
+
+async def alive():
+    """Servers of which none has died."""
 
 
 class OneTurnPlay:
@@ -35,9 +39,14 @@ class OneTurnPlay:
 
 
 @asynccontextmanager
-async def playing(client, play):
-    worker = Worker(client, play, "w", max_concurrent=32, heartbeat_seconds=0.2)
+async def playing(client, play, max_concurrent=32):
+    """The play is closed with the worker's end, where it can be."""
+    worker = Worker(client, play, "w", max_concurrent=max_concurrent, heartbeat_seconds=0.2)
     working = asyncio.create_task(worker.run())
-    yield
-    worker.hand_back()
-    await working
+    try:
+        yield
+    finally:
+        worker.hand_back()
+        await working
+        if hasattr(play, "close"):
+            await play.close()

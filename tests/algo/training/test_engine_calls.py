@@ -1,17 +1,42 @@
-"""Weights that are kept in CPU memory travel to the GPU and back once for an update, not for each optimizer step."""
+"""What an engine asks of its ranks and of Ray, which are fakes."""
 
+import threading
 from types import SimpleNamespace
 
 import torch
 from verl.utils import tensordict_utils
 
 from algo.sequences.batch import build_batch
+from algo.training import engine as engine_module
 from algo.training.engine import Engine
 from configs.loading import load_config
 from tests.support.small_models import TEMPERATURE, make_trajectories
 
 
-def test_an_update_moves_weights_twice_however_many_steps_it_makes():
+def test_nobody_asks_ray_for_anything_after_it_was_shut_down(monkeypatch, tmp_path):
+    """Two threads close it at once, as Ctrl-C in mid-update makes them. Such a request waits for ever, and with it the
+    process."""
+    engine = Engine.__new__(Engine)  # without its ranks
+    engine._workers, engine._pool, engine._closing = None, SimpleNamespace(pgs=["group"]), threading.Lock()
+    engine._ray_directory = tmp_path / "ray"
+    calls, second = [], threading.Thread(target=engine.close)
+
+    def remove(group):
+        calls.append("remove")
+        if not second.is_alive():
+            second.start()
+            second.join(0.3)  # it may go on only when the first is through
+
+    fake = SimpleNamespace(
+        util=SimpleNamespace(remove_placement_group=remove), shutdown=lambda: calls.append("shutdown")
+    )
+    monkeypatch.setattr(engine_module, "ray", fake)
+    engine.close()
+    second.join()
+    assert calls == ["remove", "shutdown"]
+
+
+def test_an_update_moves_weights_in_cpu_memory_to_the_gpu_and_back_once_however_many_steps_it_makes():
     calls = []
 
     class FakeRanks:
