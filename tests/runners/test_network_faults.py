@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from runners.worker import Worker
-from store.client import StoreClient, StoreUnreachable, connect
+from store.client import StoreClient, StoreUnreachable
 from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import IDEMPOTENCY_KEY
 from store.token_spans import to_span
@@ -66,14 +66,6 @@ async def hub(request, tmp_path):
     hub = await getattr(request, "param", HubProcess)(tmp_path).start()
     yield hub
     hub.kill()
-
-
-@pytest.fixture
-async def client(hub):
-    """Sees the hub as it is."""
-    client = connect(hub.url)
-    yield client
-    await client.close()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from aiohttp import web
 from store.client import connect
 from store.protocol import EnqueueRolloutRequest
 from store.token_spans import to_span
+from tests.support.agents.http_service import HttpService
 from tests.support.fakes import make_result, make_turn
 from tests.support.hub.asking import take
 
@@ -54,14 +55,12 @@ async def test_a_request_outlives_more_hubs_than_the_stock_client_tries():
             request.transport.close()  # as of a hub that is killed while it works
         return web.json_response({"total_rollouts": 1})
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    client = connect(f"http://127.0.0.1:{runner.addresses[0][1]}", retry_seconds=20)
+    service = HttpService()
+    service.answer = answer
+    await service.start()
+    client = connect(f"http://127.0.0.1:{service.port}", retry_seconds=20)
     try:
         assert await client.request("get", "/statistics") == {"total_rollouts": 1} and len(met) > 8
     finally:
         await client.close()
-        await runner.cleanup()
+        await service.stop()

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from agentlightning import EnqueueRolloutRequest
 
-from store.client import connect
 from store.finished import FinishedRollouts
 from store.hub.database.opening import opened_store
 from tests.support.hub.hub_process import HubProcess, StockHub
@@ -14,11 +13,9 @@ pytest_plugins = ("tests.support.hub.hub_backends",)
 
 
 @pytest.fixture(params=[HubProcess, StockHub], ids=["ours", "stock"])
-async def client(request, tmp_path):
+async def hub(request, tmp_path):
     hub = await request.param(tmp_path).start()
-    client = connect(hub.url, 20)
-    yield client
-    await client.close()
+    yield hub
     hub.kill()
 
 

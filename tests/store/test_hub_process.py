@@ -19,13 +19,6 @@ async def hub(tmp_path):
     hub.kill()
 
 
-@pytest.fixture
-async def client(hub):
-    client = connect(hub.url, retry_seconds=60)
-    yield client
-    await client.close()
-
-
 async def test_it_ends_in_good_order_although_a_request_hangs(hub, client):
     rollout = await enqueue_one(client, 1)
 

@@ -24,19 +24,19 @@ def test_a_task_survives_json_and_one_of_another_kind_is_refused_by_name():
         GameTask.decode({"kind": "agent", "task_id": "t"})
 
 
-@pytest.mark.parametrize("name", ["", "g\nrollout 7: wolf after 3 days", "g\x1b[2J", "g" * 257])
-def test_a_games_name_cannot_forge_a_line_of_a_log(name):
-    with pytest.raises(ValidationError, match="game_id"):
-        make_task(game_id=name)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        # A name cannot forge a line of a log.
+        *(({"game_id": name}, "game_id") for name in ("", "g\nrollout 7: wolf after 3 days", "g\x1b[2J", "g" * 257)),
         ({"trainable": ["good"]}, "side 'good' is trainable, but no rule seats 'policy'"),
         (
             {"seating": [{"players": {"scripted": 1}}, {"side": "wolf", "players": {"policy": 1}}]},
             "side 'wolf' is trainable, but no rule seats 'policy'",
+        ),
+        (
+            {"seating": [{"side": "wolf", "players": {"policy": 1}}, {"role": "seer", "players": {"policy": 1}}]},
+            "no player for every seat of side 'good'",
         ),
     ],
 )
@@ -89,8 +89,6 @@ def test_a_rule_matches_what_it_names_and_seating_by_side_is_short_for_rules():
 def test_a_trainable_side_may_be_played_by_the_policy_in_part():
     task = make_task(seating=[{"role": "wolf_king", "players": {"policy": 1}}, {"players": {"scripted": 1}}])
     assert task.trainable == {"wolf"}
-    with pytest.raises(ValidationError, match="no player for every seat of side 'good'"):
-        make_task(seating=[{"side": "wolf", "players": {"policy": 1}}, {"role": "seer", "players": {"policy": 1}}])
 
 
 @pytest.mark.parametrize(

@@ -482,7 +482,7 @@ CALLS = {
 
 async def contents(store):
     one = store.collections
-    kept = (one.rollouts, one.attempts, one.spans, one.workers)
+    kept = (one.rollouts, one.attempts, one.spans, one.resources, one.workers)
     counts = [(await store.query_rollouts(status_in=[status], limit=1)).total for status in ("queuing", "preparing")]
     return [[list(await each.query()) for each in kept], await one.rollout_queue.size(), counts]
 

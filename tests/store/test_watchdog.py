@@ -4,10 +4,11 @@ import math
 import time
 
 import pytest
-from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
+from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
 from store.hub.database.opening import opened_store
 from tests.store.test_growth import steps
+from tests.store.test_store_contract import key, span
 
 PATIENCE = 1000.0
 RETRY = ["timeout", "unresponsive"]
@@ -40,10 +41,6 @@ async def taken(store, number=1, **patience):
     config = RolloutConfig(max_attempts=3, retry_condition=RETRY, **patience)
     await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n, config=config) for n in range(number)])
     return await store.dequeue_many_rollouts(limit=number, worker_id="w")
-
-
-def key(attempted):
-    return attempted.rollout_id, attempted.attempt.attempt_id
 
 
 async def statuses(store, attempted):
@@ -102,11 +99,10 @@ async def test_one_that_comes_back_may_be_overdue_at_once(store, clock):
     (game,) = await taken(store, unresponsive_seconds=3.0, timeout_seconds=8.0)
     clock.now += 4
     assert await statuses(store, game) == SILENT
-    span = Span.from_attributes(attributes={}, rollout_id=key(game)[0], attempt_id=key(game)[1], sequence_id=1)
-    await store.add_span(span)
+    await store.add_span(span(game))
     assert await statuses(store, game) == ("running", "running")
     clock.now += 2
-    await store.add_span(span.model_copy(update={"span_id": "2" * 16}))
+    await store.add_span(span(game, 2))
     clock.now += 2.5
     assert await statuses(store, game) == LATE
 

@@ -15,6 +15,7 @@ from store.client import encode_otlp
 from store.hub import body_limits, connections
 from store.hub.server import Hub, HubSettings, listen
 from store.schema import IDEMPOTENCY_KEY
+from tests.store.test_store_contract import contents
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
@@ -69,12 +70,6 @@ def span(rollout_id, attempt_id, sequence_id=1, **attributes):
 
 def otlp(*spans):
     return encode_otlp({(s.rollout_id, s.attempt_id): [s] for s in spans})
-
-
-async def contents(store):
-    collections = store.collections
-    kept = (collections.rollouts, collections.attempts, collections.spans, collections.resources, collections.workers)
-    return [list(await collection.query()) for collection in kept] + [await collections.rollout_queue.size()]
 
 
 async def check_refused(web, store, path, body, headers, status, fragment):

@@ -19,14 +19,6 @@ def model(tmp_path):
     return load_model(make_model(tmp_path, tied=False))
 
 
-def stepped(model, optimizer, gradients):
-    for gradient_of_step in gradients:
-        for name, weight in model.named_parameters():
-            weight.grad = gradient_of_step[name].clone()
-        optimizer.step()
-    return {name: weight.detach().clone() for name, weight in model.named_parameters()}
-
-
 def test_a_matrix_keeps_its_directions_and_loses_their_sizes():
     torch.manual_seed(1)
     for shape in ((24, 60), (60, 24), (32, 32)):
@@ -57,14 +49,14 @@ def test_a_step_of_each(model):
     optimizer = MuonAndAdamW(parameter_groups(model), MATRIX_RATE, lr=RATE, betas=(0.9, 0.95), weight_decay=DECAY)
     matrices = {id(weight) for weight in optimizer.param_groups[1]["params"]}
     is_matrix = {name: id(weight) in matrices for name, weight in model.named_parameters()}
-    found = stepped(model, optimizer, gradients)
-
     plain = {name: torch.nn.Parameter(weight.clone()) for name, weight in before.items() if not is_matrix[name]}
     adamw = torch.optim.AdamW(plain.values(), lr=RATE, betas=(0.9, 0.95), weight_decay=DECAY)
-    for gradient in gradients:
-        for name, weight in plain.items():
-            weight.grad = gradient[name].clone()
-        adamw.step()
+    for weights, steps in ((dict(model.named_parameters()), optimizer), (plain, adamw)):
+        for gradient in gradients:
+            for name, weight in weights.items():
+                weight.grad = gradient[name].clone()
+            steps.step()
+    found = {name: weight.detach() for name, weight in model.named_parameters()}
     for name, start in before.items():
         if not is_matrix[name]:
             assert torch.equal(found[name], plain[name])

@@ -28,15 +28,12 @@ def make_config(folder, kind, team=None, learning_rate=RATES["villagers"]):
     )
 
 
-def make_batch(seed):
+def batch_of(name):
+    seed = 1 if name == "wolves" else 2
     trajectories = make_trajectories(9, seed=seed)
     torch.manual_seed(seed)
     rows = [[torch.randn(len(each.token_ids)) for each in trajectories] for _ in range(3)]
     return build_batch(trajectories, rows[0], temperature=TEMPERATURE, values=rows[1], returns=rows[2])
-
-
-def batch_of(name):
-    return make_batch(1 if name == "wolves" else 2)
 
 
 def exported(engine, folder):
@@ -57,20 +54,15 @@ def updated(engine, name, kind):
     }
 
 
-@pytest.fixture(scope="module", params=["whole", "adapters"])
-def alone(request, ray_cluster, tmp_path_factory):
-    """What three updates make of a policy that has the engine to itself, and a checkpoint of it."""
-    folder = tmp_path_factory.mktemp("alone")
+@pytest.mark.parametrize("kind", ["whole", "adapters"])
+def test_each_policy_learns_as_if_it_were_alone_and_comes_back_from_a_checkpoint(ray_cluster, tmp_path, kind):
+    folder = tmp_path / "alone"
     make_model(folder / "model", tied=True)
-    with Engine(make_config(folder / "model", request.param, learning_rate=RATES["wolves"])) as engine:
-        metrics = [updated(engine, "wolves", request.param) for _ in range(3)]
+    with Engine(make_config(folder / "model", kind, learning_rate=RATES["wolves"])) as engine:
+        expected = [updated(engine, "wolves", kind) for _ in range(3)]
         engine.save(folder / "checkpoint", step=3)
-        values = engine.values(batch_of("wolves")) if request.param == "adapters" else None
-        return folder, request.param, metrics, exported(engine, folder / "exported"), values
-
-
-def test_each_policy_learns_as_if_it_were_alone_and_comes_back_from_a_checkpoint(alone, tmp_path):
-    folder, kind, expected, weights, values = alone
+        values = engine.values(batch_of("wolves")) if kind == "adapters" else None
+        weights = exported(engine, folder / "exported")
     with Engine(make_config(folder / "model", kind, TEAM)) as engine:
         first = engine.log_probs(batch_of("wolves"))  # the first of the team is at work
         engine.select("villagers")

@@ -5,7 +5,7 @@ import pytest
 from runners.agents.gateway.address import Gateway
 from runners.agents.gateway.chat_server import ChatServer
 from runners.policy.connections import Connections
-from tests.support.agents.fakes_agents import FakeChatVllm, World
+from tests.support.agents.fakes_agents import FakeChatVllm, World, client_of
 from tests.support.tasks import HERE
 
 
@@ -19,3 +19,15 @@ async def world(tiny_tokenizer):
     await gateway.close()
     await servers.close()
     await vllm.stop()
+
+
+@pytest.fixture
+def attempt(world):
+    return world.attempt()
+
+
+@pytest.fixture
+async def openai(world, attempt):
+    """A client of the attempt."""
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        yield client

@@ -14,16 +14,16 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
-from algo.machine.ports import free_port
 from algo.rollouts.triplets import read_attempt
 from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
 from runners.agents.service import ServicePlayer
 from runners.worker import Worker
 from store.agents import AGENTS
-from store.protocol import EnqueueRolloutRequest, RolloutConfig
+from store.protocol import RolloutConfig
 from tests.runners.test_network_faults import all_closed, working
 from tests.support.agents.fakes_agents import FakeChatVllm, resources_of, task_of
+from tests.support.hub.asking import enqueue_tasks
 
 RETRY = RolloutConfig(
     timeout_seconds=60, unresponsive_seconds=60, max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]
@@ -40,11 +40,7 @@ async def vllm(tiny_tokenizer):
 
 async def played(client, vllm, player, *tasks, at_once=4):
     """Play the tasks to their end; of each its rollout, and its spans read back, None where it failed."""
-    published = resources_of(vllm.endpoint)
-    await client.update_resources(published.resources_id, published.encode())
-    common = dict(mode="train", resources_id=published.resources_id, config=RETRY)
-    requests = [EnqueueRolloutRequest(input=task.encode(), **common) for task in tasks]
-    ids = [made.rollout_id for made in await client.enqueue_many_rollouts(requests)]
+    ids = await enqueue_tasks(client, resources_of(vllm.endpoint), tasks, config=RETRY)
     play = AgentPlay(client, player, policy_timeout_seconds=0.0)
     async with working(Worker(client, play, "w", max_concurrent=at_once)):
         await all_closed(client, ids)
@@ -234,42 +230,20 @@ async def test_an_address_that_only_this_machine_reaches_is_not_called_whatever_
     assert "--allow-address http://169.254.169.254" in found.attempt.metadata["reason"]
 
 
-class Service:
-    """An agent behind HTTP; ``answer`` may be replaced."""
+@pytest.fixture
+def service(stranger):
+    """An agent behind HTTP."""
 
-    def __init__(self):
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}/chat"
-        self.asked = []
-
-    async def answer(self, body):
+    async def answer(request):
+        body = await request.json()
+        stranger.bodies.append(body)
         async with AsyncOpenAI(base_url=body["base_url"], api_key="none") as client:
             messages = [{"role": "user", "content": body["question"]}]
             reply = await client.chat.completions.create(model=body["model"], messages=messages)
         return web.json_response({"text": reply.choices[0].message.content})
 
-    async def start(self):
-        async def chat(request):
-            self.asked.append(await request.json())
-            self.connection = request
-            return await self.answer(self.asked[-1])
-
-        app = web.Application()
-        app.router.add_post("/chat", chat)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
-
-    async def stop(self):
-        await self._runner.cleanup()
-
-
-@pytest.fixture
-async def service():
-    service = Service()
-    await service.start()
-    yield service
-    await service.stop()
+    stranger.answer, stranger.bodies = answer, []
+    return stranger
 
 
 def judge(task, answer):
@@ -286,14 +260,14 @@ async def test_a_service_plays_tasks_and_a_function_judges_its_answers(client, v
     results = await played(client, vllm, ServicePlayer(service.url, reward), *tasks)
     assert [find_final_reward(spans) for _, _, spans in results] == [1.0, 2.0, 3.0, 4.0]
     assert all(read.outcome.turns == 1 for _, read, _ in results)
-    (body, *_) = service.asked
+    (body, *_) = service.bodies
     assert body["trace_id"].count("/") == 1
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("policy", 1.0, 300)
 
 
 async def test_a_services_own_error_is_the_agents_failure_and_its_refusal_is_not(client, vllm, service):
-    async def answer(body):
-        return web.Response(status=500 if body["question"] == "hard" else 422, text="no")
+    async def answer(request):
+        return web.Response(status=500 if (await request.json())["question"] == "hard" else 422, text="no")
 
     service.answer = answer
     tasks = [task_of(1, input={"question": "hard"}), task_of(2, input={"question": "odd"})]
@@ -310,10 +284,10 @@ async def test_a_services_own_error_is_the_agents_failure_and_its_refusal_is_not
 async def test_a_service_that_breaks_off_is_tried_again_in_another_attempt(client, vllm, service):
     whole = service.answer
 
-    async def breaking(body):
+    async def breaking(request):
         service.answer = whole
-        await whole(body)
-        service.connection.transport.abort()
+        await whole(request)
+        request.transport.abort()
         return web.Response()
 
     service.answer = breaking

@@ -19,11 +19,9 @@ async def ask(client, messages=QUESTION, **options):
     return await client.chat.completions.create(model="policy", messages=messages, **options)
 
 
-async def test_a_call_is_answered_and_written_down_in_tokens(world):
+async def test_a_call_is_answered_and_written_down_in_tokens(world, openai):
     world.vllm.policy_version = 7
-    attempt = world.attempt()
-    async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        answer = await ask(client)
+    answer = await ask(openai)
     (request, choice), (span,) = world.vllm.exchanges[-1], world.spans
     assert answer.choices[0].message.content == span.reply == "fine"
     assert answer.choices[0].finish_reason == span.finish_reason == "stop"
@@ -35,9 +33,8 @@ async def test_a_call_is_answered_and_written_down_in_tokens(world):
     assert span.trainable and span.valid
 
 
-async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, caplog):
+async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, attempt, openai, caplog):
     requests._logged.clear()
-    attempt = world.attempt()
     strict = {**TOOL, "function": {**TOOL["function"], "strict": True}}
     asked = {
         "temperature": 0.1,
@@ -54,9 +51,8 @@ async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, caplog):
         "seed": 4,
     }
     with caplog.at_level(logging.WARNING):
-        async with world.gateway.serving(attempt) as address, client_of(address) as client:
-            answer = await ask(client, **asked)
-            await ask(client, **asked)
+        answer = await ask(openai, **asked)
+        await ask(openai, **asked)
     (request, _) = world.vllm.exchanges[-1]
     assert (request["temperature"], request["top_p"]) == (1.0, 1.0)
     assert not {"n", "logit_bias", "presence_penalty", "response_format", "tool_choice"} & set(request)
@@ -76,11 +72,10 @@ async def streamed(client, messages, **options):
     return message
 
 
-async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world):
+async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world, openai):
     world.vllm.answer = lambda prompt: "天" * 50
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        answer = await ask(client, max_tokens=4)
-        await ask(client, [*QUESTION, answer.choices[0].message, {"role": "user", "content": "more"}])
+    answer = await ask(openai, max_tokens=4)
+    await ask(openai, [*QUESTION, answer.choices[0].message, {"role": "user", "content": "more"}])
     assert answer.choices[0].finish_reason == "length"
     first, second = world.spans
     end = world.vllm.tokenizer.eos_token_id
@@ -102,10 +97,9 @@ async def test_thoughts_are_separated_and_may_be_dropped_by_the_client(world):
     assert second.context_tokens == len(first.prompt_ids) + len(first.response_ids)
 
 
-async def test_a_stop_text_ends_a_reply_and_is_left_out_of_it(world):
+async def test_a_stop_text_ends_a_reply_and_is_left_out_of_it(world, openai):
     world.vllm.answer = lambda prompt: "look\nObservation: none"
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        answer = await ask(client, stop=["Observation:"])
+    answer = await ask(openai, stop=["Observation:"])
     assert answer.choices[0].message.content == "look\n"
     assert world.vllm.exchanges[-1][0]["stop"] == ["Observation:"]
 
@@ -138,12 +132,11 @@ async def test_a_reply_gets_what_is_asked_for_but_no_more_than_the_limit(world):
     assert squeezed == 60 - len(world.spans[-1].prompt_ids) < 20
 
 
-async def test_what_vllm_refuses_to_render_is_the_agents_to_know(world):
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        await ask(client)
-        world.vllm.refuse_render = "arguments are no JSON"
-        with pytest.raises(BadRequestError, match="arguments are no JSON"):
-            await ask(client, [{"role": "user", "content": "another"}])
+async def test_what_vllm_refuses_to_render_is_the_agents_to_know(world, openai):
+    await ask(openai)
+    world.vllm.refuse_render = "arguments are no JSON"
+    with pytest.raises(BadRequestError, match="arguments are no JSON"):
+        await ask(openai, [{"role": "user", "content": "another"}])
 
 
 @pytest.mark.parametrize(
@@ -167,8 +160,7 @@ async def test_the_error_of_a_malformed_request_names_the_problem(world, body, m
 
 
 async def test_after_its_end_an_attempt_answers_gone_and_an_unknown_one_not_found(world):
-    attempt = world.attempt()
-    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
         await ask(client)
     async with client_of(address) as client:
         with pytest.raises(APIStatusError) as ended:
@@ -196,17 +188,16 @@ async def test_a_call_under_way_at_the_end_is_broken_off_and_leaves_no_span(worl
     await client.close()
 
 
-async def test_a_call_that_the_agent_gives_up_is_broken_off_and_leaves_no_span(world):
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        await ask(client)
-        world.vllm.gate.clear()
-        world.vllm.asked.clear()
-        given_up = asyncio.create_task(ask(client, [*QUESTION, {"role": "user", "content": "more"}]))
-        await world.vllm.asked.wait()
-        given_up.cancel()
-        await asyncio.gather(given_up, return_exceptions=True)
-        world.vllm.gate.set()
-        await ask(client)
+async def test_a_call_that_the_agent_gives_up_is_broken_off_and_leaves_no_span(world, openai):
+    await ask(openai)
+    world.vllm.gate.clear()
+    world.vllm.asked.clear()
+    given_up = asyncio.create_task(ask(openai, [*QUESTION, {"role": "user", "content": "more"}]))
+    await world.vllm.asked.wait()
+    given_up.cancel()
+    await asyncio.gather(given_up, return_exceptions=True)
+    world.vllm.gate.set()
+    await ask(openai)
     assert [span.reply for span in world.spans] == ["fine", "fine"]
 
 
@@ -234,25 +225,20 @@ async def test_only_actors_of_the_trained_policy_are_trained(world):
     assert [actor.name for actor in attempt.outcome({"reward": 1.0}).actors] == ["past", "planner", "worker"]
 
 
-async def test_a_hub_that_forgot_the_attempt_ends_it(world):
-    attempt = world.attempt()
-
+async def test_a_hub_that_forgot_the_attempt_ends_it(attempt, openai):
     def forget(*_):
         raise SpansRejected("gone")
 
     attempt._on_turn = forget
-    async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        with pytest.raises(APIStatusError) as refused:
-            await ask(client)
+    with pytest.raises(APIStatusError) as refused:
+        await ask(openai)
     assert refused.value.status_code == 503
     assert isinstance(attempt.fatal_error, SpansRejected) and attempt.failed_event.is_set()
 
 
-async def test_the_transcript_tells_a_conversation_once(world):
-    attempt = world.attempt()
-    async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        message = (await ask(client)).choices[0].message.model_dump()
-        await ask(client, [*QUESTION, message, {"role": "user", "content": "more"}])
+async def test_the_transcript_tells_a_conversation_once(attempt, openai):
+    message = (await ask(openai)).choices[0].message.model_dump()
+    await ask(openai, [*QUESTION, message, {"role": "user", "content": "more"}])
     assert attempt.outcome({"reward": 1.0}).transcript.splitlines() == [
         "== agent, conversation 1",
         "user: hi",
@@ -290,49 +276,44 @@ async def test_a_request_that_is_too_large_is_refused_and_not_read(world, monkey
     assert (refused.value.status_code, attempt.refused, len(world.spans)) == (413, 1, 1)
 
 
-async def test_a_stream_comes_while_the_reply_is_sampled(world):
+async def test_a_stream_comes_while_the_reply_is_sampled(world, openai):
     world.vllm.answer = lambda prompt: "one two three four five six seven"
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        world.vllm.parts_gate.clear()
-        said = ""
-        async for chunk in await ask(client, stream=True):
-            said += chunk.choices[0].delta.content or ""
-            if said and not world.vllm.parts_gate.is_set():
-                assert not world.spans
-                world.vllm.parts_gate.set()
-        history = [*QUESTION, {"role": "assistant", "content": said}, {"role": "user", "content": "and"}]
-        await ask(client, history)
+    world.vllm.parts_gate.clear()
+    said = ""
+    async for chunk in await ask(openai, stream=True):
+        said += chunk.choices[0].delta.content or ""
+        if said and not world.vllm.parts_gate.is_set():
+            assert not world.spans
+            world.vllm.parts_gate.set()
+    history = [*QUESTION, {"role": "assistant", "content": said}, {"role": "user", "content": "and"}]
+    await ask(openai, history)
     assert said == "one two three four five six seven" == world.spans[0].reply
     assert [span.segment for span in world.spans] == [0, 0]
 
 
 @pytest.mark.parametrize("cut", [True, False])
-async def test_a_stream_that_ends_in_the_midst_of_a_call_or_a_character_loses_nothing(world, cut):
+async def test_a_stream_that_ends_in_the_midst_of_a_call_or_a_character_loses_nothing(world, cut, openai):
     world.vllm.answer = lambda prompt: "天地" + CALL
     options = {"max_tokens": 5} if cut else {}
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        answer = await ask(client, tools=[TOOL], **options)
-        chunks = [chunk async for chunk in await ask(client, tools=[TOOL], stream=True, **options)]
+    answer = await ask(openai, tools=[TOOL], **options)
+    chunks = [chunk async for chunk in await ask(openai, tools=[TOOL], stream=True, **options)]
     said = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert said == (answer.choices[0].message.content or "") and said
     assert chunks[-1].choices[0].finish_reason == answer.choices[0].finish_reason
 
 
-async def test_a_stream_that_breaks_off_is_an_error_and_ends_the_attempt(world):
+async def test_a_stream_that_breaks_off_is_an_error_and_ends_the_attempt(world, attempt, openai):
     world.vllm.answer = lambda prompt: "one two three four five six seven"
     world.vllm.break_streams = True
-    attempt = world.attempt()
-    async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        with pytest.raises(APIError, match="policy is unavailable"):
-            async for _ in await ask(client, stream=True):
-                pass
+    with pytest.raises(APIError, match="policy is unavailable"):
+        async for _ in await ask(openai, stream=True):
+            pass
     assert isinstance(attempt.fatal_error, PolicyUnavailable) and not world.spans
 
 
-async def test_a_server_that_parses_whole_replies_only_is_streamed_from_all_the_same(world):
+async def test_a_server_that_parses_whole_replies_only_is_streamed_from_all_the_same(world, openai):
     world.vllm.answer = lambda prompt: f"well\n{CALL}\n{CALL}"
     world.vllm.parses_parts = False
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        for _ in range(2):
-            message = await streamed(client, QUESTION, tools=[TOOL])
-            assert message["content"] == "well\n" and len(message["tool_calls"]) == 2
+    for _ in range(2):
+        message = await streamed(openai, QUESTION, tools=[TOOL])
+        assert message["content"] == "well\n" and len(message["tool_calls"]) == 2

@@ -17,6 +17,12 @@ def client_of(address):
     return AsyncAnthropic(base_url=address, api_key="none", max_retries=0)
 
 
+@pytest.fixture
+async def anthropic(world, attempt):
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        yield client
+
+
 async def ask(client, messages, **options):
     return await client.messages.create(model="policy", messages=messages, **{"max_tokens": 300, **options})
 
@@ -65,36 +71,32 @@ async def test_a_conversation_with_tools_and_thoughts_is_one_sequence(world, way
     assert attempt.outcome({"reward": 1.0}).dropped == {}
 
 
-async def test_thoughts_are_shown_to_those_who_ask_for_them(world):
+async def test_thoughts_are_shown_to_those_who_ask_for_them(world, anthropic):
     world.vllm.answer = lambda prompt: "<think>hm</think>yes"
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        answers = [await way(client, [QUESTION]) for way in (ask, streamed)]
+    answers = [await way(anthropic, [QUESTION]) for way in (ask, streamed)]
     assert [[block.text for block in answer.content] for answer in answers] == [["yes"]] * 2
     assert world.spans[0].thought == "hm"
 
 
-async def test_why_a_reply_ended_is_told(world):
+async def test_why_a_reply_ended_is_told(world, anthropic):
     world.vllm.answer = lambda prompt: "look\nObservation: none\nHuman:"
     options = dict(stop_sequences=["Human:", "Observation:"])
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        stopped = [await way(client, [QUESTION], **options) for way in (ask, streamed)]
-        cut = await ask(client, [QUESTION], max_tokens=3)
+    stopped = [await way(anthropic, [QUESTION], **options) for way in (ask, streamed)]
+    cut = await ask(anthropic, [QUESTION], max_tokens=3)
     for answer in stopped:
         assert (answer.stop_reason, answer.stop_sequence) == ("stop_sequence", "Observation:")
         assert answer.content[0].text == "look\n"
     assert (cut.stop_reason, cut.stop_sequence, cut.usage.output_tokens) == ("max_tokens", None, 3)
 
 
-async def test_sampling_and_forced_tools_are_left_out_and_counted(world):
-    attempt = world.attempt()
+async def test_sampling_and_forced_tools_are_left_out_and_counted(world, attempt, anthropic):
     world.vllm.answer = lambda prompt: f"{CALL}\n{CALL}"
     options = dict(
         extra_body={"temperature": 0.2, "top_k": 5}, tools=[CALCULATE | {"strict": True}], metadata={"user_id": "me"}
     )
-    async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        forced = {"type": "any", "disable_parallel_tool_use": True}
-        answer = await ask(client, [QUESTION], tool_choice=forced, **options)
-        await ask(client, [QUESTION], tool_choice={"type": "auto"}, extra_body={"temperature": 1.0})
+    forced = {"type": "any", "disable_parallel_tool_use": True}
+    answer = await ask(anthropic, [QUESTION], tool_choice=forced, **options)
+    await ask(anthropic, [QUESTION], tool_choice={"type": "auto"}, extra_body={"temperature": 1.0})
     assert [block.type for block in answer.content] == ["tool_use"]
     assert attempt.outcome({"reward": 1.0}).dropped == dict.fromkeys(
         ["temperature", "top_k", "strict", "tool_choice"], 1
@@ -111,26 +113,24 @@ async def test_sampling_and_forced_tools_are_left_out_and_counted(world):
         ([QUESTION], {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "'web_search_20250305'"),
     ],
 )
-async def test_what_cannot_be_read_is_named_in_anthropics_form(world, messages, options, message):
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        with pytest.raises(BadRequestError, match=message) as refused:
-            await ask(client, messages, **options)
-        with pytest.raises(NotFoundError):
-            await client.messages.create(model="claude", messages=[QUESTION], max_tokens=1)
+async def test_what_cannot_be_read_is_named_in_anthropics_form(messages, options, message, anthropic):
+    with pytest.raises(BadRequestError, match=message) as refused:
+        await ask(anthropic, messages, **options)
+    with pytest.raises(NotFoundError):
+        await anthropic.messages.create(model="claude", messages=[QUESTION], max_tokens=1)
     assert refused.value.body["type"] == "error" and refused.value.type == "invalid_request_error"
 
 
 @pytest.mark.parametrize(("sampled", "echoed"), [("1.0", "1"), ("1e2", "100"), ("[1.50]", "[1.5]")])
-async def test_numbers_may_come_back_as_another_language_writes_them(world, sampled, echoed):
+async def test_numbers_may_come_back_as_another_language_writes_them(world, sampled, echoed, anthropic):
     call = CALL.replace('"1+2"', sampled)
     world.vllm.answer = lambda prompt: call
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        answer = await ask(client, [QUESTION], tools=[CALCULATE])
-        content = [block.model_dump(exclude_none=True) for block in answer.content]
-        content[0]["input"] = json.loads(f'{{"expression": {echoed}}}')
-        await ask(
-            client,
-            [QUESTION, {"role": "assistant", "content": content}, {"role": "user", "content": results(answer)}],
-            tools=[CALCULATE],
-        )
+    answer = await ask(anthropic, [QUESTION], tools=[CALCULATE])
+    content = [block.model_dump(exclude_none=True) for block in answer.content]
+    content[0]["input"] = json.loads(f'{{"expression": {echoed}}}')
+    await ask(
+        anthropic,
+        [QUESTION, {"role": "assistant", "content": content}, {"role": "user", "content": results(answer)}],
+        tools=[CALCULATE],
+    )
     assert [span.segment for span in world.spans] == [0, 0]

@@ -3,7 +3,7 @@
 import pytest
 from openai import BadRequestError, NotFoundError
 
-from tests.support.agents.fakes_agents import CALL, client_of
+from tests.support.agents.fakes_agents import CALL
 from tests.support.agents.tool_model import TOOL
 
 RESPONSES_TOOL = {"type": "function", **TOOL["function"], "strict": True}
@@ -18,11 +18,10 @@ def echoed(answer):
     return [item.model_dump(exclude_none=True) for item in answer.output]
 
 
-async def test_a_streamed_answer_says_the_same_as_a_whole_one(world):
+async def test_a_streamed_answer_says_the_same_as_a_whole_one(world, openai):
     world.vllm.answer = lambda prompt: f"<think>hm</think>well\n{CALL}"
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        whole = await ask(client, "?", tools=[RESPONSES_TOOL])
-        events = [event async for event in await ask(client, "?", tools=[RESPONSES_TOOL], stream=True)]
+    whole = await ask(openai, "?", tools=[RESPONSES_TOOL])
+    events = [event async for event in await ask(openai, "?", tools=[RESPONSES_TOOL], stream=True)]
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert events[-1].type == "response.completed"
     told = [{**item, "id": "", "call_id": ""} for item in echoed(events[-1].response)]
@@ -37,32 +36,28 @@ async def test_a_streamed_answer_says_the_same_as_a_whole_one(world):
     }
 
 
-async def test_an_earlier_response_is_gone_on_with_by_its_id(world):
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        first = await ask(client, "one", instructions="Be brief.")
-        await ask(client, "two", previous_response_id=first.id, instructions="Be brief.")
-        with pytest.raises(NotFoundError, match="unknown earlier response"):
-            await ask(client, "two", previous_response_id="resp_unknown")
+async def test_an_earlier_response_is_gone_on_with_by_its_id(world, openai):
+    first = await ask(openai, "one", instructions="Be brief.")
+    await ask(openai, "two", previous_response_id=first.id, instructions="Be brief.")
+    with pytest.raises(NotFoundError, match="unknown earlier response"):
+        await ask(openai, "two", previous_response_id="resp_unknown")
     first, second = world.spans
     assert second.context_tokens == len(first.prompt_ids) + len(first.response_ids)
 
 
-async def test_a_reply_that_was_cut_says_so(world):
+async def test_a_reply_that_was_cut_says_so(world, openai):
     world.vllm.answer = lambda prompt: "天" * 50
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        answer = await ask(client, "?", max_output_tokens=5)
-        events = [event async for event in await ask(client, "?", max_output_tokens=5, stream=True)]
+    answer = await ask(openai, "?", max_output_tokens=5)
+    events = [event async for event in await ask(openai, "?", max_output_tokens=5, stream=True)]
     assert (answer.status, answer.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     assert answer.usage.output_tokens == 5
     assert events[-1].type == "response.incomplete"
 
 
-async def test_sampling_and_formats_are_left_out_and_counted(world):
-    attempt = world.attempt()
+async def test_sampling_and_formats_are_left_out_and_counted(attempt, openai):
     schema = {"type": "json_schema", "name": "x", "schema": {"type": "object"}}
-    async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        await ask(client, "?", temperature=0.2, text={"format": schema}, reasoning={"effort": "high"}, store=False)
-        await ask(client, "?", temperature=1.0, text={"format": {"type": "text"}}, tool_choice="auto")
+    await ask(openai, "?", temperature=0.2, text={"format": schema}, reasoning={"effort": "high"}, store=False)
+    await ask(openai, "?", temperature=1.0, text={"format": {"type": "text"}}, tool_choice="auto")
     assert attempt.outcome({"reward": 1.0}).dropped == {"temperature": 1, "text": 1, "reasoning": 1}
 
 
@@ -74,25 +69,22 @@ async def test_sampling_and_formats_are_left_out_and_counted(world):
         ([], "at least one item"),
     ],
 )
-async def test_items_that_cannot_be_read_are_named(world, given, message):
-    async with world.gateway.serving(world.attempt()) as address, client_of(address) as client:
-        with pytest.raises(BadRequestError, match=message):
-            await ask(client, given)
+async def test_items_that_cannot_be_read_are_named(given, message, openai):
+    with pytest.raises(BadRequestError, match=message):
+        await ask(openai, given)
 
 
-async def test_arguments_that_a_parser_broke_neither_end_a_conversation_nor_make_it_two(world):
+async def test_arguments_that_a_parser_broke_neither_end_a_conversation_nor_make_it_two(world, attempt, openai):
     """vllm#55495: what its qwen3_xml parser made of a call, after which it refused all that came."""
     broken = '{"cmd": "timeout 7\\n7", "echo SAC_NAME=$SAC_NAME; echo CCA=$SCITEX_CARDS_AGENT_ID\\n</parameter": '
     world.vllm.answer = lambda prompt: f'<tool_call>\n{{"name": "calculate", "arguments": {broken}}}\n</tool_call>'
     history = [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]
-    attempt = world.attempt()
-    async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        for _ in range(3):
-            (call,) = (await ask(client, history, tools=[RESPONSES_TOOL])).output
-            assert call.arguments == broken
-            result = {"type": "function_call_output", "call_id": call.call_id, "output": "error"}
-            history += [call.model_dump(exclude_none=True), result]
-        assert [(span.segment, span.valid) for span in world.spans] == [(0, False)] * 3
-        await ask(client, history[1:], tools=[RESPONSES_TOOL])  # rendered anew, call and all
+    for _ in range(3):
+        (call,) = (await ask(openai, history, tools=[RESPONSES_TOOL])).output
+        assert call.arguments == broken
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "error"}
+        history += [call.model_dump(exclude_none=True), result]
+    assert [(span.segment, span.valid) for span in world.spans] == [(0, False)] * 3
+    await ask(openai, history[1:], tools=[RESPONSES_TOOL])  # rendered anew, call and all
     assert world.spans[-1].segment == 1
     assert "INVALID_JSON" in world.vllm.tokenizer.decode(world.spans[-1].prompt_ids)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from runners.errors import UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.codecs import LocalCodec, UnusableTemplate
-from tests.support.chat_templates import chat_tokens, with_template
+from tests.support.chat_templates import FOREIGN, chat_tokens, with_template
 
 _MESSAGE = "{{- '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' -}}"
 _DEFAULT = "{%- if messages[0].role != 'system' -%}{{- '<|im_start|>system\nI help.<|im_end|>\n' -}}{%- endif -%}"
@@ -22,11 +22,7 @@ TEMPLATES = {
     # Qwen2.5: a system prompt of its own where there is none.
     "default system": _DEFAULT + "{%- for m in messages -%}" + _MESSAGE + "{%- endfor -%}" + _ANSWER + "{%- endif -%}",
     # Qwen3: earlier replies lose their thoughts, and an empty thought tells the model not to think.
-    "forgetful": "{%- for m in messages -%}{%- set past = m.role == 'assistant' and not loop.last -%}"
-    "{{- '<|im_start|>' + m.role + '\n' + (m.content.split('</think>')[-1] if past else m.content) -}}"
-    "{{- '<|im_end|>\n' -}}{%- endfor -%}"
-    + _ANSWER
-    + "{%- if not enable_thinking -%}{{- '<think>\n\n</think>\n\n' -}}{%- endif -%}{%- endif -%}",
+    "forgetful": FOREIGN["thinking"],
     # QwQ and Qwen3.5: the prompt itself opens the thought, and white space is stripped.
     "opens thought": "{%- for m in messages -%}"
     + _MESSAGE.replace("m.content", "(m.content.split('</think>')[-1] | trim)")

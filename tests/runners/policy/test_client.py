@@ -14,25 +14,6 @@ from tests.support.waiting import until
 
 
 @pytest.fixture
-async def stranger():
-    """(base URL, what answers there: to be replaced, paths that were asked)."""
-    asked = []
-
-    async def answer(request):
-        asked.append(request.path)
-        return await box["answer"](request)
-
-    box = {}
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", box, asked
-    await runner.cleanup()
-
-
-@pytest.fixture
 async def connect():
     opened = []
 
@@ -47,7 +28,6 @@ async def connect():
 
 async def test_no_more_is_read_of_an_answer_than_one_can_need(stranger, connect, monkeypatch):
     monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 2**20)
-    url, box, asked = stranger
     written = 0
 
     async def endless(request):
@@ -58,50 +38,44 @@ async def test_no_more_is_read_of_an_answer_than_one_can_need(stranger, connect,
             await response.write(b" " * 2**16)
             written += 2**16
 
-    box["answer"] = endless
+    stranger.answer = endless
     async with asyncio.timeout(30):
         with pytest.raises(RouteRefused) as refused:
-            await connect(url).ask("/v1/completions", {})
+            await connect(stranger.url).ask("/v1/completions", {})
     assert "longer than 1 MiB" in refused.value.detail
-    assert len(asked) == 1 and written < 2**26  # what the sockets hold
+    assert len(stranger.asked) == 1 and written < 2**26  # what the sockets hold
 
 
 async def test_a_small_answer_does_not_become_a_large_one(stranger, connect):
-    url, box, _ = stranger
-
     async def bomb(request):
         assert "gzip" not in request.headers.get("Accept-Encoding", "")
         return web.Response(body=gzip.compress(b"[" + b" " * 2**26 + b"]"), headers={"Content-Encoding": "gzip"})
 
-    box["answer"] = bomb
+    stranger.answer = bomb
     with pytest.raises(RouteRefused, match="invalid JSON"):
-        await connect(url).ask("/v1/completions", {})
+        await connect(stranger.url).ask("/v1/completions", {})
 
 
 async def test_a_redirect_is_refused(stranger, connect):
-    url, box, asked = stranger
-
     async def redirect(request):
         raise web.HTTPTemporaryRedirect("/v1/agl/queues/rollouts/dequeue")
 
-    box["answer"] = redirect
+    stranger.answer = redirect
     with pytest.raises(RouteRefused, match="307"):
-        await connect(url).ask("/v1/completions", {})
-    assert asked == ["/v1/completions"]
+        await connect(stranger.url).ask("/v1/completions", {})
+    assert stranger.asked == ["/v1/completions"]
 
 
 async def test_a_server_that_is_away_for_a_moment_is_asked_again_and_one_that_stays_away_is_named(stranger, connect):
-    url, box, asked = stranger
-
     async def failing_twice(request):
-        return web.json_response({"error": {"message": "starting"}}, status=503 if len(asked) < 3 else 200)
+        return web.json_response({"error": {"message": "starting"}}, status=503 if len(stranger.asked) < 3 else 200)
 
-    box["answer"] = failing_twice
-    assert await connect(url, patience=60).ask("/v1/x", {}) and len(asked) == 3
-    asked.clear()
+    stranger.answer = failing_twice
+    assert await connect(stranger.url, patience=60).ask("/v1/x", {}) and len(stranger.asked) == 3
+    stranger.asked.clear()
     with pytest.raises(PolicyUnavailable, match=r"no answer from .*503: starting.*Is vLLM running"):
-        await connect(url).ask("/v1/x", {})
-    assert len(asked) == 1
+        await connect(stranger.url).ask("/v1/x", {})
+    assert len(stranger.asked) == 1
 
 
 async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm, connect):
@@ -131,7 +105,6 @@ async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm, con
     ],
 )
 async def test_an_answer_that_is_not_token_exact_is_refused(stranger, connect, spoil, message):
-    url, box, _ = stranger
     choice = {
         "finish_reason": "stop",
         "token_ids": [7, 8],
@@ -143,8 +116,8 @@ async def test_an_answer_that_is_not_token_exact_is_refused(stranger, connect, s
     async def answer(request):
         return web.json_response({"choices": [choice]}, headers=headers)
 
-    box["answer"] = answer
-    server = connect(url)
+    stranger.answer = answer
+    server = connect(stranger.url)
     assert (await server.complete([5, 6], 4, seed=1)).logprobs == (-0.1, -0.2)
     spoil(choice, headers)
     with pytest.raises(PolicyUnavailable, match=message):

@@ -1,7 +1,6 @@
 """Games on several servers of a policy: who is asked where, what happens when one is gone or gets new weights."""
 
 import asyncio
-import random
 from collections import Counter
 
 import pytest
@@ -16,20 +15,8 @@ from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 from store.token_spans import to_span
 from store.werewolf import TurnSpan
-from tests.runners.werewolf.test_table import legal_answer, make_task, whole_prompts
-from tests.support.fakes import FakeVllm
+from tests.runners.werewolf.test_table import make_task, whole_prompts
 from tests.support.tasks import HERE
-
-
-@pytest.fixture
-async def vllms(tiny_tokenizer, tiny_model):
-    """Two servers that answer in form."""
-    fakes = [FakeVllm(tiny_tokenizer, legal_answer(random.Random(seed)), str(tiny_model)) for seed in (1, 2)]
-    for fake in fakes:
-        fake.endpoint = await fake.start()
-    yield fakes
-    for fake in fakes:
-        await fake.stop()
 
 
 @pytest.fixture

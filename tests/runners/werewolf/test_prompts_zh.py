@@ -44,26 +44,12 @@ from runners.werewolf.prompts_zh.system import (
     rules_prompt,
     system_prompt,
 )
+from tests.support.game.game_playing import NINE, TEST_PRESETS, TINY
 from tests.support.werewolf.reply_tables import QUESTIONS
 
-NINE, TINY = PRESETS["9p"], PRESETS["5p_tiny"]
-STRICT = Preset(
-    name="7p_strict",
-    deck=(Role.WOLF, Role.WOLF_KING, Role.HUNTER, Role.GUARD, Role.VILLAGER, Role.VILLAGER, Role.VILLAGER),
-    win_rule=WinRule.PARITY,
-    round_limit=2,
-    sheriff=True,
-    wolf_talk_rounds=0,
-    wolves_may_pass=False,
-    wolves_may_hit_wolves=False,
-    wolves_may_explode=True,
-    wolf_king_may_explode=True,
-    may_abstain=False,
-)
-"""What the shipped presets leave out: nobody may pass, the wolves do not talk, the wolf king may explode, no seer."""
 EXPLOSIVE = replace(NINE, name="9p_explosive", wolves_may_explode=True)
 """Wolves that may explode without a sheriff to be elected."""
-ALL_PRESETS = (*PRESETS.values(), STRICT, EXPLOSIVE)
+ALL_PRESETS = (*TEST_PRESETS, EXPLOSIVE)
 
 
 # --- events ---------------------------------------------------------------------------------------------------------
@@ -140,6 +126,9 @@ def changed(preset: Preset, option: str) -> Preset:
 WITHOUT_EFFECT = {
     "wolf_talk_rounds": lambda preset: sum(role.side is Side.WOLF for role in preset.deck) < 2,
     "wolf_king_may_explode": lambda preset: Role.WOLF_KING not in preset.deck or not preset.wolves_may_explode,
+    "wolves_may_explode": lambda preset: (
+        not any(replace(preset, wolves_may_explode=True).may_explode(role) for role in preset.deck)
+    ),
     "witch_self_save": lambda preset: Role.WITCH not in preset.deck,
 }
 

@@ -18,31 +18,10 @@ from runners.werewolf.table import play_game
 from store.token_spans import context_digest
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
 from tests.support.chat_templates import chat_tokens
-from tests.support.fakes import FakeVllm
 from tests.support.tasks import HERE, game_task
-from tests.support.werewolf.fakes_api import FakeChatApi
+from tests.support.werewolf.seat_players import legal_answer
 
 make_task = game_task
-
-
-def legal_answer(rng):
-    """A policy that always answers in form: one of the options offered, or a sentence."""
-
-    def answer(prompt):
-        offered = re.search(r"可选：([^。）]*)[。）][^可]*$", prompt)
-        if prompt.rfind("可选：") < prompt.rfind("<|im_start|>user") or not offered:
-            return "我是好人，请相信我。"
-        return f"决定：{rng.choice(offered[1].split('、'))}"
-
-    return answer
-
-
-@pytest.fixture
-async def vllm(tiny_tokenizer):
-    fake = FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)))
-    fake.endpoint = await fake.start()
-    yield fake
-    await fake.stop()
 
 
 def policy_seats(vllm, task):
@@ -215,14 +194,6 @@ async def test_a_speech_that_prints_a_replaced_prompt_is_a_leak(vllm):
         assert {turn.role for turn in spoken if turn.facts["identity_leak"]} == leaks and len(spoken) > 2
 
 
-@pytest.fixture
-async def chat_api():
-    fake = FakeChatApi(lambda messages: "评分：7")
-    await fake.start()
-    yield fake
-    await fake.stop()
-
-
 async def judged_game(vllm, chat_api, timeout_seconds=30.0, **changes):
     model = ApiModel(chat_api.endpoint(max_concurrent=2, tries=1))
     try:
@@ -234,6 +205,7 @@ async def judged_game(vllm, chat_api, timeout_seconds=30.0, **changes):
 async def test_the_judge_hears_trained_valid_public_speech_and_nothing_else(vllm, chat_api):
     answers = legal_answer(random.Random(5))
     vllm.answer = lambda prompt: "<|im_start|>" if prompt.count("user") % 5 == 0 else answers(prompt)
+    chat_api.answer = lambda messages: "评分：7"
     preset = dict(preset="12p_sheriff", limits={"context_tokens": 7000, "reply_tokens": 40})
     result, turns = await judged_game(vllm, chat_api, **preset)
     public = {"speech", "campaign_speech", "sheriff_pk_speech", "closing_speech", "pk_speech", "last_words"}

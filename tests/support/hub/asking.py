@@ -1,6 +1,6 @@
 """What tests often ask a hub for, by the client."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from store.client import StoreClient
@@ -11,6 +11,14 @@ async def enqueue_one(client: StoreClient, input: Any, **fields: Any) -> Rollout
     """Queue one rollout."""
     (rollout,) = await client.enqueue_many_rollouts([EnqueueRolloutRequest(input=input, **fields)])
     return rollout
+
+
+async def enqueue_tasks(client: StoreClient, resources: Any, tasks: Iterable[Any], **fields: Any) -> list[str]:
+    """Publish the resources and queue tasks with them; the rollouts' ids."""
+    await client.update_resources(resources.resources_id, resources.encode())
+    common = {"mode": "train", "resources_id": resources.resources_id} | fields
+    requests = [EnqueueRolloutRequest(input=task.encode(), **common) for task in tasks]
+    return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
 
 
 async def take(client: StoreClient, worker_id: str | None = None) -> AttemptedRollout | None:

@@ -1,8 +1,9 @@
-"""Who plays in tests of the pages without a browser: a person that answers over HTTP, and a model's replies."""
+"""Who plays in tests: models by their replies, and a person that answers over HTTP."""
 
 import asyncio
 import json
 import random
+import re
 
 OURS = {"X-Werewolf": "1"}
 
@@ -15,6 +16,22 @@ def reply_to(prompt):
     if random.Random(len(prompt)).random() < 0.15:
         return "我再想想"
     return "决定：弃票" if "弃票" in question else "决定：2号" if "2号" in question else "决定：3号"
+
+
+def offered(question):
+    """The options of a question, or of the last of several."""
+    found = re.findall("可选：([^。）]*)", question)
+    return found[-1].split("、") if found else []
+
+
+def legal_answer(rng):
+    """A policy that always answers in form: one of the options offered, or a sentence."""
+
+    def answer(prompt):
+        options = offered(prompt.rpartition("<|im_start|>user")[2])
+        return f"决定：{rng.choice(options)}" if options else "我是好人，请相信我。"
+
+    return answer
 
 
 async def open_table(session, **wanted):

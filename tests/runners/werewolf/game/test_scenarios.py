@@ -41,28 +41,8 @@ def night(script: str, seed: int = 0, **rules: object) -> GameState:
 HIT_5 = "night_actions: 9,10,11,12=5"
 
 
-@pytest.mark.parametrize(
-    ("guard", "witch", "dead"),
-    [
-        ("4=5", "", "-"),
-        ("", "2=save", "-"),
-        ("4=6", "", "5"),
-        ("", "", "5"),
-        ("4=5", "2=save", "5"),  # 同守同救
-        ("4=6", "2=save", "-"),
-        ("4=5", "2=5", "5"),  # poison ignores the guard
-        ("4=6", "2=6", "5,6"),
-        ("", "2=5", "5"),
-        ("", "2=1", "1,5"),
-    ],
-)
-def test_who_dies_of_a_night_in_which_the_wolves_hit_5(guard, witch, dead):
-    check(night(f"{HIT_5} {guard}; witch_action: {witch}"), f"deaths={dead}")
-
-
 NIGHTS = {
     "a round of one mind ends the talk": ("wolf_talk: 9,10=5 11,12=6/5", "talk=8 asked=1,4 hit=5"),
-    "most wolves decide": ("night_actions: 9,12=5 10=6 11=pass", "hit=5"),
     "the witch learns the victim": (
         HIT_5,
         "told=5 asks=witch subject=5 options=save targets=1,3,4,5,6,7,8,9,10,11,12 pass=True",

@@ -1,0 +1,52 @@
+"""Servers that tests of runners share: fakes of vLLM and of a chat endpoint, and one that answers as a test says."""
+
+import random
+
+import pytest
+
+
+@pytest.fixture
+async def vllms(tiny_tokenizer, tiny_model):
+    """Two that answer in form."""
+    from tests.support.fakes import FakeVllm
+    from tests.support.werewolf.seat_players import legal_answer
+
+    fakes = [FakeVllm(tiny_tokenizer, legal_answer(random.Random(seed)), str(tiny_model)) for seed in (1, 2)]
+    for fake in fakes:
+        fake.endpoint = await fake.start()
+    yield fakes
+    for fake in fakes:
+        await fake.stop()
+
+
+@pytest.fixture
+def vllm(vllms):
+    return vllms[0]
+
+
+@pytest.fixture
+def policy(vllm):
+    """Resources that name the fake."""
+    from store.schema import PolicyResources
+
+    return PolicyResources(run_name="run", version=3, endpoints=(vllm.endpoint,), model="policy")
+
+
+@pytest.fixture
+async def stranger():
+    from tests.support.agents.http_service import HttpService
+
+    service = HttpService()
+    await service.start()
+    yield service
+    await service.stop()
+
+
+@pytest.fixture
+async def chat_api():
+    from tests.support.werewolf.fakes_api import FakeChatApi
+
+    api = FakeChatApi()
+    await api.start()
+    yield api
+    await api.stop()
