@@ -86,11 +86,6 @@ class Trajectory:
         """Minimum of the turns' policy versions."""
         return min(self.turn_versions)
 
-    @property
-    def newest_version(self) -> int:
-        """Maximum of the turns' policy versions."""
-        return max(self.turn_versions)
-
     def turn_spans(self) -> Iterator[tuple[int, int]]:
         """For each turn its range in ``token_ids``, from the end of the previous turn."""
         return pairwise((0, *self.turn_ends))
