@@ -1,7 +1,6 @@
 """The worker against a real hub: order of spans and status, failures, hand-back, drain, a hub that restarts."""
 
 import asyncio
-import random
 
 import pytest
 
@@ -11,10 +10,8 @@ from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
 from store.protocol import RolloutConfig
-from store.schema import PolicyResources
 from store.werewolf import is_result, is_turn
 from tests.runners.test_network_faults import TURNS, Play, enqueue
-from tests.support.fakes import FakeVllm
 from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.hub.asking import enqueue_one, final_reward
 from tests.support.tasks import game_task
@@ -35,6 +32,15 @@ async def statuses(client, ids):
 @pytest.fixture
 def play():
     return Play()
+
+
+async def begun(client, play, **options):
+    """(a worker, its task), once a game has come to the gate."""
+    play.gate.clear()
+    worker = Worker(client, play, "first", **options)
+    running = asyncio.create_task(worker.run())
+    await play.waiting.wait()
+    return worker, running
 
 
 async def test_a_report_that_did_not_arrive_is_not_repeated_for_a_game_that_another_runner_has_got(hub, client, play):
@@ -59,9 +65,7 @@ async def test_a_report_that_did_not_arrive_is_not_repeated_for_a_game_that_anot
 
 async def test_games_are_stored_whole_and_then_succeed(client, play):
     ids = await enqueue(client, 5)
-    play.gate.clear()
-    running = asyncio.create_task(Worker(client, play, "w", max_concurrent=3, max_rollouts=5).run())
-    await play.waiting.wait()
+    _, running = await begun(client, play, max_concurrent=3, max_rollouts=5)
     assert play.playing == 3
     play.gate.set()
     assert (await running).finished == 5
@@ -95,10 +99,7 @@ async def test_a_failing_game_is_reported_retried_and_costs_the_others_nothing(c
 
 async def test_handing_back_leaves_the_game_to_another_runner(client, play):
     (rollout_id,) = await enqueue(client, 1)
-    play.gate.clear()
-    worker = Worker(client, play, "first")
-    running = asyncio.create_task(worker.run())
-    await play.waiting.wait()
+    worker, running = await begun(client, play)
     worker.hand_back()
     assert (await running).handed_back == 1
     assert await statuses(client, [rollout_id]) == ["requeuing"]
@@ -162,46 +163,29 @@ async def test_spans_of_a_handed_back_game_never_arrive_late(client, play, monke
 
 async def test_draining_finishes_what_is_played_and_takes_nothing_new(client, play):
     ids = await enqueue(client, 2)
-    play.gate.clear()
-    worker = Worker(client, play, "w", max_concurrent=1)
-    running = asyncio.create_task(worker.run())
-    await play.waiting.wait()
+    worker, running = await begun(client, play, max_concurrent=1)
     worker.drain()
     play.gate.set()
     assert (await running).finished == 1
     assert sorted(await statuses(client, ids)) == ["queuing", "succeeded"]
 
 
-async def test_a_cancelled_rollout_stays_cancelled(client, play):
-    """The stock hub would let a late success overwrite it."""
+@pytest.mark.parametrize("ends", [True, False])
+async def test_a_cancelled_rollout_stays_cancelled_and_is_dropped_at_a_heartbeat(client, play, ends):
+    """The stock hub would let a late success overwrite it; a game that does not end would wait for ever."""
     (rollout_id,) = await enqueue(client, 1)
-    play.gate.clear()
-    running = asyncio.create_task(Worker(client, play, "w", max_rollouts=1).run())
-    await play.waiting.wait()
+    _, running = await begun(client, play, max_rollouts=1, **({} if ends else {"heartbeat_seconds": 0.1}))
     await client.update_rollout(rollout_id, status="cancelled")
-    play.gate.set()
+    if ends:
+        play.gate.set()
     stats = await running
-    assert (stats.finished, stats.failed) == (0, 1)
-    assert await statuses(client, [rollout_id]) == ["cancelled"]
-
-
-async def test_a_game_that_nobody_wants_any_more_is_dropped(client, play):
-    (rollout_id,) = await enqueue(client, 1)
-    play.gate.clear()
-    running = asyncio.create_task(Worker(client, play, "w", max_rollouts=1, heartbeat_seconds=0.1).run())
-    await play.waiting.wait()
-    await client.update_rollout(rollout_id, status="cancelled")
-    stats = await running  # although the game itself would wait for ever
-    assert (stats.failed, stats.handed_back) == (1, 0)
+    assert (stats.finished, stats.failed, stats.handed_back) == (0, 1, 0)
     assert await statuses(client, [rollout_id]) == ["cancelled"]
 
 
 async def test_a_hub_that_restarts_empty_costs_its_games_only(hub, client, play):
     await enqueue(client, 1)
-    play.gate.clear()
-    worker = Worker(client, play, "w", max_concurrent=2)
-    running = asyncio.create_task(worker.run())
-    await play.waiting.wait()
+    worker, running = await begun(client, play, max_concurrent=2)
     await hub.stop()
     await hub.start()
     play.gate.set()
@@ -232,14 +216,6 @@ async def test_a_hub_that_stays_away_ends_the_worker(hub, play):
 def werewolf_task(**changes):
     own = dict(seed=1, seating={"wolf": "policy", "good": "scripted"}) | changes
     return game_task(context_tokens=3000, reply_tokens=30, **own).encode()
-
-
-@pytest.fixture
-async def policy(tiny_tokenizer, tiny_model):
-    fake = FakeVllm(tiny_tokenizer, lambda prompt: random.choice(["决定：1号", "过"]), str(tiny_model))
-    endpoint = await fake.start()
-    yield PolicyResources(run_name="run", version=3, endpoints=(endpoint,), model="policy")
-    await fake.stop()
 
 
 async def play_rollout(client, policy, task_input, attempts=1, publish=True, **play_options):

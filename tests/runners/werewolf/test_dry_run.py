@@ -10,23 +10,20 @@ from runners.werewolf.dry_run import dry_run
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 from tests.support.chat_templates import chat_tokens
-from tests.support.fakes import FakeVllm
+from tests.support.werewolf.seat_players import legal_answer
 
 
 def answer(prompt):
     """A reply in form, one that is not, or one cut at its limit; from the prompt alone."""
     rng = random.Random(prompt)
-    offered = re.search(r"可选：([^。）]*)[。）][^可]*$", prompt)
-    legal = f"决定：{rng.choice(offered[1].split('、'))}" if offered else "我是好人。"
+    legal = legal_answer(rng)(prompt)
     return rng.choice([legal, legal, f"<think>想</think>{legal}", "？", "我觉得他很可疑" * 9])
 
 
 @pytest.fixture
-async def vllm(tiny_tokenizer, tiny_model):
-    fake = FakeVllm(tiny_tokenizer, answer, str(tiny_model))
-    fake.endpoint = await fake.start()
-    yield fake
-    await fake.stop()
+def vllm(vllm):
+    vllm.answer = answer
+    return vllm
 
 
 async def shown_by(*arguments):
@@ -58,7 +55,7 @@ async def test_every_model_call_is_shown_with_all_that_is_known_of_it(vllm):
         r"\n\d+ new \+ 0 context tokens in segment 0, ",
         r"\n\d+ new \+ \d\d\d+ context tokens in segment 0, ",
         r"\[thought\] 想\n\[reply\]",
-        r"\[then\] \d号发言：我是好人。",
+        r"\[then\] \d号发言：我是好人，请相信我。",
         r"\[then\] 【法官】投票：\d号",
         r"\[error\] no_choice",
     ):

@@ -6,14 +6,13 @@ from agentscope.message import Msg
 from runners.errors import CannotPlay
 from runners.policy.client import Completion
 from runners.policy.model import TokenExactChatModel
-from runners.werewolf.game import Action, Event, EventKind, Observation, Role
+from runners.werewolf.game import Action, Event, EventKind, Role
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
 from store.schema import TokenLimits
 from tests.support.chat_templates import chat_tokens
-from tests.support.game.game_playing import TWELVE
-from tests.support.werewolf.reply_tables import QUESTIONS
+from tests.support.werewolf.reply_tables import QUESTIONS, seen
 
 REPLY_TOKENS, SYSTEM, VOTE = 40, {"role": "system", "content": "你是2号。"}, QUESTIONS["vote"]
 
@@ -70,14 +69,12 @@ async def test_words_of_earlier_days_go_first_and_never_a_fact(tiny_tokenizer, r
     player = PolicyPlayer(2, TokenExactChatModel(server, tokens, limits, "key"), SYSTEM["content"])
     for event in EVENTS:
         await player.observe(Msg("法官", "", "system", metadata={"event": event}))
-    seen = Observation(
-        2, Role.VILLAGER, Role.VILLAGER.side, 3, VOTE.phase, (2, *VOTE.targets), None, EVENTS, VOTE, TWELVE.deck
-    )
+    observed = seen(VOTE, *EVENTS, role=Role.VILLAGER, day=3)
     if recap is None:
         with pytest.raises(CannotPlay, match=r"2号.*exceeds the context by 1 tokens.*rollout\.context_tokens"):
-            await player.decide(seen)
+            await player.decide(observed)
         assert server.prompts == []
         return
-    assert (await player.decide(seen)).action == Action(4)
+    assert (await player.decide(observed)).action == Action(4)
     (prompt,) = server.prompts
     assert f"<|im_start|>user\n{recap}\n{render_question(VOTE)}<|im_end|>" in tiny_tokenizer.decode(prompt)

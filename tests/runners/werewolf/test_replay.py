@@ -6,27 +6,16 @@ import pytest
 
 from algo.rollouts.triplets import triplets_of
 from runners.errors import UnusableTask
-from store.schema import PolicyResources
 from store.token_spans import context_digest
 from store.werewolf import GameTask, Past, RecordedReply, TurnSpan
-from tests.runners.werewolf.test_table import legal_answer
-from tests.support.fakes import FakeVllm
 from tests.support.tasks import game_task, play_task
+from tests.support.werewolf.seat_players import legal_answer
 
 SAMPLING_SEED, BRANCHED = 8, 9
 
 
-@pytest.fixture
-async def vllm(tiny_tokenizer, tiny_model):
-    fake = FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)), str(tiny_model))
-    endpoint = await fake.start()
-    fake.resources = PolicyResources(run_name="run", version=3, endpoints=(endpoint,), model="policy")
-    yield fake
-    await fake.stop()
-
-
-async def play(vllm, task):
-    result, turns = await play_task(GameTask.decode(task.encode()), vllm.resources)
+async def play(policy, task):
+    result, turns = await play_task(GameTask.decode(task.encode()), policy)
     return result, [turn for turn in turns if isinstance(turn, TurnSpan)]
 
 
@@ -56,7 +45,7 @@ PLAYERS = [
 
 
 @pytest.mark.parametrize(("preset", "wolf", "good"), PLAYERS)
-async def test_the_past_is_repeated_without_a_call_and_the_rest_is_played_anew(vllm, preset, wolf, good):
+async def test_the_past_is_repeated_without_a_call_and_the_rest_is_played_anew(vllm, policy, preset, wolf, good):
     # Some replies are unusable, so that questions are asked again.
     usable, chance = vllm.answer, random.Random(2)
     vllm.answer = lambda prompt: usable(prompt) if chance.random() < 0.8 else "我再想想"
@@ -64,7 +53,7 @@ async def test_the_past_is_repeated_without_a_call_and_the_rest_is_played_anew(v
         preset=preset, seed=5, sampling_seed=SAMPLING_SEED, seating={"wolf": wolf, "good": good}, context_tokens=20_000,
         trainable=[side for side, name in (("wolf", wolf), ("good", good)) if name == "policy"],
     )  # fmt: skip
-    recorded, turns = await play(vllm, task)
+    recorded, turns = await play(policy, task)
     moments = [turn for turn in turns if not turn.is_reask]
     decision = moments[len(moments) // 2]
     vllm.exchanges.clear()
@@ -72,7 +61,7 @@ async def test_the_past_is_repeated_without_a_call_and_the_rest_is_played_anew(v
     for seed in range(2):
         past = past_of(turns, decision)
         branch = task.model_copy(update={"game_id": f"b{seed}", "sampling_seed": BRANCHED + seed, "past": past})
-        result, again = await play(vllm, branch)
+        result, again = await play(policy, branch)
         branches.append(result.transcript)
         assert result.turns == len(again)
 
@@ -95,53 +84,48 @@ async def test_the_past_is_repeated_without_a_call_and_the_rest_is_played_anew(v
     assert len({recorded.transcript, *branches}) > 1
 
 
-async def test_players_without_a_model_choose_anew_after_the_decision_and_as_recorded_before_it(vllm):
+async def test_players_without_a_model_choose_anew_after_the_decision_and_as_recorded_before_it(vllm, policy):
     """The policy answers the same every time, so that all that differs is theirs."""
     vllm.answer = lambda prompt: legal_answer(random.Random(len(prompt)))(prompt)
     task = game_task(preset="7p", seed=5, sampling_seed=SAMPLING_SEED, seating={"wolf": "policy", "good": "random"})
-    recorded, turns = await play(vllm, task)
+    recorded, turns = await play(policy, task)
     decision = turns[len(turns) // 2]
     past, events = past_of(turns, decision), []
     for seed in (1, 2, 3):
-        result, again = await play(vllm, task.model_copy(update={"past": past, "sampling_seed": seed}))
+        result, again = await play(policy, task.model_copy(update={"past": past, "sampling_seed": seed}))
         events.append(result.as_data(again)["events"])
         assert events[-1][: decision.events_before] == recorded.as_data(turns)["events"][: decision.events_before]
     assert decision.events_before > 10 and not events[0] == events[1] == events[2]
 
 
-async def test_a_past_that_this_runner_does_not_repeat_is_refused(vllm):
+async def test_a_past_that_this_runner_does_not_repeat_is_refused(policy):
     task = game_task(sampling_seed=SAMPLING_SEED, seating={"wolf": "policy", "good": "scripted"})
-    _, turns = await play(vllm, task)
+    _, turns = await play(policy, task)
     past = past_of(turns, turns[-1])
     for wrong in (past.model_copy(update={"prompt": "0"}), past.model_copy(update={"moment": past.moment - 1})):
         with pytest.raises(UnusableTask, match="recorded"):
-            await play(vllm, task.model_copy(update={"past": wrong}))
+            await play(policy, task.model_copy(update={"past": wrong}))
 
 
-async def test_seats_stay_with_the_servers_of_the_recorded_game(vllm, tiny_tokenizer, tiny_model):
-    other = FakeVllm(tiny_tokenizer, vllm.answer, str(tiny_model))
-    try:
-        endpoints = (*vllm.resources.endpoints, await other.start())
-        vllm.resources = vllm.resources.model_copy(update={"endpoints": endpoints})
-        task = game_task(sampling_seed=SAMPLING_SEED)
-        _, turns = await play(vllm, task)
-        first = {turn.seat: turn for turn in turns if turn.turn == 0}
+async def test_seats_stay_with_the_servers_of_the_recorded_game(vllms, policy):
+    policy = policy.model_copy(update={"endpoints": tuple(vllm.endpoint for vllm in vllms)})
+    task = game_task(sampling_seed=SAMPLING_SEED)
+    _, turns = await play(policy, task)
+    first = {turn.seat: turn for turn in turns if turn.turn == 0}
 
-        def served():
-            """(server, seat) of all calls, by the prompts with which the recorded seats began."""
-            return {
-                (server is other, seat)
-                for server in (vllm, other)
-                for body, _ in server.exchanges
-                for seat, turn in first.items()
-                if tuple(body["prompt"][: len(turn.prompt_ids)]) == turn.prompt_ids
-            }
+    def served():
+        """(server, seat) of all calls, by the prompts with which the recorded seats began."""
+        return {
+            (server.endpoint, seat)
+            for server in vllms
+            for body, _ in server.exchanges
+            for seat, turn in first.items()
+            if tuple(body["prompt"][: len(turn.prompt_ids)]) == turn.prompt_ids
+        }
 
-        known = served()
-        for number in range(5):
-            past = past_of(turns, first[1])
-            branch = task.model_copy(update={"game_id": f"b{number}", "sampling_seed": number, "past": past})
-            await play(vllm, branch)
-        assert served() == known and len({server for server, _ in known}) == 2
-    finally:
-        await other.stop()
+    known = served()
+    for number in range(5):
+        past = past_of(turns, first[1])
+        branch = task.model_copy(update={"game_id": f"b{number}", "sampling_seed": number, "past": past})
+        await play(policy, branch)
+    assert served() == known and len({server for server, _ in known}) == 2

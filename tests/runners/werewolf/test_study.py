@@ -8,30 +8,22 @@ import pytest
 from runners.attempt_spans import AttemptSpans
 from runners.errors import PolicyUnavailable
 from runners.policy.word_log_probs import word_log_probs
-from runners.werewolf.brains import BRAINS
+from runners.werewolf.brains import ExpertBrain
 from runners.werewolf.game import EventKind, Role, get_preset
 from runners.werewolf.players import BrainPlayer
 from runners.werewolf.study.notes import public_wolf_odds, study_of
 from runners.werewolf.table import play_game
 from store.werewolf import GAME, GameTask
 from store.werewolf_study import Study, StudySpan
-from tests.runners.werewolf.test_table import legal_answer, make_task, policy_seats, scripted_seat
-from tests.support.fakes import FakeVllm
+from tests.runners.werewolf.test_table import make_task, policy_seats, scripted_seat
 from tests.support.game.game_playing import play_brains
+from tests.support.werewolf.seat_players import legal_answer
 
 ALL = Study(probes=frozenset({"speech", "vote"}), with_tokens=True)
 
 
-@pytest.fixture
-async def vllm(tiny_tokenizer):
-    fake = FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)))
-    fake.endpoint = await fake.start()
-    yield fake
-    await fake.stop()
-
-
-def brain_seat(seat, role, name, brain="expert"):
-    return BrainPlayer(seat, BRAINS[brain](random.Random(seat)))
+def expert_seat(seat, role, name):
+    return BrainPlayer(seat, ExpertBrain(random.Random(seat)))
 
 
 async def spans_of(task, seat_player):
@@ -89,7 +81,7 @@ async def test_beliefs_are_the_shares_of_the_roles_names(vllm, tiny_tokenizer):
 
 async def test_who_keeps_the_experts_odds_believes_what_the_ceiling_says_and_others_cannot_be_asked():
     task = make_task(study=ALL, seed=5)
-    for seat_player, told in ((brain_seat, True), (scripted_seat, False)):
+    for seat_player, told in ((expert_seat, True), (scripted_seat, False)):
         *_, note = await spans_of(task, seat_player)
         study = StudySpan.decode(note)
         assert {belief.moment for belief in study.beliefs} == {"speech", "vote"}

@@ -1,6 +1,5 @@
 """Several policies that learn at one table: who is asked for which seat, and what is written down of it."""
 
-import random
 from collections import Counter
 from functools import partial
 
@@ -15,23 +14,12 @@ from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 from store.token_spans import to_span
 from store.werewolf import GAME
-from tests.runners.werewolf.test_table import legal_answer, make_task, whole_prompts
-from tests.support.fakes import FakeVllm
+from tests.runners.werewolf.test_table import make_task, whole_prompts
 from tests.support.tasks import play_task
 
 
-@pytest.fixture
-async def vllms(tiny_tokenizer, tiny_model):
-    fakes = [FakeVllm(tiny_tokenizer, legal_answer(random.Random(seed)), str(tiny_model)) for seed in (1, 2)]
-    for fake in fakes:
-        fake.adapters = dict.fromkeys(("seers", "others"), "adapters")
-        fake.endpoint = await fake.start()
-    yield fakes
-    for fake in fakes:
-        await fake.stop()
-
-
 def team_at(vllms, *others):
+    vllms[1].adapters |= dict.fromkeys(("seers", "others"), "adapters")
     wolves, good = (vllm.endpoint for vllm in vllms)
     team = (
         ServedPolicy(player="policy", name="wolves", side="wolf", endpoints=(wolves,), model="policy"),

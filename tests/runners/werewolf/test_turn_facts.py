@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.policy.model import SampledTurn
-from runners.werewolf.game import Action, Decision, Option, Phase, Request, Role, Side
+from runners.werewolf.game import Decision, Option, Role, Side
 from runners.werewolf.language.leaks import prompt_runs
 from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.players import ModelTurn
@@ -18,6 +18,7 @@ from runners.werewolf.turn_facts import (
     turn_facts,
 )
 from store.werewolf import NEUTRAL_FACTS, TURN_FACTS
+from tests.support.werewolf.reply_tables import ask
 
 PROMPT = "你在玩狼人杀。夜里优先除掉能找出狼人的人，如预言家。让好人互相怀疑，投票时不要露出破绽。"
 WOLF = Speaker(Side.WOLF, frozenset({3}), prompt_runs(PROMPT))
@@ -25,18 +26,7 @@ GOOD = Speaker(Side.GOOD, frozenset(), prompt_runs(PROMPT))
 
 
 def request(decision=Decision.SPEECH, speech_chars=20, targets=(), options=()):
-    phases = {Decision.WOLF_TALK: Phase.WOLF_TALK, Decision.EXILE_VOTE: Phase.EXILE_VOTE}
-    return Request(
-        seat=2,
-        decision=decision,
-        day=1,
-        phase=phases.get(decision, Phase.DISCUSSION),
-        targets=targets,
-        options=options,
-        may_pass=True,
-        speech_chars=speech_chars,
-        default=Action(),
-    )
+    return ask(decision, targets, options, chars=speech_chars)
 
 
 def turn(reply, error=None, is_reask=False, finish_reason="stop"):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runners.werewolf.game import Action, Choice, Decision, Option, Phase, Request, Unsaved
+from runners.werewolf.game import PRESETS, Action, Choice, Decision, Observation, Option, Phase, Request, Role, Unsaved
 from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.prompts_zh.names import OPTION_WORDS, choice_name
 
@@ -22,45 +22,52 @@ _PHASES = {
 }
 
 
-def _ask(decision, targets=(), options=(), *, may_pass=True, chars=0, subject=None) -> Request:
+def ask(decision, targets=(), options=(), *, may_pass=True, chars=0, subject=None) -> Request:
+    """A question to seat 2 on day 1, whose default is nobody or the first that may be chosen."""
     default = Action() if may_pass else Action((*targets, *options)[0])
     return Request(2, decision, 1, Phase(_PHASES[decision]), targets, options, may_pass, chars, default, subject)
 
 
 _EXPLODE, _SAVE = (Option.EXPLODE,), (Option.SAVE,)
 QUESTIONS = {
-    "vote": _ask(Decision.EXILE_VOTE, _ALL),
-    "forced_vote": _ask(Decision.EXILE_VOTE, _ALL, may_pass=False),
-    "wolf_vote": _ask(Decision.EXILE_VOTE, _ALL, _EXPLODE),
-    "pk": _ask(Decision.PK_VOTE, (3, 7)),
-    "sheriff": _ask(Decision.SHERIFF_VOTE, (3, 5, 9, 11)),
-    "sign_up": _ask(Decision.SIGN_UP, (), (Option.RUN,)),
-    "badge": _ask(Decision.BADGE, _ALL),
-    "order": _ask(Decision.SPEAKING_ORDER, (), (Option.SHERIFF_LEFT, Option.SHERIFF_RIGHT), may_pass=False),
-    "dead_order": _ask(Decision.SPEAKING_ORDER, (), (Option.DEAD_LEFT, Option.DEAD_RIGHT), may_pass=False),
-    "guard": _ask(Decision.GUARD, (1, 2, *_ALL[1:])),
-    "kill": _ask(Decision.WOLF_KILL, (1, 2, *_ALL[1:])),
-    "check": _ask(Decision.SEER_CHECK, _ALL),
-    "shot": _ask(Decision.SHOT, _ALL),
-    "duel": _ask(Decision.DUEL, _ALL),
-    "take": _ask(Decision.TAKE, _ALL),
-    "witch": _ask(Decision.WITCH, _ALL, _SAVE, subject=5),
-    "poison": replace(_ask(Decision.WITCH, _ALL), unsaved=Unsaved.USED),
-    "save": _ask(Decision.WITCH, (), _SAVE, subject=5),
-    "speech": _ask(Decision.SPEECH, chars=200),
-    "wolf_speech": _ask(Decision.SPEECH, (), _EXPLODE, chars=200),
-    "campaign": _ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW,), chars=200),
-    "wolf_campaign": _ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW, Option.EXPLODE), chars=200),
-    "closing": _ask(Decision.CLOSING_SPEECH, _ALL, chars=200),
-    "wolf_closing": _ask(Decision.CLOSING_SPEECH, _ALL, _EXPLODE, chars=200),
-    "sheriff_pk_speech": _ask(Decision.SHERIFF_PK_SPEECH, (), _EXPLODE, chars=200),
-    "sheriff_pk": _ask(Decision.SHERIFF_PK_VOTE, (3, 11), _EXPLODE),
-    "pk_speech": _ask(Decision.PK_SPEECH, (), _EXPLODE, chars=200),
-    "last_words": _ask(Decision.LAST_WORDS, chars=200),
-    "withdrawal": _ask(Decision.WITHDRAWAL, (), (Option.WITHDRAW, Option.EXPLODE)),
-    "explosion": _ask(Decision.EXPLOSION, (), _EXPLODE),
-    "talk": _ask(Decision.WOLF_TALK, (1, 2, *_ALL[1:]), chars=200),
+    "vote": ask(Decision.EXILE_VOTE, _ALL),
+    "forced_vote": ask(Decision.EXILE_VOTE, _ALL, may_pass=False),
+    "wolf_vote": ask(Decision.EXILE_VOTE, _ALL, _EXPLODE),
+    "pk": ask(Decision.PK_VOTE, (3, 7)),
+    "sheriff": ask(Decision.SHERIFF_VOTE, (3, 5, 9, 11)),
+    "sign_up": ask(Decision.SIGN_UP, (), (Option.RUN,)),
+    "badge": ask(Decision.BADGE, _ALL),
+    "order": ask(Decision.SPEAKING_ORDER, (), (Option.SHERIFF_LEFT, Option.SHERIFF_RIGHT), may_pass=False),
+    "dead_order": ask(Decision.SPEAKING_ORDER, (), (Option.DEAD_LEFT, Option.DEAD_RIGHT), may_pass=False),
+    "guard": ask(Decision.GUARD, (1, 2, *_ALL[1:])),
+    "kill": ask(Decision.WOLF_KILL, (1, 2, *_ALL[1:])),
+    "check": ask(Decision.SEER_CHECK, _ALL),
+    "shot": ask(Decision.SHOT, _ALL),
+    "duel": ask(Decision.DUEL, _ALL),
+    "take": ask(Decision.TAKE, _ALL),
+    "witch": ask(Decision.WITCH, _ALL, _SAVE, subject=5),
+    "poison": replace(ask(Decision.WITCH, _ALL), unsaved=Unsaved.USED),
+    "save": ask(Decision.WITCH, (), _SAVE, subject=5),
+    "speech": ask(Decision.SPEECH, chars=200),
+    "wolf_speech": ask(Decision.SPEECH, (), _EXPLODE, chars=200),
+    "campaign": ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW,), chars=200),
+    "wolf_campaign": ask(Decision.CAMPAIGN_SPEECH, (), (Option.WITHDRAW, Option.EXPLODE), chars=200),
+    "closing": ask(Decision.CLOSING_SPEECH, _ALL, chars=200),
+    "wolf_closing": ask(Decision.CLOSING_SPEECH, _ALL, _EXPLODE, chars=200),
+    "sheriff_pk_speech": ask(Decision.SHERIFF_PK_SPEECH, (), _EXPLODE, chars=200),
+    "sheriff_pk": ask(Decision.SHERIFF_PK_VOTE, (3, 11), _EXPLODE),
+    "pk_speech": ask(Decision.PK_SPEECH, (), _EXPLODE, chars=200),
+    "last_words": ask(Decision.LAST_WORDS, chars=200),
+    "withdrawal": ask(Decision.WITHDRAWAL, (), (Option.WITHDRAW, Option.EXPLODE)),
+    "explosion": ask(Decision.EXPLOSION, (), _EXPLODE),
+    "talk": ask(Decision.WOLF_TALK, (1, 2, *_ALL[1:]), chars=200),
 }
+
+
+def seen(request: Request, *events, role: Role = Role.SEER, day: int = 1) -> Observation:
+    """What seat 2 sees when it is asked."""
+    living, deck = (2, *request.targets), PRESETS["12p_sheriff"].deck
+    return Observation(2, role, role.side, day, request.phase, living, None, events, request, deck)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from agentscope.message import Msg
 
 from runners.werewolf.api.models import ApiModels
 from runners.werewolf.api.player import ApiPlayer
-from runners.werewolf.game import PRESETS, Action, Decision, Event, EventKind, Observation, Phase, Request, Role, Side
+from runners.werewolf.game import PRESETS, Action, Decision, Event, EventKind
 from runners.werewolf.players import Decided
 from runners.werewolf.prompts_zh.history import HISTORY_PROMPT, said_lines
 from runners.werewolf.prompts_zh.names import REFEREE
@@ -16,26 +16,15 @@ from runners.werewolf.prompts_zh.record import render_events
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from tests.support.tasks import game_task
-from tests.support.werewolf.fakes_api import FakeChatApi
-
-
-def legal_answer(rng, shown=lambda prompt: prompt[-1]["content"]):
-    """A model that always answers in form: one of the options of the question that stands last, or a sentence."""
-
-    def answer(prompt):
-        question = shown(prompt).rsplit(REFEREE, 1)[-1]
-        offered = re.search(r"可选：([^。]*)。", question)
-        return f"决定：{rng.choice(offered[1].split('、'))}" if offered else "我是好人，请相信我。"
-
-    return answer
+from tests.support.werewolf.reply_tables import ask, seen
+from tests.support.werewolf.seat_players import legal_answer
 
 
 @pytest.fixture
-async def api():
-    fake = FakeChatApi(legal_answer(random.Random(1)))
-    await fake.start()
-    yield fake
-    await fake.stop()
+def api(chat_api):
+    answer = legal_answer(random.Random(1))
+    chat_api.answer = lambda messages: answer(messages[-1]["content"].rpartition(REFEREE)[2])
+    return chat_api
 
 
 @pytest.fixture
@@ -49,20 +38,8 @@ def event(kind=EventKind.SPEECH, seat=3, text="", **facts):
     return Event(kind, 1, seat=seat, text=text, **facts)
 
 
-def vote(seat=2):
-    request = Request(
-        seat,
-        Decision.EXILE_VOTE,
-        day=1,
-        phase=Phase.EXILE_VOTE,
-        targets=(1, 3),
-        options=(),
-        may_pass=False,
-        speech_chars=0,
-        default=Action(1),
-    )
-    deck = PRESETS["5p_tiny"].deck
-    return Observation(seat, Role.SEER, Side.GOOD, 1, Phase.EXILE_VOTE, (1, 2, 3), None, (), request, deck)
+def vote():
+    return seen(ask(Decision.EXILE_VOTE, (1, 3), may_pass=False))
 
 
 async def hear(player, *events):

@@ -8,15 +8,12 @@ from agentscope.model import ChatResponse
 from runners.policy.model import SampledTurn
 from runners.werewolf.api.models import ApiModels
 from runners.werewolf.api.player import ApiPlayer
-from runners.werewolf.game import PRESETS, Action, Observation, Role
+from runners.werewolf.game import Action
 from runners.werewolf.players import PolicyPlayer
-from tests.support.werewolf.fakes_api import FakeChatApi, text
-from tests.support.werewolf.reply_tables import QUESTIONS
+from tests.support.werewolf.fakes_api import text
+from tests.support.werewolf.reply_tables import QUESTIONS, seen
 
-VOTE = QUESTIONS["vote"]
-SEEN = Observation(
-    2, Role.SEER, Role.SEER.side, 1, VOTE.phase, (2, *VOTE.targets), None, (), VOTE, PRESETS["12p_sheriff"].deck
-)
+SEEN = seen(QUESTIONS["vote"])
 
 
 async def test_what_a_policy_had_not_finished_is_no_choice():
@@ -31,15 +28,13 @@ async def test_what_a_policy_had_not_finished_is_no_choice():
 
 
 @pytest.mark.parametrize(("used", "chosen"), [(64, 12), (63, 1)])
-async def test_a_chat_reply_that_used_up_its_tokens_is_a_cut_one(used, chosen):
+async def test_a_chat_reply_that_used_up_its_tokens_is_a_cut_one(chat_api, used, chosen):
     """AgentScope hands on how many tokens a reply used, and no finish reason."""
     choice = {"index": 0, "finish_reason": "length", "message": {"role": "assistant", "content": "决定：1"}}
     usage = {"prompt_tokens": 9, "completion_tokens": used, "total_tokens": 9 + used}
     body = {"id": "f", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
-    api, models = FakeChatApi(lambda messages: "决定：12号"), ApiModels()
-    await api.start()
-    api.faults = [text(json.dumps(body))]
-    player = ApiPlayer(2, models.get(api.endpoint(max_tokens=64)), "你是2号。")
+    chat_api.answer, models = lambda messages: "决定：12号", ApiModels()
+    chat_api.faults = [text(json.dumps(body))]
+    player = ApiPlayer(2, models.get(chat_api.endpoint(max_tokens=64)), "你是2号。")
     assert (await player.decide(SEEN)).action == Action(chosen)
     await models.close()
-    await api.stop()
