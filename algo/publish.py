@@ -35,14 +35,17 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def publish(run: Path, directory: Path, step: int | None = None) -> Path:
-    """Write the folder; returns its model folder. Raises ConfigError without the checkpoint, FileExistsError."""
+    """Write the folder; returns its model folder, which of an imitation is ``directory`` itself.
+
+    Raises ConfigError without the checkpoint, FileExistsError.
+    """
     import yaml
 
     from algo.run.checkpoints import STATE_FILE, RunState, checkpoint_at, load_state
 
     if directory.exists():
         raise FileExistsError(f"{directory} exists: name another folder, or remove it")
-    if (run / MODEL_FOLDER).is_dir():
+    if step is None and (run / MODEL_FOLDER).is_dir():
         with atomic_folder(directory) as unfinished:
             _copy_model(run / MODEL_FOLDER, unfinished)
         return directory
@@ -97,7 +100,8 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     size = sum(file.stat().st_size for file in model.iterdir()) / 1e6
-    print(f"{model}: {size:.1f} MB; to play against it: make play MODEL={options.directory}")
+    is_run = model != options.directory
+    print(f"{model}: {size:.1f} MB" + (f"; to play against it: make play MODEL={options.directory}" if is_run else ""))
     return 0
 
 

@@ -17,8 +17,8 @@ from tests.support.werewolf.trick_players import CELLS, SMALLEST, changes_by_dea
 
 LOOKS = {"scripted": (200, 500, 1000, 2000), "expert": (100, 200, 400)}
 """Deals after which a cell against this player is looked at; games of ``expert`` are much slower."""
-LIMIT, CERTAIN = 0.06, 2.58
-"""A cell whose gain plus so many standard errors (99 %) stays below the limit gets no more deals."""
+FEWEST, LIMIT, CERTAIN = 100, 0.06, 2.58
+"""A cell of so many deals whose gain plus so many standard errors (99 %) is below the limit gets no more deals."""
 GAMES = 1000
 FIRST_DEAL = 10_000
 """Seed of the first deal; the weights of players were chosen on lower ones."""
@@ -28,8 +28,8 @@ def measure(scale: float, file: Path) -> Table:
     """The gain of each trick and pair of tricks, on all cores, against scripted players first.
 
     scale: of the deals of ``LOOKS``.
-    file: CSV with a row (tricks, preset, other side, deals, gain, standard error) for each measured cell, which a later
-        run does not measure again.
+    file: CSV with a row (tricks, preset, other side, deals, gain, standard error) for each measured cell. A later run
+        measures again what had fewer deals at a smaller scale and is not certain; the last row of a cell counts.
     """
     looks = {other: [max(2, round(count * scale)) for count in counts] for other, counts in LOOKS.items()}
     presets = [preset.name for preset in PRESETS.values() if len(preset.deck) >= SMALLEST]
@@ -47,7 +47,11 @@ def measure(scale: float, file: Path) -> Table:
     ):
         opened.seek(0)
         rows = {tuple(row[:3]): row for row in csv.reader(opened)}
-        left = [pool.submit(_row, *cell, looks[cell[-1]]) for cell in cells if _key(*cell) not in rows]
+        left = [
+            pool.submit(_row, *cell, looks[cell[-1]])
+            for cell in cells
+            if not _is_measured(rows.get(_key(*cell)), looks[cell[-1]][-1])
+        ]
         for done in as_completed(left):
             row = done.result()
             rows[tuple(row[:3])] = row
@@ -66,13 +70,21 @@ def _key(names: Sequence[str], preset: str, other: str) -> tuple[str, ...]:
     return " + ".join(names), preset, other
 
 
+def _is_certain(deals: int, gained: float, error: float) -> bool:
+    return deals >= FEWEST and gained + CERTAIN * error < LIMIT
+
+
+def _is_measured(row: list[str] | None, deals: int) -> bool:
+    return row is not None and (int(row[3]) >= deals or _is_certain(int(row[3]), float(row[4]), float(row[5])))
+
+
 def _row(names: Sequence[str], preset: str, other: str, looks: Sequence[int]) -> list[str]:
     changes = []
     for count in looks:
         deals = range(FIRST_DEAL + len(changes), FIRST_DEAL + count)
         changes += changes_by_deal(PRESETS[preset], names, other, deals)
         gained, error = mean_and_error(changes)
-        if len(changes) >= 100 and gained + CERTAIN * error < LIMIT:
+        if _is_certain(len(changes), gained, error):
             break
     return [*_key(names, preset, other), str(len(changes)), f"{gained:.4f}", f"{error:.5f}"]
 
