@@ -33,7 +33,7 @@ def policy(vllm):
 
 
 @pytest.fixture
-async def stranger():
+async def http_service():
     from tests.support.agents.http_service import HttpService
 
     service = HttpService()

@@ -76,9 +76,9 @@ async def test_a_failed_lookup_of_the_hubs_name_ends_no_game_and_allows_nothing(
 
 
 @pytest.mark.parametrize("kind", ["policy", "openai", "dashscope"])
-async def test_a_name_that_changes_its_address_after_the_check_is_not_connected_to(kind, stranger, names):
+async def test_a_name_that_changes_its_address_after_the_check_is_not_connected_to(kind, http_service, names):
     names["models.example.org"] = ["192.168.7.7", "127.0.0.1"]
-    addresses, url = Addresses(ELSEWHERE), f"http://models.example.org:{stranger.port}/v1"
+    addresses, url = Addresses(ELSEWHERE), f"http://models.example.org:{http_service.port}/v1"
     await addresses.check(resources_at(url))
     if kind == "policy":
         server = PolicyClient(url, "policy", 1.0, addresses, 0.0)
@@ -89,14 +89,14 @@ async def test_a_name_that_changes_its_address_after_the_check_is_not_connected_
         with pytest.raises((EndpointUnavailable, AddressRefused), match=r"127\.0\.0\.1"):
             await server.reply([{"role": "user", "content": "?"}])
     await server.close()
-    assert stranger.asked == []
+    assert http_service.asked == []
 
 
-async def test_a_name_that_keeps_its_address_is_connected_to(stranger, monkeypatch):
+async def test_a_name_that_keeps_its_address_is_connected_to(http_service, monkeypatch):
     # Nothing listens at the first, as where localhost is ::1 before it is 127.0.0.1.
     of_name = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.2", "127.0.0.1")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda host, *rest, **options: of_name)
-    url = f"http://models.example.org:{stranger.port}/v1"
+    url = f"http://models.example.org:{http_service.port}/v1"
     for server in (
         PolicyClient(url, "policy", 1.0, Addresses(HERE), 0.0),
         ApiModel(ChatEndpoint(endpoint=url, model="m", tries=1), addresses=Addresses(HERE)),
@@ -104,7 +104,7 @@ async def test_a_name_that_keeps_its_address_is_connected_to(stranger, monkeypat
         with pytest.raises(CannotPlay):  # it answers, but not as a model would
             await (server.model_folder() if isinstance(server, PolicyClient) else server.ask([]))
         await server.close()
-    assert stranger.asked == ["/v1/models", "/v1/chat/completions"]
+    assert http_service.asked == ["/v1/models", "/v1/chat/completions"]
 
 
 @pytest.mark.parametrize(

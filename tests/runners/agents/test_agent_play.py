@@ -231,19 +231,19 @@ async def test_an_address_that_only_this_machine_reaches_is_not_called_whatever_
 
 
 @pytest.fixture
-def service(stranger):
+def service(http_service):
     """An agent behind HTTP."""
 
     async def answer(request):
         body = await request.json()
-        stranger.bodies.append(body)
+        http_service.bodies.append(body)
         async with AsyncOpenAI(base_url=body["base_url"], api_key="none") as client:
             messages = [{"role": "user", "content": body["question"]}]
             reply = await client.chat.completions.create(model=body["model"], messages=messages)
         return web.json_response({"text": reply.choices[0].message.content})
 
-    stranger.answer, stranger.bodies = answer, []
-    return stranger
+    http_service.answer, http_service.bodies = answer, []
+    return http_service
 
 
 def judge(task, answer):

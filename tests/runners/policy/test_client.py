@@ -26,7 +26,7 @@ async def connect():
         await server.close()
 
 
-async def test_no_more_is_read_of_an_answer_than_one_can_need(stranger, connect, monkeypatch):
+async def test_no_more_is_read_of_an_answer_than_one_can_need(http_service, connect, monkeypatch):
     monkeypatch.setattr(client, "MAX_ANSWER_BYTES", 2**20)
     written = 0
 
@@ -38,44 +38,46 @@ async def test_no_more_is_read_of_an_answer_than_one_can_need(stranger, connect,
             await response.write(b" " * 2**16)
             written += 2**16
 
-    stranger.answer = endless
+    http_service.answer = endless
     async with asyncio.timeout(30):
         with pytest.raises(RouteRefused) as refused:
-            await connect(stranger.url).ask("/v1/completions", {})
+            await connect(http_service.url).ask("/v1/completions", {})
     assert "longer than 1 MiB" in refused.value.detail
-    assert len(stranger.asked) == 1 and written < 2**26  # what the sockets hold
+    assert len(http_service.asked) == 1 and written < 2**26  # what the sockets hold
 
 
-async def test_a_small_answer_does_not_become_a_large_one(stranger, connect):
+async def test_a_small_answer_does_not_become_a_large_one(http_service, connect):
     async def bomb(request):
         assert "gzip" not in request.headers.get("Accept-Encoding", "")
         return web.Response(body=gzip.compress(b"[" + b" " * 2**26 + b"]"), headers={"Content-Encoding": "gzip"})
 
-    stranger.answer = bomb
+    http_service.answer = bomb
     with pytest.raises(RouteRefused, match="invalid JSON"):
-        await connect(stranger.url).ask("/v1/completions", {})
+        await connect(http_service.url).ask("/v1/completions", {})
 
 
-async def test_a_redirect_is_refused(stranger, connect):
+async def test_a_redirect_is_refused(http_service, connect):
     async def redirect(request):
         raise web.HTTPTemporaryRedirect("/v1/agl/queues/rollouts/dequeue")
 
-    stranger.answer = redirect
+    http_service.answer = redirect
     with pytest.raises(RouteRefused, match="307"):
-        await connect(stranger.url).ask("/v1/completions", {})
-    assert stranger.asked == ["/v1/completions"]
+        await connect(http_service.url).ask("/v1/completions", {})
+    assert http_service.asked == ["/v1/completions"]
 
 
-async def test_a_server_that_is_away_for_a_moment_is_asked_again_and_one_that_stays_away_is_named(stranger, connect):
+async def test_a_server_that_is_away_for_a_moment_is_asked_again_and_one_that_stays_away_is_named(
+    http_service, connect
+):
     async def failing_twice(request):
-        return web.json_response({"error": {"message": "starting"}}, status=503 if len(stranger.asked) < 3 else 200)
+        return web.json_response({"error": {"message": "starting"}}, status=503 if len(http_service.asked) < 3 else 200)
 
-    stranger.answer = failing_twice
-    assert await connect(stranger.url, patience=60).ask("/v1/x", {}) and len(stranger.asked) == 3
-    stranger.asked.clear()
+    http_service.answer = failing_twice
+    assert await connect(http_service.url, patience=60).ask("/v1/x", {}) and len(http_service.asked) == 3
+    http_service.asked.clear()
     with pytest.raises(PolicyUnavailable, match=r"no answer from .*503: starting.*Is vLLM running"):
-        await connect(stranger.url).ask("/v1/x", {})
-    assert len(stranger.asked) == 1
+        await connect(http_service.url).ask("/v1/x", {})
+    assert len(http_service.asked) == 1
 
 
 async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm, connect):
@@ -104,7 +106,7 @@ async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm, con
         (lambda choice, headers: headers.update({"x-policy-version": "seven"}), "'seven', which is not a number"),
     ],
 )
-async def test_an_answer_that_is_not_token_exact_is_refused(stranger, connect, spoil, message):
+async def test_an_answer_that_is_not_token_exact_is_refused(http_service, connect, spoil, message):
     choice = {
         "finish_reason": "stop",
         "token_ids": [7, 8],
@@ -116,8 +118,8 @@ async def test_an_answer_that_is_not_token_exact_is_refused(stranger, connect, s
     async def answer(request):
         return web.json_response({"choices": [choice]}, headers=headers)
 
-    stranger.answer = answer
-    server = connect(stranger.url)
+    http_service.answer = answer
+    server = connect(http_service.url)
     assert (await server.complete([5, 6], 4, seed=1)).logprobs == (-0.1, -0.2)
     spoil(choice, headers)
     with pytest.raises(PolicyUnavailable, match=message):

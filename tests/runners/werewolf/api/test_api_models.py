@@ -19,14 +19,6 @@ SECRET = "sk-test-secret-4711"
 QUESTION = [{"role": "system", "content": "你在玩狼人杀。"}, {"role": "user", "content": "轮到你发言。"}]
 
 
-@pytest.fixture
-async def api():
-    fake = FakeChatApi()
-    await fake.start()
-    yield fake
-    await fake.stop()
-
-
 class Pauses(list):
     """Takes the place of sleeping and remembers how long it should have been."""
 
@@ -48,27 +40,30 @@ async def refusal(endpoint, **kwargs):
     return str(caught.value)
 
 
-async def test_a_conversation_goes_out_and_the_reply_comes_back(api):
-    api.answer = lambda messages: f"{len(messages)}条"
-    assert await ask(api.endpoint(temperature=0.3, max_tokens=77)) == "2条"
-    (sent,) = api.requests
+async def test_a_conversation_goes_out_and_the_reply_comes_back(chat_api):
+    chat_api.answer = lambda messages: f"{len(messages)}条"
+    assert await ask(chat_api.endpoint(temperature=0.3, max_tokens=77)) == "2条"
+    (sent,) = chat_api.requests
     assert [message["content"] for message in sent["messages"]] == [message["content"] for message in QUESTION]
     assert (sent["model"], sent["temperature"], sent["max_tokens"]) == ("fake-model", 0.3, 77)
     assert not sent.get("stream") and "enable_thinking" not in sent
 
 
-async def test_dashscope_is_called_at_its_own_address_and_does_not_think(api):
+async def test_dashscope_is_called_at_its_own_address_and_does_not_think(chat_api):
     model = ApiModel(ChatEndpoint(provider="dashscope", model="qwen-plus"))
     assert str(model._model.client.base_url) == "https://dashscope.aliyuncs.com/compatible-mode/v1/"
-    assert await ask(api.endpoint(provider="dashscope")) == "好的" and api.requests[0]["enable_thinking"] is False
+    assert (
+        await ask(chat_api.endpoint(provider="dashscope")) == "好的"
+        and chat_api.requests[0]["enable_thinking"] is False
+    )
     await model.close()
 
 
-async def test_a_redirect_is_not_followed(api):
+async def test_a_redirect_is_not_followed(chat_api):
     elsewhere = FakeChatApi()
     await elsewhere.start()
-    api.faults = [error(307, location=f"{elsewhere.url}/v1/chat/completions")]
-    assert "HTTP 307" in await refusal(api.endpoint())
+    chat_api.faults = [error(307, location=f"{elsewhere.url}/v1/chat/completions")]
+    assert "HTTP 307" in await refusal(chat_api.endpoint())
     assert elsewhere.requests == []
     await elsewhere.stop()
 
@@ -83,16 +78,16 @@ async def test_a_redirect_is_not_followed(api):
         ("我" * 3_000_000, "我" * 100_000),
     ],
 )
-async def test_thoughts_are_kept_apart_and_long_replies_arrive(api, reply, heard):
-    api.answer = lambda messages: reply
-    assert await ask(api.endpoint()) == heard
+async def test_thoughts_are_kept_apart_and_long_replies_arrive(chat_api, reply, heard):
+    chat_api.answer = lambda messages: reply
+    assert await ask(chat_api.endpoint()) == heard
 
 
 @pytest.mark.parametrize(
     ("status", "kind"),
     [(200, "application/json"), (200, "multipart/mixed; boundary=x"), (400, "text/plain")],
 )
-async def test_no_more_is_read_of_an_answer_than_one_can_need(api, status, kind):
+async def test_no_more_is_read_of_an_answer_than_one_can_need(chat_api, status, kind):
     written = 0
 
     async def endless(fake, request):
@@ -104,32 +99,34 @@ async def test_no_more_is_read_of_an_answer_than_one_can_need(api, status, kind)
             written += 2**20
         return response
 
-    api.faults = [endless]
+    chat_api.faults = [endless]
     async with asyncio.timeout(30):
-        assert "longer than 32 MiB" in await refusal(api.endpoint(tries=1))
+        assert "longer than 32 MiB" in await refusal(chat_api.endpoint(tries=1))
     assert written < 2**27  # what the sockets hold
 
 
 @pytest.mark.parametrize("status", [200, 400])
-async def test_a_small_answer_does_not_become_a_large_one(api, status):
+async def test_a_small_answer_does_not_become_a_large_one(chat_api, status):
     async def bomb(fake, request):
         assert "gzip" not in request.headers.get("Accept-Encoding", "")
         body = gzip.compress(json.dumps({"message": " " * 2**20}).encode())
         headers = {"Content-Encoding": "gzip", "Content-Type": "application/json"}
         return web.Response(status=status, body=body, headers=headers)
 
-    api.faults = [bomb]
-    assert "its answer is invalid" in await refusal(api.endpoint(tries=1))
+    chat_api.faults = [bomb]
+    assert "its answer is invalid" in await refusal(chat_api.endpoint(tries=1))
 
 
-async def test_thoughts_that_come_in_a_field_of_their_own_are_kept_apart(api):
+async def test_thoughts_that_come_in_a_field_of_their_own_are_kept_apart(chat_api):
     message = {"role": "assistant", "content": "我是好人。", "reasoning_content": "我是狼"}
     body = {"id": "f", "object": "chat.completion", "created": 0, "model": "m"}
-    api.faults = [text(json.dumps({**body, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}))]
-    assert await ask(api.endpoint()) == "我是好人。"
+    chat_api.faults = [
+        text(json.dumps({**body, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}))
+    ]
+    assert await ask(chat_api.endpoint()) == "我是好人。"
     cut = {**message, "content": None}
-    api.faults = [text(json.dumps({**body, "choices": [{"index": 0, "finish_reason": "length", "message": cut}]}))]
-    assert await ask(api.endpoint()) == "" and len(api.requests) == 2
+    chat_api.faults = [text(json.dumps({**body, "choices": [{"index": 0, "finish_reason": "length", "message": cut}]}))]
+    assert await ask(chat_api.endpoint()) == "" and len(chat_api.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -137,39 +134,41 @@ async def test_thoughts_that_come_in_a_field_of_their_own_are_kept_apart(api):
     [error(500), error(408), error(429), drop, BROKEN_JSON, NO_CHOICES, HTML, text("[]"), text("null")],
     ids=["500", "408", "429", "dropped", "broken json", "no choices", "html", "a list", "null"],
 )
-async def test_temporary_errors_are_retried_up_to_the_limit(api, fault):
+async def test_temporary_errors_are_retried_up_to_the_limit(chat_api, fault):
     pauses = Pauses()
-    api.faults = [fault, fault]
-    assert await ask(api.endpoint(tries=3), pauses=pauses) == "好的"
-    assert len(api.requests) == 3
+    chat_api.faults = [fault, fault]
+    assert await ask(chat_api.endpoint(tries=3), pauses=pauses) == "好的"
+    assert len(chat_api.requests) == 3
     first, second = pauses
     assert 1 <= first <= 2 and 2 <= second <= 3  # twice as long each time, and up to a second of jitter
-    api.requests.clear()
-    api.faults = [fault] * 10
-    told = await refusal(api.endpoint(tries=3))
-    assert len(api.requests) == 3 and "in 3 tries" in told
-    assert "'fake-model'" in told and api.url in told
+    chat_api.requests.clear()
+    chat_api.faults = [fault] * 10
+    told = await refusal(chat_api.endpoint(tries=3))
+    assert len(chat_api.requests) == 3 and "in 3 tries" in told
+    assert "'fake-model'" in told and chat_api.url in told
 
 
 @pytest.mark.parametrize("status", [400, 401, 404])
-async def test_a_refused_request_is_not_sent_again(api, status):
-    api.faults = [error(status, "data_inspection_failed")] * 3
-    told = await refusal(api.endpoint())
-    assert len(api.requests) == 1 and "in 1 try" in told and str(status) in told and "data_inspection_failed" in told
+async def test_a_refused_request_is_not_sent_again(chat_api, status):
+    chat_api.faults = [error(status, "data_inspection_failed")] * 3
+    told = await refusal(chat_api.endpoint())
+    assert (
+        len(chat_api.requests) == 1 and "in 1 try" in told and str(status) in told and "data_inspection_failed" in told
+    )
 
 
-async def test_a_server_says_how_long_to_wait(api):
+async def test_a_server_says_how_long_to_wait(chat_api):
     pauses = Pauses()
-    api.faults = [error(429, Retry_After="17"), error(429, Retry_After="soon")]
+    chat_api.faults = [error(429, Retry_After="17"), error(429, Retry_After="soon")]
     throttle = Throttle(sleep=Pauses(), clock=iter(range(0, 10_000, 100)).__next__)
-    assert await ask(api.endpoint(tries=4), pauses=pauses, throttle=throttle) == "好的"
+    assert await ask(chat_api.endpoint(tries=4), pauses=pauses, throttle=throttle) == "好的"
     assert pauses[0] == 17 and pauses[1] < 6
-    api.faults = [error(429, Retry_After="3600")]
-    told = await refusal(api.endpoint(tries=4))
+    chat_api.faults = [error(429, Retry_After="3600")]
+    told = await refusal(chat_api.endpoint(tries=4))
     assert "a pause of 3600 s" in told and "in 1 try" in told
 
 
-async def test_a_pause_that_a_server_asks_for_holds_for_all_who_call_it(api):
+async def test_a_pause_that_a_server_asks_for_holds_for_all_who_call_it(chat_api):
     now, slept = 1000.0, []
 
     async def sleep(seconds):
@@ -178,33 +177,33 @@ async def test_a_pause_that_a_server_asks_for_holds_for_all_who_call_it(api):
         now += seconds
 
     throttle = Throttle(clock=lambda: now, sleep=sleep)
-    api.faults = [error(429, Retry_After="17")]
-    await refusal(api.endpoint(tries=1), throttle=throttle)
+    chat_api.faults = [error(429, Retry_After="17")]
+    await refusal(chat_api.endpoint(tries=1), throttle=throttle)
     assert slept == []
-    assert await ask(api.endpoint(), throttle=throttle) == "好的"
+    assert await ask(chat_api.endpoint(), throttle=throttle) == "好的"
     assert slept == [17]
 
 
-async def test_an_answer_that_takes_too_long_is_given_up(api):
-    api.faults = [hang, hang]
-    told = await refusal(api.endpoint(timeout_seconds=0.2, tries=2))
-    assert len(api.requests) == 2 and "no answer within 0.2 s" in told
+async def test_an_answer_that_takes_too_long_is_given_up(chat_api):
+    chat_api.faults = [hang, hang]
+    told = await refusal(chat_api.endpoint(timeout_seconds=0.2, tries=2))
+    assert len(chat_api.requests) == 2 and "no answer within 0.2 s" in told
 
 
-async def test_keys_come_from_the_environment_and_show_nowhere(api, monkeypatch, caplog):
+async def test_keys_come_from_the_environment_and_show_nowhere(chat_api, monkeypatch, caplog):
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("TEST_API_KEY", SECRET)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another")
-    api.key = SECRET
-    endpoint = api.endpoint(api_key_env="TEST_API_KEY", tries=2)
+    chat_api.key = SECRET
+    endpoint = chat_api.endpoint(api_key_env="TEST_API_KEY", tries=2)
     keys = ApiKeys.of([f"TEST_API_KEY={endpoint.endpoint}"])
     assert await ask(endpoint, keys=keys) == "好的"
-    api.key = "another"  # the fake tells which key it was shown, as some servers do
+    chat_api.key = "another"  # the fake tells which key it was shown, as some servers do
     models = ApiModels(keys)
     model = models.get(endpoint)
     with pytest.raises(EndpointUnavailable) as caught:
         await model.ask(QUESTION)
-    api.faults, api.key = [HTML] * 2, None
+    chat_api.faults, chat_api.key = [HTML] * 2, None
     model._sleep = Pauses()
     with pytest.raises(EndpointUnavailable) as unreadable:
         await model.ask(QUESTION)
@@ -218,10 +217,10 @@ async def test_keys_come_from_the_environment_and_show_nowhere(api, monkeypatch,
     assert SECRET not in caplog.text and caplog.text
 
 
-async def test_an_endpoint_without_a_key_is_sent_none_of_ours(api, monkeypatch):
+async def test_an_endpoint_without_a_key_is_sent_none_of_ours(chat_api, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    await ask(api.endpoint())
-    assert SECRET not in str(api.headers)
+    await ask(chat_api.endpoint())
+    assert SECRET not in str(chat_api.headers)
 
 
 @pytest.mark.parametrize("value", ["", "  ", "sk-\nx", "密钥"])
@@ -237,29 +236,29 @@ def test_a_missing_or_impossible_key_is_named_by_its_variable(monkeypatch, value
     assert not value.strip() or value not in str(caught.value)
 
 
-async def test_a_proxy_does_not_come_before_this_machine(api, monkeypatch):
+async def test_a_proxy_does_not_come_before_this_machine(chat_api, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    assert await ask(api.endpoint()) == "好的"
+    assert await ask(chat_api.endpoint()) == "好的"
     for name in ("http_proxy", "HTTP_PROXY"):
-        monkeypatch.setenv(name, api.url)
+        monkeypatch.setenv(name, chat_api.url)
     elsewhere = ChatEndpoint(endpoint="http://example.invalid/v1", model="m", tries=1)
-    assert await ask(elsewhere) == "好的" and api.headers[-1]["Host"] == "example.invalid"
+    assert await ask(elsewhere) == "好的" and chat_api.headers[-1]["Host"] == "example.invalid"
 
 
-async def test_calls_under_way_are_limited_over_all_users_of_an_endpoint(api):
-    api.hold.clear()
+async def test_calls_under_way_are_limited_over_all_users_of_an_endpoint(chat_api):
+    chat_api.hold.clear()
     models = ApiModels()
-    warm, cold = (models.get(api.endpoint(temperature=temperature, max_concurrent=3)) for temperature in (1, 0))
-    assert warm is not cold and models.get(api.endpoint(temperature=1, max_concurrent=3)) is warm
+    warm, cold = (models.get(chat_api.endpoint(temperature=temperature, max_concurrent=3)) for temperature in (1, 0))
+    assert warm is not cold and models.get(chat_api.endpoint(temperature=1, max_concurrent=3)) is warm
     asking = [asyncio.create_task(model.ask(QUESTION)) for model in (warm, cold) for _ in range(6)]
-    while api.running < 3:
+    while chat_api.running < 3:
         await asyncio.sleep(0)
-    api.hold.set()
+    chat_api.hold.set()
     assert await asyncio.gather(*asking) == ["好的"] * 12
-    assert api.most_at_once == 3
+    assert chat_api.most_at_once == 3
     await models.close()
 
 
@@ -281,20 +280,20 @@ async def test_calls_begin_in_order_within_the_rate_limit():
     assert begun == [(0, 0), (1, 5), (2, 10), (3, 15)]
 
 
-async def test_requests_per_minute_count_every_try(api):
+async def test_requests_per_minute_count_every_try(chat_api):
     waited, clock = Pauses(), iter(range(100))
     throttle = Throttle(clock=lambda: 60.0 + next(clock) if waited else 0.0, sleep=waited)
-    api.faults = [error(500)]
-    await ask(api.endpoint(requests_per_minute=2), throttle=throttle)
+    chat_api.faults = [error(500)]
+    await ask(chat_api.endpoint(requests_per_minute=2), throttle=throttle)
     assert waited == [30]
 
 
-async def test_a_call_that_is_cancelled_gives_its_place_back(api):
-    api.hold.clear()
-    model = ApiModel(api.endpoint(max_concurrent=1))
+async def test_a_call_that_is_cancelled_gives_its_place_back(chat_api):
+    chat_api.hold.clear()
+    model = ApiModel(chat_api.endpoint(max_concurrent=1))
     first, second = (asyncio.create_task(model.ask(QUESTION)) for _ in range(2))
-    await api.asked.wait()
+    await chat_api.asked.wait()
     first.cancel()
-    api.hold.set()
+    chat_api.hold.set()
     assert await second == "好的" and first.cancelled()
     await model.close()
