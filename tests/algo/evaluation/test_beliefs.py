@@ -18,3 +18,7 @@ def test_the_decks_odds_are_a_share_of_the_cards_that_are_left():
 
 def test_an_answer_about_one_side_alone_has_no_area():
     assert area_under_curve([(0.9, True)]) is None
+
+
+def test_every_role_of_the_wolves_counts_as_a_wolf():
+    assert wolf_chance({"wolf": 0.25, "wolf_king": 0.5, "seer": 0.25}) == 0.75
