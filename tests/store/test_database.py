@@ -53,24 +53,6 @@ async def test_equal_items_keep_their_order_and_nothing_counts_as_the_end_of_tim
         await ours.workers.query(sort={"name": "heartbeat_stats", "order": "asc"})
 
 
-async def test_a_transaction_that_is_cancelled_is_undone(ours):
-    inside = asyncio.Event()
-
-    async def change():
-        async with ours.atomic():
-            await ours.workers.insert(workers("a"))
-            await ours.rollout_queue.enqueue(["r"])
-            inside.set()
-            await asyncio.Event().wait()
-
-    task = asyncio.create_task(change())
-    await inside.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await ids(ours.workers) == [] and await ours.rollout_queue.size() == 0
-
-
 async def test_what_reads_sees_no_change_that_begins_after_it(ours, engine):
     await ours.workers.insert(workers("a"))
     inside, go_on = asyncio.Event(), asyncio.Event()

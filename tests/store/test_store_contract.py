@@ -464,8 +464,8 @@ async def test_resources_are_versioned_and_the_last_one_touched_is_the_latest(st
 # All or nothing, and for good
 
 
-class Broken(Exception):
-    pass
+class Broken(BaseException):
+    """As a cancellation is."""
 
 
 CALLS = {

@@ -63,19 +63,6 @@ def build(turns, seats, max_tokens=1000):
 TWO_TURNS = [([1, 2, 3], [4, 5]), ([6], [7, 8])]
 
 
-def test_a_seats_game_is_one_sequence_with_everything_aligned():
-    first, second = seat_turns(2, TWO_TURNS)
-    unusable = first.model_copy(update={"facts": {"invalid": 1.0}})
-    (trajectory,) = build([unusable, second], [seat_result(2)]).trajectories
-    assert trajectory.token_ids == (1, 2, 3, 4, 5, 6, 7, 8)
-    assert trajectory.loss_mask == (0, 0, 0, 1, 1, 0, 1, 1)
-    assert trajectory.logprobs == pytest.approx((0, 0, 0, -0.04, -0.05, 0, -0.07, -0.08))
-    assert trajectory.turn_ends == (5, 8)
-    assert trajectory.reward == pytest.approx(-1.25) and trajectory.turn_rewards == pytest.approx((-0.25, 0))
-    assert (trajectory.dimensions["outcome"], trajectory.dimensions["invalid"]) == (-1, 0.5)
-    assert (trajectory.actor, trajectory.role, trajectory.side) == ("seat 02", "seer", "good")
-
-
 def test_seats_that_are_not_trained_and_long_sequences_are_counted():
     turns = seat_turns(1, TWO_TURNS, trainable=False) + seat_turns(2, TWO_TURNS) + seat_turns(3, [([1], [2])])
     found = build(turns, [seat_result(1), seat_result(2), seat_result(3, turns=1)], max_tokens=7)

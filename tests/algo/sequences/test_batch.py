@@ -131,14 +131,6 @@ def test_ranks_compute_sequences_of_similar_length_at_the_same_time(by_tokens):
     assert sum(sums) == 8 + 36 and all(0 <= a - b <= 1 for a, b in zip(first, second, strict=True))
 
 
-def test_short_rows_share_a_forward_pass_and_a_long_one_has_its_own():
-    batch = build_batch([trajectory([0] * 11 + [1])] + [trajectory([0, 1], seat=2)] * 6, temperature=1.0)
-    (whole,) = mini_batches(
-        batch, mini_batch_size=8, micro_batch_size=1, ranks=1, seed=None, max_tokens=12, packed=True
-    )
-    assert whole.rows == (0, *[None] * 5, 1, 2, 3, 4, 5, 6)
-
-
 def test_rows_of_similar_length_can_share_a_mini_batch_which_spares_padding_and_loses_none():
     trajectories = uneven(203)
     lengths = [len(each.token_ids) for each in trajectories]

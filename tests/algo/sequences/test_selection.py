@@ -32,14 +32,6 @@ def turns_of(trajectories):
 SEATS = [trajectory(game, seat, turns=seat) for game in "ab" for seat in range(1, 7)]
 
 
-def test_all_that_tells_something_stays():
-    informative = [row % 3 != 0 for row in range(len(SEATS))]
-    found = select(SEATS, informative=informative)
-    assert found.rows == tuple(row for row in range(len(SEATS)) if row % 3)
-    assert found.left_out == Counter({UNINFORMATIVE: turns_of(SEATS[::3])})
-    assert select([]).rows == ()
-
-
 def test_roles_that_are_not_trained_are_left_out_first():
     trajectories = [
         trajectory("a", seat, role=role, turns=seat) for seat, role in enumerate(["seer", "witch", "wolf"], 1)

@@ -20,10 +20,13 @@ def call(turn, prompt, reply):
 def test_every_turn_ends_behind_its_last_sampled_token():
     calls = (call(0, [1, 2], [3, 4]), call(1, [1, 2, 3, 4, 5], []), call(2, [1, 2, 3, 4, 5, 6], [7]))
     rollout = SimpleNamespace(triplets=calls, left_out=Counter(), outcome=SimpleNamespace(group_id="deal"))
-    reward = ActorReward(role="wolf", side="wolf", total=1.5, outcome=1.0, turns={0: 0.5, 1: 9.0}, dimensions={})
+    fields = dict(role="wolf_king", side="wolf", total=1.5, outcome=1.0, dimensions={"outcome": 1.0})
+    reward = ActorReward(**fields, turns={0: 0.5, 1: 9.0})
     found = build_trajectories([rollout], lambda rollout: {"seat 01": reward}, 100)
     (trajectory,) = found.trajectories
     assert (found.turns, found.left_out) == (2, {NOTHING_SAMPLED: 1})
+    assert (trajectory.actor, trajectory.reward) == ("seat 01", 1.5)
+    assert all(getattr(trajectory, name) == fields[name] for name in ("role", "side", "dimensions"))
     assert trajectory.turn_ends == (4, 7)
     assert list(trajectory.turn_spans()) == [(0, 4), (4, 7)]
     assert trajectory.turn_shares() == [0, 0, 0.5, 0.5, 0, 0, 1.0]
