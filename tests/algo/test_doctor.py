@@ -5,15 +5,7 @@ import socket
 import threading
 
 from algo import doctor
-from algo.doctor import (
-    OK,
-    PROBLEM,
-    WARNING,
-    examine,
-    main,
-    parse_arguments,
-    subject_of,
-)
+from algo.doctor import OK, PROBLEM, WARNING, examine, main, parse_arguments, subject_of
 from store.auth import TOKEN_VARIABLE
 from tests.support.hub.hub_process import HubProcess
 

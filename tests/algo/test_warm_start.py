@@ -23,11 +23,7 @@ from algo.werewolf.demonstrations import (
     split_by_deal,
     stored_games,
 )
-from algo.werewolf.imitation import (
-    imitation_batch,
-    run_id_of,
-    warm_start,
-)
+from algo.werewolf.imitation import imitation_batch, run_id_of, warm_start
 from algo.werewolf.matches import held_out_deals
 from algo.werewolf.resources import game_resources
 from configs.loading import load_config

@@ -8,13 +8,7 @@ import json
 
 import pytest
 
-from tests.support.algo.machine import (
-    GAMES,
-    STEPS,
-    finish,
-    kill_when,
-    steps_of,
-)  # fmt: skip
+from tests.support.algo.machine import GAMES, STEPS, finish, kill_when, steps_of
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
 
 pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]

@@ -13,7 +13,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from algo.sequences.trajectories import Trajectory
+from tests.support.algo.trajectories import made_trajectory
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
 
 TEMPERATURE = 0.7
@@ -55,16 +55,13 @@ def make_trajectories(count, seed=0):
     rng = random.Random(seed)
     trajectories = []
     for number in range(count):
-        mask, ends = [], []
+        mask = []
         for _ in range(rng.randint(1, 4)):
             mask += [0] * rng.randint(1, 9) + [1] * rng.randint(1, 5)
-            ends.append(len(mask))
         mask += [0] * (number % 3)
         token_ids = tuple(rng.randrange(2, 64) for _ in mask)
         logprobs = tuple(-rng.random() if sampled else 0.0 for sampled in mask)
-        streams = dict(token_ids=token_ids, loss_mask=tuple(mask), logprobs=logprobs, turn_ends=tuple(ends))
-        identity = dict(task_id=f"game-{number}", group_id="deal", actor="seat 01", role="seer", side="good", segment=0)
-        trajectories.append(Trajectory(**identity, **streams, turn_versions=(0,) * len(ends), reward=1.0))
+        trajectories.append(made_trajectory(mask, task_id=f"game-{number}", token_ids=token_ids, logprobs=logprobs))
     return trajectories
 
 

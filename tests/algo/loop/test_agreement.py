@@ -5,13 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from algo.loop.agreement import (
-    LogProbMismatch,
-    check_agreement,
-    logprob_agreement,
-    measure_differences,
-    score_probe,
-)
+from algo.loop.agreement import LogProbMismatch, check_agreement, logprob_agreement, measure_differences, score_probe
 from configs.loading import load_config
 from configs.werewolf import WerewolfConfig
 from tests.support.algo.trajectories import made_trajectory

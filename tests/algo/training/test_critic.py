@@ -14,13 +14,7 @@ from transformers import AutoModelForTokenClassification
 from algo.sequences.batch import build_batch
 from algo.training.engine import Engine
 from configs.schema import Config
-from tests.support.small_models import (
-    TEMPERATURE,
-    largest_difference,
-    make_model,
-    make_trajectories,
-    with_value_head,
-)
+from tests.support.small_models import TEMPERATURE, largest_difference, make_model, make_trajectories, with_value_head
 
 CRITIC_LEARNING_RATE, CLIP_VALUE = 2e-2, 0.5
 

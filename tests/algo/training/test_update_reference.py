@@ -22,11 +22,11 @@ from algo.advantages.estimators import TokenAdvantages, token_advantages
 from algo.loop.policy_update import LearnerShare, update_policy
 from algo.sequences.batch import build_batch
 from algo.sequences.selection import Selection
-from algo.sequences.trajectories import Trajectory
 from algo.training.engine import Engine
 from configs.sections.training import AdvantageConfig, RolloutCorrectionConfig
 from configs.werewolf import WerewolfConfig
 from tests.support.algo import reference_update
+from tests.support.algo.trajectories import made_trajectory
 from tests.support.small_models import TEMPERATURE, load_model, make_model, plain_log_probs
 
 AGREES = 2e-5
@@ -106,18 +106,15 @@ def played_games(seed, games=2, segments=2, sides=("wolf", "good")):
         for seat, side in enumerate(sides):
             reward = (1.0 if (game + seat) % 2 else -1.0) + 0.3 * chance.random()
             for segment in range(segments if (game, seat) == (0, 0) else 1):
-                mask, ends = [], []
-                for _ in range(chance.randint(1, 4)):
+                mask, turns = [], chance.randint(1, 4)
+                for _ in range(turns):
                     mask += [0] * chance.randint(2, 9) + [1] * chance.randint(1, 5)
-                    ends.append(len(mask))
                 mask += [0] * 2
                 trajectories.append(
-                    Trajectory(
-                        task_id=f"game-{game}", group_id="deal", actor=f"seat {seat:02d}", role="wolf", side=side,
-                        segment=segment,
-                        token_ids=tuple(chance.randrange(2, 64) for _ in mask), loss_mask=tuple(mask),
-                        logprobs=(0.0,) * len(mask), turn_ends=tuple(ends), turn_versions=(0,) * len(ends),
-                        reward=reward, turn_rewards=tuple(chance.uniform(-0.5, 0) for _ in ends),
+                    made_trajectory(
+                        mask, task_id=f"game-{game}", actor=f"seat {seat:02d}", role="wolf", side=side, segment=segment,
+                        token_ids=tuple(chance.randrange(2, 64) for _ in mask), logprobs=(0.0,) * len(mask),
+                        reward=reward, turn_rewards=tuple(chance.uniform(-0.5, 0) for _ in range(turns)),
                     )
                 )  # fmt: skip
     return trajectories
