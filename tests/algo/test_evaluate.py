@@ -5,7 +5,7 @@ import json
 import pytest
 from rich.console import Console
 
-from algo.evaluate import keep_evaluated, main
+from algo.evaluate import keep_evaluated
 from algo.evaluation.actions import VOTES_FOR_WOLVES
 from algo.evaluation.figures import figures_of, metrics_of
 from algo.evaluation.page import show_tables
@@ -48,7 +48,9 @@ def make_config(tmp_path, players=(), **evaluation):
     )
 
 
-async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_trained_on(client, policy, tmp_path):
+async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_trained_on(
+    client, policy, tiny_model, tmp_path
+):
     config = make_config(tmp_path, temperature=0.5)
     games = RolloutQueue(client, GAME, config.rollout)
     async with runner_at(client):
@@ -61,9 +63,12 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
         path.write_bytes(b"".join(lines[:4]) + lines[4][:50])
         resumed = await evaluate(config, games, policy, alive, "step 5", step=5, resumed=True)
     assert resumed.rows == evaluation.rows and resumed.ended
-    keep_evaluated(config, None, "step 5")
+    keep_evaluated(config, tiny_model, "step 5")
     kept = json.loads((config.run_dir / "evaluated/step-5/evaluated.json").read_text())
-    assert kept["label"] == "step 5" and all(row.task_id.startswith(kept["games"]) for row in evaluation.rows)
+    assert (kept["label"], kept["model"]) == ("step 5", str(tiny_model))
+    assert all(row.task_id.startswith(kept["games"]) for row in evaluation.rows)
+    assert (config.run_dir / "evaluated/step-5/tokenizer.json").is_file()
+    keep_evaluated(config, tmp_path / "nothing-here", "attached")
     rollouts = await client.query_rollouts()
     assert len(rollouts) == len(evaluation.rows) == 8
     assert {rollout.mode for rollout in rollouts} == {"val"}
@@ -120,34 +125,6 @@ async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, poli
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
-
-
-def test_what_was_evaluated_keeps_its_label_and_its_tokenizer(tmp_path):
-    config = make_config(tmp_path)
-    folder = tmp_path / "other/checkpoints/step-000002/huggingface"
-    folder.mkdir(parents=True)
-    (folder / "tokenizer.json").write_text("{}")
-    keep_evaluated(config, folder, "step-000002")
-    kept = config.run_dir / "evaluated/step-000002"
-    about = json.loads((kept / "evaluated.json").read_text())
-    assert about == {"label": "step-000002", "model": str(folder), "games": "run-evaluation-step-000002-"}
-    assert (kept / "tokenizer.json").read_text() == "{}"
-    keep_evaluated(config, tmp_path / "nothing-here", "attached")
-    assert [file.name for file in (config.run_dir / "evaluated/attached").iterdir()] == ["evaluated.json"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "evaluation.deals is 0"),
-        (["--set", "evaluation.deals=1", "--model", "not-there"], "not-there does not exist"),
-        (["--set", "evaluation.opponents=[random, random]"], "duplicate opponents"),
-    ],
-)
-def test_invalid_evaluations_are_rejected_before_anything_starts(arguments, message, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("sys.argv", ["evaluate", "--set", f"run.dir={tmp_path}", *arguments])
-    assert main() == 2
-    assert message in capsys.readouterr().err and list(tmp_path.iterdir()) == []
 
 
 def test_what_models_and_programs_wrote_is_no_markup_on_page_and_terminal(tmp_path, capsys):

@@ -25,6 +25,8 @@ ASKED = [
     ("agent_verl", [*AGENT, *WRONG_KEY], 2),
     ("agent_verl", [*AGENT, *NO_MODEL], 2),
     ("recipe", ["configs/recipes/exploit.yaml"], 2),
+    ("evaluate", [], 2),
+    ("evaluate", ["--set", "evaluation.deals=1", "--set", "evaluation.opponents=[random, random]"], 2),
     ("evaluate", [*NO_MODEL, "--set", "evaluation.deals=1"], 2),
     ("recipe", ["configs/recipes/demo.yaml", "--directory", "tests"], 2),
     ("recipe", ["--resume", "--directory", "tests"], 2),

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from store.endpoints import ServedPolicy
 from store.protocol import LLM, ResourcesUpdate
 from store.schema import ChatEndpoint, PolicyResources, Sampling, WrongKind
-from store.werewolf import GameTask, SeatingRule
+from store.werewolf import GameTask
 from tests.support.tasks import game_task
 
 
@@ -75,15 +75,6 @@ def test_resources_come_back_as_published_and_those_of_a_stock_trainer_are_taken
     assert decoded(unserved) == unserved
     stock = PolicyResources(run_name="run", version=1, endpoints=("e",), model="m")
     assert decoded(stock, **dict.fromkeys(stock.encode()) | {"policy": LLM(endpoint="e", model="m")}) == stock
-
-
-def test_a_rule_matches_what_it_names_and_seating_by_side_is_short_for_rules():
-    named = ({}, {"role": "seer"}, {"role": "witch"}, {"side": "wolf"}, {"seat": 4})
-    matches = [SeatingRule(players={"policy": 1}, **name).matches(3, "seer", "good") for name in named]
-    assert matches == [True, True, False, False, False]
-    sides = {"wolf": "policy", "good": "scripted"}
-    rules = tuple(SeatingRule(side=side, players={player: 1.0}) for side, player in sides.items())
-    assert make_task(seating=sides).seating == rules
 
 
 def test_a_trainable_side_may_be_played_by_the_policy_in_part():

@@ -87,14 +87,6 @@ async def test_a_runner_that_says_so_keeps_its_games_alive_at_once(store, clock)
     assert await statuses(store, games[1]) == SILENT
 
 
-async def test_nothing_makes_an_attempt_longer_than_its_time(store, clock):
-    (game,) = await taken(store, unresponsive_seconds=PATIENCE, timeout_seconds=2 * PATIENCE)
-    for _ in range(3):
-        clock.now += PATIENCE - 1
-        await store.keep_alive([key(game)])
-    assert await statuses(store, game) == LATE
-
-
 async def test_one_that_comes_back_may_be_overdue_at_once(store, clock):
     (game,) = await taken(store, unresponsive_seconds=3.0, timeout_seconds=8.0)
     clock.now += 4

@@ -79,10 +79,8 @@ def test_a_step_has_groups_of_one_input_and_every_input_comes_once_before_any_co
     assert len({task.task_id for task in everything}) == len({task.sampling_seed for task in everything}) == 36
     assert everything[0].max_calls == 5 and everything[0].may_train("anyone")
 
-
-def test_the_runs_name_has_no_part_in_what_is_sampled_and_its_seed_has():
     def drawn(**run):
-        return [(task.input, task.sampling_seed) for task in step_tasks(config_of(run=run), list(range(9)), 1)]
+        return [(task.input, task.sampling_seed) for task in step_tasks(config_of(run=run), inputs, 1)]
 
     assert drawn(name="one") == drawn(name="other") != drawn(name="one", seed=2)
 

@@ -52,16 +52,6 @@ def test_who_left_stays_for_as_long_as_games_in_flight_meet_it():
             assert (1 in state.needed) == (version <= needed_until), (lag, version)
 
 
-def test_choices():
-    state = pool_of([-1.0, -2.0, -4.0, -8.0], 8)
-    names = [past_name(version) for version in range(4)]
-    assert state.shares("uniform") == dict.fromkeys(names, 0.25)
-    assert state.shares("newest") == {names[3]: 1.0}
-    state.count([Match(names[1], "wolf", 1.0)] * 5, version=3)
-    shares = state.shares("pfsp")
-    assert sum(shares.values()) == pytest.approx(1) and min(shares, key=shares.get) == names[1]
-
-
 def test_what_is_published_stays_until_the_policy_has_another_version():
     state = pool_of([-1.0, -2.0], 8)
     pfsp = LeagueConfig(every_steps=1)
@@ -73,6 +63,7 @@ def test_what_is_published_stays_until_the_policy_has_another_version():
     assert state.published == before
     state.publish(2, pfsp, servers=0, seed=1)
     assert state.published.shares["past-000000"] < before.shares["past-000000"]
+    assert state.shares("newest") == {"past-000001": 1.0}
 
 
 def test_servers_hold_different_members_drawn_from_seed_and_version_alone():
@@ -92,14 +83,5 @@ def test_servers_hold_different_members_drawn_from_seed_and_version_alone():
         both = set(before.servers) & set(after.servers)
         assert all(before.servers.index(version) == after.servers.index(version) for version in both)
     assert {version for published in first for version in published.servers} == {0, 1, 2, 3, 4}
-
-
-def test_a_server_that_nobody_needs_holds_the_initial_weights():
-    state = pool_of([-1.0, -2.0], 8)
-    state.publish(1, UNIFORM, servers=2, seed=1)
-    assert sorted(state.published.servers) == [0, 1]
-    state.publish(2, LeagueConfig(every_steps=1, choice="newest"), servers=2, seed=1)
-    assert sorted(state.published.servers) == [0, 1] and state.published.shares == {"past-000001": 1.0}
-    state = pool_of([-1.0], 8)
-    state.publish(0, UNIFORM, servers=3, seed=1)
-    assert state.published.servers == [0, 0, 0] and state.published.shares == {"past-000000": 1.0}
+    alone = pool_of([-1.0], 8)  # a server that nobody needs holds the initial weights
+    assert alone.publish(5, UNIFORM, servers=3, seed=1).servers == [0, 0, 0]

@@ -24,23 +24,6 @@ def games(opponent, side, wins, losses, draws=0):
     ]
 
 
-def test_cells_are_rows_of_the_policy_by_side():
-    state = league()
-    state.count(games(FIRST, "wolf", wins=2, losses=1), version=0)
-    state.count(games(FIRST, "good", wins=1, losses=3, draws=1), version=1)
-    state.join(2, [], 8)
-    state.count(games("scripted", "good", wins=1, losses=0), version=2)
-    names = ("wolf", "good", "games", "wolf_wins", "good_wins", "draws")
-    assert state.cells() == [
-        dict(zip(names, values, strict=True))
-        for values in (
-            ("policy 0-1", FIRST, 3, 2, 1, 0),
-            (FIRST, "policy 0-1", 5, 3, 1, 1),
-            ("scripted", "policy 2", 1, 0, 1, 0),
-        )
-    ]
-
-
 def test_pfsp_by_hand():
     state = league()
     assert state.recent_win_rate(FIRST) == 0.5

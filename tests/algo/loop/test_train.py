@@ -88,17 +88,17 @@ class Machine:
             engine=self,
             trainer=TrainerThread(),
             queue=RolloutQueue(self.client, GAME, opened.config.rollout, opened.resumption),
-            serving=SimpleNamespace(metrics=metrics, wake=nothing, score=score),
+            serving=SimpleNamespace(metrics=metrics, wake=nothing, sleep=nothing, score=score),
             tracking=SimpleNamespace(log=lambda metrics, step: None),
             resources=lambda: PolicyResources(
                 run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"
             ),
             refresh_endpoints=refresh,
-            after_rollouts=nothing,
             push=push,
             evaluation_is_due=lambda: False,
         )
         run._score_probe = partial(RunContext._score_probe, run)
+        run.after_rollouts = partial(RunContext.after_rollouts, run)
         run.select_past_selves = partial(RunContext.select_past_selves, run)
         run.record_matches = partial(RunContext.record_matches, run)
         return run
@@ -108,7 +108,6 @@ class Machine:
         if opened.config.pool is None:
             return None
         opened.state.league = opened.state.league or LeagueState()
-        opened.state.probe = [1, 2]
 
         async def write(version, folder):
             folder.mkdir(parents=True)
@@ -155,14 +154,6 @@ def machine(client, tmp_path, monkeypatch):
 
 
 GROUPS = [f"run-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(2)]
-
-
-async def test_without_lag_each_step_trains_on_its_own_groups_in_their_order(machine, client):
-    machine = machine(lag=0)
-    async with playing(client, machine.play):
-        summary = await machine.process()
-    assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]
-    assert summary["rollouts"] == {"finished": 4 * STEPS, "failed": 0}
 
 
 async def test_a_checkpoint_that_fails_ends_the_run_before_its_trainer_is_asked_again(machine, client, monkeypatch):
@@ -252,5 +243,6 @@ async def test_killed_anywhere_a_league_counts_every_game_once(machine, client, 
         assert (row.first, row.last, opponent, list(by_side)) == (step, step, past_name(step), ["wolf"])
         assert (tally.games, tally.wins, tally.draws) == (4, 2, 0)
     assert len(state.rows) == STEPS and [member.version for member in state.members][-1] == STEPS - 1
+    assert state.members[0].log_probs == [-1.0]  # though the first step had yet to make the probe
     assert [step["league/share/past"] for step in summary["step_metrics"]] == [1.0] * STEPS
     assert (machine.config.run_dir / "payoff.json").is_file()

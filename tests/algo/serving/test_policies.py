@@ -1,5 +1,6 @@
 """vLLM servers of their own: of policies that learn side by side, and of past selves with whole weights."""
 
+import asyncio
 import shutil
 from itertools import chain
 
@@ -35,6 +36,7 @@ async def test_each_policy_has_its_servers_and_is_given_its_weights(
     finally:
         await serving.stop()
     assert all(fakes.ended(port) for port in chain(*at.values()))
+    assert asyncio.all_tasks() == {asyncio.current_task()}  # though one was about to come back
     logs = {log.name for log in config.run_dir.glob("*.log")}
     assert logs == {"vllm-wolves.log", "vllm-wolves-2.log", "vllm-villagers.log", "vllm-villagers-2.log"}
 
