@@ -18,6 +18,7 @@ from runners.werewolf.game import (
     Request,
     Role,
     Side,
+    Unsaved,
     choices,
     known_events,
     legal,
@@ -235,10 +236,19 @@ def _check_question(request: Request, state: GameState) -> None:
     assert (Option.EXPLODE in request.options) is may_explode, request
     withdrawable = decision in (Decision.CAMPAIGN_SPEECH, Decision.WITHDRAWAL)
     assert (Option.WITHDRAW in request.options) is withdrawable, request
-    assert (Option.SAVE in request.options) is (request.subject is not None and decision is Decision.WITCH), request
-    if request.subject is not None and decision is not Decision.WITCH:
+    if decision is Decision.WITCH:
+        _check_witch(request, state)
+    elif request.subject is not None:
         assert state.phase is Phase.UNOPPOSED and {request.subject} == _running(state), request
     assert request.may_pass or not request.speaks, request
+
+
+def _check_witch(request: Request, state: GameState) -> None:
+    used, victim = _last(state, EventKind.ANTIDOTE_USED) is not None, _last(state, EventKind.WOLF_TARGET).target
+    herself = victim == request.seat and not state.preset.witch_self_save
+    why = Unsaved.USED if used else Unsaved.NOBODY_HIT if victim is None else Unsaved.HERSELF if herself else None
+    assert (request.unsaved, request.subject) == (why, None if why else victim), request
+    assert request.options == (() if why else (Option.SAVE,)), request
 
 
 def _explosive(state: GameState) -> set[int]:
@@ -306,6 +316,7 @@ def _check_consequences(
     assert Counter(found) == Counter(expected), (expected, found)
     exploded = [event.seat for event in new if event.kind is EventKind.EXPLODED]
     assert len(exploded) == bool(exploding) and set(exploded) <= set(exploding), (exploding, exploded)
+    assert not exploding or not any(event.text for event in new), "the speech of an exploding wolf is dropped"
     if before.phase is Phase.SIGN_UP:
         running = tuple(seat for seat in sorted(actions) if actions[seat].choice is Option.RUN)
         assert [event.seats for event in new if event.kind is EventKind.SIGNED_UP] == [running]

@@ -146,19 +146,13 @@ FACTS: Mapping[str, Callable[[GameState], object]] = {
     "told": lambda state: [event.target or 0 for event in all_of(state, EventKind.WITCH_TOLD)],
     "guns": lambda state: [f"{e.seat}:{e.data['may_shoot']}" for e in all_of(state, EventKind.SHOT_STATUS)],
     "talk": lambda state: len(all_of(state, EventKind.WOLF_SAYS)),
-    "runs": lambda state: last(state, EventKind.SIGNED_UP).seats,
-    "lost": lambda state: last(state, EventKind.BADGE_LOST).data["reason"],
-    "order": lambda state: last(state, EventKind.SPEAKING_ORDER).seats,
     "votes": _pairs(EventKind.VOTE),
-    "ballot": _pairs(EventKind.SHERIFF_VOTE),
     "shots": _pairs(EventKind.SHOT),
     "words": lambda state: [event.seat for event in all_of(state, EventKind.LAST_WORDS)],
     "count": lambda state: last(state, EventKind.VOTE_COUNT).data["count"],
-    "tied": lambda state: last(state, EventKind.VOTE_TIED).seats,
     "exiled": lambda state: [event.target for event in all_of(state, EventKind.EXILED)],
     "revealed": lambda state: [event.target for event in all_of(state, EventKind.REVEALED)],
     "exploded": lambda state: [event.seat for event in all_of(state, EventKind.EXPLODED)],
-    "newest": lambda state: state.events[-1].kind,
 }
 """What a scenario may tell of a state; lists of targets have 0 for nobody."""
 

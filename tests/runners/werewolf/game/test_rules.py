@@ -22,8 +22,8 @@ from runners.werewolf.game import (
     observe,
     pending,
 )
-from tests.support.game.game_playing import NINE, STRICT, TINY, TWELVE, answer_all, deck
-from tests.support.game.game_scripts import play, question, twelve, until
+from tests.support.game.game_playing import TINY, TWELVE, answer_all, deck
+from tests.support.game.game_scripts import question, twelve, until
 
 TINY_DEAL = deck(wolf=1, seer=1, villager=3)
 
@@ -70,13 +70,6 @@ def test_what_makes_no_rules_is_refused(name, options, message):
 def test_decks_that_make_no_game_are_refused(roles, message):
     with pytest.raises(ValueError, match=message):
         Preset(name="odd", deck=roles)
-
-
-def test_choices_are_the_targets_the_options_and_nobody_where_that_is_legal():
-    state = play(new_game(NINE, 0, deck(seer=1, witch=1, hunter=1, villager=3, wolf=3)), "night_actions: 7,8,9=4")
-    assert choices(question(state, 2)) == (1, 3, 4, 5, 6, 7, 8, 9, Option.SAVE, None)
-    strict = question(new_game(STRICT, 0, deck(wolf=2, seer=1, villager=3)), 1)
-    assert choices(strict) == (3, 4, 5, 6)
 
 
 @pytest.mark.parametrize(("option", "decision"), [("may_abstain", "exile_vote"), ("wolves_may_pass", "wolf_kill")])
