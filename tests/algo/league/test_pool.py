@@ -83,5 +83,8 @@ def test_servers_hold_different_members_drawn_from_seed_and_version_alone():
         both = set(before.servers) & set(after.servers)
         assert all(before.servers.index(version) == after.servers.index(version) for version in both)
     assert {version for published in first for version in published.servers} == {0, 1, 2, 3, 4}
-    alone = pool_of([-1.0], 8)  # a server that nobody needs holds the initial weights
-    assert alone.publish(5, UNIFORM, servers=3, seed=1).servers == [0, 0, 0]
+    state = pool_of([-1.0, -2.0], 8)
+    for version, settings in ((1, UNIFORM), (2, LeagueConfig(every_steps=1, choice="newest"))):
+        state.publish(version, settings, servers=2, seed=1)
+        # One that is drawn no more leaves its server to the initial weights.
+        assert sorted(state.published.servers) == [0, 1]
