@@ -154,14 +154,12 @@ class Fake(http.server.BaseHTTPRequestHandler):
         text = b"" if body is None else json.dumps(body).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(text)))
-        self.send_header("Content-Type", "application/json")
         self.end_headers()
         self.wfile.write(text)
     def do_GET(self):
         if not self.obey():
             return
-        models = {"data": [{"id": "policy", "root": model}]}
-        self.answer({"/health": {}, "/v1/models": models}.get(self.path))
+        self.answer({} if self.path == "/health" else None)
     def do_POST(self):
         if not self.obey():
             return
