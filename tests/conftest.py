@@ -48,7 +48,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 STARTED_BY = {
     "vllm": {"serve_vllm", "real_vllm"},
     "ray": {"ray_cluster"},
-    "browser": {"drivers", "start_driver"},
+    "browser": {"driver", "start_driver"},
     "postgres": {"postgres_server", "new_server", "postgres"},
     "hub": {"HubProcess", "StockHub", "hub_process", "fork"},
     "real": {"real_model", "real_tokenizer"},

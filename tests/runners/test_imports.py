@@ -3,11 +3,7 @@
 import asyncio
 import sys
 
-import pytest
-
 from store.protocol import EnqueueRolloutRequest
-from store.schema import PolicyResources
-from tests.support.fakes import FakeVllm
 from tests.support.tasks import game_task
 
 NEVER = {"agentlightning", "litellm", "torch", "transformers", "verl", "vllm", "pandas", "fastapi", "algo"}
@@ -26,13 +22,6 @@ async def imported(*command):
     assert process.returncode == 0, said[-2000:]
     lines = [line for line in said.decode().splitlines() if line.startswith("import time:")]
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
-
-
-@pytest.fixture
-async def policy(tiny_tokenizer, tiny_model):
-    fake = FakeVllm(tiny_tokenizer, lambda prompt: "决定：1号", str(tiny_model))
-    yield PolicyResources(run_name="run", version=0, endpoints=(await fake.start(),), model="policy")
-    await fake.stop()
 
 
 async def test_a_runner_of_games_imports_what_it_plays_with_and_not_before(hub, client, policy):

@@ -139,35 +139,6 @@ class Claude:
             self.messages.append({"role": "user", "content": results})
 
 
-class AgentsSdk:
-    """The openai-agents package, which does not install beside litellm's pin: its environment is its service's."""
-
-    def __init__(self, address, chance):
-        agents = pytest.importorskip("agents")
-        agents.set_tracing_disabled(True)
-        self.client = AsyncOpenAI(base_url=address, api_key="none", max_retries=0)
-        self.run, self.chance, self.items = agents.Runner, chance, []
-
-        async def calculate(context, given):
-            return words(chance, 5)
-
-        model = chance.choice([agents.OpenAIResponsesModel, agents.OpenAIChatCompletionsModel])
-        tool = agents.FunctionTool("calculate", "Calculates.", SCHEMA, calculate, strict_json_schema=False)
-        self.agent = agents.Agent(
-            "calculator", instructions="Calculate.", tools=[tool], model=model("policy", self.client)
-        )
-
-    async def turn(self, text):
-        given = [*self.items, {"role": "user", "content": text}]
-        if self.chance.random() < 0.5:
-            result = self.run.run_streamed(self.agent, given, max_turns=1000)
-            async for _ in result.stream_events():
-                pass
-        else:
-            result = await self.run.run(self.agent, given, max_turns=1000)
-        self.items = result.to_input_list()
-
-
 def is_json(text):
     try:
         return json.loads(text) is not None
@@ -200,7 +171,7 @@ MANY = pytest.param(500, marks=(pytest.mark.endurance, pytest.mark.timeout(1200)
 
 
 @pytest.mark.parametrize("conversations", [20, MANY])
-@pytest.mark.parametrize("kind", [Chat, Items, Claude, AgentsSdk])
+@pytest.mark.parametrize("kind", [Chat, Items, Claude])
 async def test_any_conversation_is_one_sequence_of_what_was_sampled(world, kind, conversations):
     seen = {}
 

@@ -1,7 +1,5 @@
 """Demonstrations: a turn holds what the policy would have been sent, token by token, and what its demonstrator did."""
 
-import random
-import re
 from collections import Counter
 
 import pytest
@@ -9,17 +7,17 @@ import pytest
 from runners.errors import UnusableTokenizer
 from runners.policy.client import Completion
 from runners.policy.model import TokenExactChatModel
-from runners.werewolf.brains import ScriptedBrain
-from runners.werewolf.demonstrations import DEFAULTED, DemonstratingPlayer
+from runners.werewolf.demonstrations import DEFAULTED
 from runners.werewolf.game import PRESETS, get_preset
-from runners.werewolf.players import BrainPlayer, Decided, Player, PolicyPlayer
+from runners.werewolf.players import PolicyPlayer
+from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import PolicyResources
 from tests.support.chat_templates import chat_tokens
 from tests.support.tasks import game_task
 from tests.support.tasks import play_task as play
-from tests.support.werewolf.fakes_api import FakeChatApi
+from tests.support.werewolf.seat_players import offered
 
 
 def make_task(preset="5p_tiny", context_tokens=20_000, reply_tokens=400, **changes):
@@ -99,55 +97,27 @@ async def test_a_speech_beyond_the_reply_limit_is_heard_as_far_as_it_is_recorded
     assert spoken and all(turn.reply in result.transcript for turn in spoken)
 
 
-class Undecided(Player):
-    """A fake of a player whose model gave no usable reply."""
-
-    async def decide(self, observation):
-        news, self.heard = self.heard, []
-        assert news  # it hears what the seat hears
-        return Decided(observation.request.default, reasked=True, defaulted=True)
-
-
-async def test_a_demonstrator_that_had_no_usable_reply_shows_nothing_to_learn(tiny_tokenizer):
-    task, turns, tokens = make_task(), [], chat_tokens(tiny_tokenizer)
-
-    def seat_player(seat, role, name):
-        inner = Undecided(seat) if seat == 1 else BrainPlayer(seat, ScriptedBrain(random.Random(seat)))
-        return DemonstratingPlayer(inner, tokens, task.limits, system_prompt(get_preset(task.preset), seat, role))
-
-    result = await play_game(task, 0, seat_player, lambda turn, *times: turns.append(turn))
-    assert {turn.error for turn in turns if turn.seat == 1} == {DEFAULTED}
-    assert {turn.error for turn in turns if turn.seat != 1} == {None}
-    assert result.seats[0].defaulted_decisions == result.seats[0].decisions > 0
-
-
-def messages_with_options(messages):
-    """The options that the last message offers."""
-    found = re.findall("可选：([^。）]*)", messages[-1]["content"])
-    return found[-1].split("、") if found else []
-
-
-async def test_a_model_behind_an_api_demonstrates_without_its_thoughts_and_never_what_could_not_be_used(unserved):
+async def test_a_model_behind_an_api_demonstrates_without_its_thoughts_and_never_what_could_not_be_used(
+    unserved, chat_api
+):
     asked = Counter()
 
     def answer(messages):
-        options = messages_with_options(messages)
+        options = offered(messages[-1]["content"])
         asked["choices" if options else "speeches"] += 1
         if options and asked["choices"] <= 2:  # once, and once again: the first choice is taken by default
             return "我再想想"
         return f"<think>不能说出来的</think>{'决定：' + options[-1] if options else '我是好人，请听我说。'}"
 
-    api = FakeChatApi(answer)
-    await api.start()
-    try:
-        players = {"strong": api.endpoint(max_concurrent=1)}
-        task = make_task(seating={"wolf": "scripted", "good": "strong"}, trainable=["good"], demonstrators=["strong"])
-        result, turns = await play(task, unserved.model_copy(update={"players": players}))
-    finally:
-        await api.stop()
+    chat_api.answer = answer
+    players = {"strong": chat_api.endpoint(max_concurrent=1)}
+    task = make_task(seating={"wolf": "scripted", "good": "strong"}, trainable=["good"], demonstrators=["strong"])
+    result, turns = await play(task, unserved.model_copy(update={"players": players}))
     assert {turn.policy for turn in turns} == {"strong"} and all(turn.trainable for turn in turns)
     assert Counter(turn.error for turn in turns) == {DEFAULTED: 1, None: len(turns) - 1} and len(turns) > 3
     assert asked.total() == len(turns) + 1
+    # It hears what the seat hears.
+    assert all(f"{REFEREE}: " in body["messages"][-1]["content"] for body in chat_api.requests)
     assert all("不能说出来的" not in turn.reply + turn.thought for turn in turns)
     assert sum(seat.defaulted_decisions for seat in result.seats) == 1
 

@@ -14,9 +14,7 @@ from runners.werewolf.lit_agent import WerewolfLitAgent
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.protocol import SPAN_SEQUENCE_ID
-from store.schema import PolicyResources
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
-from tests.support.fakes import FakeVllm
 from tests.support.tasks import game_task
 
 CONFIG = RolloutConfig(
@@ -30,11 +28,10 @@ def make_task(**changes):
 
 
 @pytest.fixture
-async def policy(tiny_tokenizer, tiny_model):
+def policy(vllm, policy):
     # The answer follows from the prompt alone, so that two runners get the same game.
-    fake = FakeVllm(tiny_tokenizer, lambda prompt: f"决定：{len(prompt) % 5 + 1}号", str(tiny_model))
-    yield PolicyResources(run_name="run", version=3, endpoints=(await fake.start(),), model="policy")
-    await fake.stop()
+    vllm.answer = lambda prompt: f"决定：{len(prompt) % 5 + 1}号"
+    return policy
 
 
 @pytest.fixture

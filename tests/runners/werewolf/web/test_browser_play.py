@@ -1,4 +1,4 @@
-"""People at a table, each at a browser: alone, two together, one that leaves, and one that comes back."""
+"""A person at a table, at a browser, that reloads its page."""
 
 import random
 
@@ -8,16 +8,16 @@ from tests.support.werewolf.browser import PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
 
-def opens_a_table(p, server, people=1, seed=12, clock=0, **tabs):
-    """By the form; its address and the links for the people. tabs: what is chosen by buttons."""
+def opens_a_table(p, server):
+    """By the form; its address and the link for the person."""
     p.opens(f"{server.url}/play?lang=zh")
-    for name, value in ({"preset": "9p", "others": "scripted"} | tabs).items():
+    for name, value in (("preset", "9p"), ("others", "scripted")):
         p.clicks(f"[data-name={name}] [data-value='{value}']")
-    for name, value in (("people", people), ("clock", clock), ("seed", seed), ("pace", 0)):
-        p.run("const f = document.querySelector(`[name=${arguments[0]}]`); f.value = arguments[1]", name, str(value))
+    for name, value in (("people", "1"), ("clock", "0"), ("seed", "12"), ("pace", "0")):
+        p.run("const f = document.querySelector(`[name=${arguments[0]}]`); f.value = arguments[1]", name, value)
     p.clicks("button.primary")
-    p.until(lambda: len(p.all("a.seat-link")) == people, "links for the people")
-    return p.driver.current_url, [link.get_attribute("href") for link in p.all("a.seat-link")]
+    link = p.sees("a.seat-link").get_attribute("href")
+    return p.driver.current_url, link
 
 
 def answers(p, chance):
@@ -51,7 +51,7 @@ def plays_on(p, chance):
 
 async def test_one_person_plays_a_whole_game_by_clicks_reloads_and_then_sees_it_all(tmp_path, person):
     def visit(p):
-        host, (link,) = opens_a_table(p, server)
+        host, link = opens_a_table(p, server)
         p.opens(link)
         p.sees(".identity h1", "村民")
         p.sees(".ask.mine textarea").send_keys("说到一半")

@@ -33,8 +33,6 @@ from runners.werewolf.web.seats import UnusableTable
 from store.schema import ChatEndpoint, PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON
 from tests.support.fakes import FakeVllm
-from tests.support.hub.hub_process import HubProcess
-from tests.support.werewolf.fakes_api import FakeChatApi
 from tests.support.werewolf.seat_players import open_table, play_seat, reply_to
 from tests.support.werewolf.web_server import WebServer
 
@@ -125,25 +123,6 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
     assert RunNumbers(RunFolders(runs)).of("first", 0)["people"][0]["label"] == "version 24"
 
 
-async def test_a_game_against_a_checkpoint_goes_to_a_hub_that_never_had_its_run(policy, tiny_model, tmp_path):
-    runs = tmp_path / "runs"
-    url = await policy(make_checkpoint(runs, tiny_model))
-    our_hub = await HubProcess(tmp_path).start()
-    try:
-        async with (
-            WebServer(tmp_path, runs=runs, hub=our_hub.url, model_url=url) as server,
-            aiohttp.ClientSession(server.url) as session,
-        ):
-            for seed in (1, 2):
-                wanted = dict(preset="5p_tiny", seed=seed, others="policy", record="evaluation")
-                _, (seat,) = await open_table(session, **wanted)
-                page = await play_seat(session, seat)
-                assert page["replay"].startswith("hub:"), page["problem"]
-            assert [row["version"] for row in (await server.get("/api/games", people="1"))[1]["rows"]] == [24, 24]
-    finally:
-        our_hub.kill()
-
-
 async def test_a_checkpoint_is_played_with_its_prompts_and_under_its_runs_name(policy, tiny_model, tmp_path):
     url = await policy(make_checkpoint(tmp_path, tiny_model))
     found = await Opponents(runs=RunFolders(tmp_path), model_url=url.removesuffix("/v1") + "/").newest()
@@ -219,25 +198,22 @@ async def test_no_table_is_opened_that_calls_an_address_which_only_the_hub_names
     await opponents.check(await opponents.newest())
 
 
-async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_path, monkeypatch):
+async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_path, monkeypatch, chat_api):
     monkeypatch.setenv("FAKE_API_KEY", "secret-of-the-test")
-    api = FakeChatApi(lambda messages: reply_to(messages[-1]["content"]), key="secret-of-the-test")
-    chat = f"fake=fake-model@{await api.start()}/v1"
-    try:
-        async with WebServer(tmp_path, chat_models=[chat]) as server, aiohttp.ClientSession(server.url) as session:
-            _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="fake")
-            page = await play_seat(session, seat)
-            assert page["phase"] == "over" and len(api.requests) > 4
-            (kept,) = (tmp_path / "kept").glob("*.json")
-            assert "secret-of-the-test" not in kept.read_text()
-            assert sorted(set(json.loads(kept.read_text())["players"].values())) == ["fake", PERSON]
-            api.key = "another"
-            _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="fake")
-            page = await play_seat(session, seat)
-            assert page["phase"] == "failed" and "401" in page["problem"]
-            assert "secret-of-the-test" not in json.dumps(page)
-    finally:
-        await api.stop()
+    chat_api.answer, chat_api.key = lambda messages: reply_to(messages[-1]["content"]), "secret-of-the-test"
+    chat = f"fake=fake-model@{chat_api.url}/v1"
+    async with WebServer(tmp_path, chat_models=[chat]) as server, aiohttp.ClientSession(server.url) as session:
+        _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="fake")
+        page = await play_seat(session, seat)
+        assert page["phase"] == "over" and len(chat_api.requests) > 4
+        (kept,) = (tmp_path / "kept").glob("*.json")
+        assert "secret-of-the-test" not in kept.read_text()
+        assert sorted(set(json.loads(kept.read_text())["players"].values())) == ["fake", PERSON]
+        chat_api.key = "another"
+        _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="fake")
+        page = await play_seat(session, seat)
+        assert page["phase"] == "failed" and "401" in page["problem"]
+        assert "secret-of-the-test" not in json.dumps(page)
     with pytest.raises(ValueError, match="https"):
         keys_of(["fake=m@http://models.example/v1"])
 
