@@ -9,6 +9,10 @@ import pytest
 from agentlightning import LitAgent, emit_reward, find_final_reward, rollout
 from aiohttp import web
 from openai import AsyncOpenAI, OpenAI
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from algo.rollouts.triplets import read_attempt
 from runners.agents.agent_play import AgentPlay
@@ -57,7 +61,6 @@ async def asynchronous(task, llm):
         for _ in range(2):
             answer = await client.chat.completions.create(model=llm.model, messages=messages)
             messages += [answer.choices[0].message, {"role": "user", "content": "sure?"}]
-    emit_reward(0.5)  # the agent's own result counts for more
     return float(answer.choices[0].message.content == "### 7")
 
 
@@ -113,6 +116,35 @@ async def test_rewards_that_many_agents_emit_at_once_stay_with_their_attempts(cl
     tasks = [task_of(n, input={"n": float(n)}) for n in range(6)]
     results = await played(client, vllm, LitPlayer(Emitting()), *tasks, at_once=6)
     assert [read.outcome.rewards() for _, read, _ in results] == [{"right": float(n), "tidy": 0.5} for n in range(6)]
+
+
+async def test_spans_of_the_agents_own_framework_disturb_nothing(hub, client, vllm):
+    """An agent that traces itself into the hub with OpenTelemetry, as Agent Framework and AgentOps do."""
+
+    @rollout
+    async def traced(task, llm, rollout):
+        ids = {"agentlightning.rollout_id": rollout.rollout_id, "agentlightning.attempt_id": rollout.attempt.attempt_id}
+        provider = TracerProvider(resource=Resource(ids))
+        provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{hub.url}/v1/traces")))
+        tracer = provider.get_tracer("agent_framework")
+        said = {"gen_ai.operation.name": "chat", "gen_ai.request.model": llm.model, "gen_ai.response.id": "chatcmpl-1"}
+        with tracer.start_as_current_span("invoke_agent", attributes={"agent.name": "MathAgent"}):
+            # The second by the name that AgentOps gives it.
+            with (
+                tracer.start_as_current_span("chat policy"),
+                tracer.start_as_current_span("openai.chat.completion", attributes=said),
+            ):
+                reward = await asynchronous.rollout_async(task, {"main_llm": llm}, rollout)
+            with tracer.start_as_current_span("execute_tool calculate", attributes={"gen_ai.tool.name": "calculate"}):
+                emit_reward(0.5)  # the agent's own result counts for more
+        await asyncio.to_thread(provider.shutdown)
+        return reward
+
+    tasks = [task_of(n) for n in range(3)]
+    for found, read, spans in await played(client, vllm, LitPlayer(traced), *tasks):
+        assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)
+        assert {"invoke_agent", "chat policy", "execute_tool calculate"} <= {span.name for span in spans}
+        assert (read.outcome.rewards(), len(read.triplets), read.left_out) == ({"reward": 1.0}, 2, {})
 
 
 async def test_a_failure_of_the_agents_own_is_an_outcome_and_not_tried_again(client, vllm, caplog):

@@ -5,6 +5,7 @@ import pytest
 from runners.policy.client import PolicyClient
 from runners.policy.model import ContextFull, TokenExactChatModel
 from store.schema import TokenLimits
+from store.token_spans import context_digest
 from tests.support.chat_templates import chat_tokens
 from tests.support.tasks import HERE
 
@@ -24,6 +25,21 @@ def make_model(vllm, context_tokens=1000, reply_tokens=20, key="game-1/3"):
     return TokenExactChatModel(server, tokens, limits, key)
 
 
+async def test_each_prompt_is_the_last_prompt_the_sampled_ids_and_the_new_message(vllm):
+    model = make_model(vllm)
+    first = (await model([SYSTEM, user("一")])).metadata["sampled"]
+    second = (await model([SYSTEM, user("一"), REPLY, user("二")])).metadata["sampled"]
+    sent = [body["prompt"] for body, _ in vllm.exchanges]
+    assert sent[0] == list(first.prompt_ids)
+    assert sent[1] == [*first.prompt_ids, *first.response_ids, *second.prompt_ids]
+    assert (first.context_tokens, second.context_tokens) == (0, len(first.prompt_ids) + len(first.response_ids))
+    assert second.context_digest == context_digest([*first.prompt_ids, *first.response_ids])
+    assert first.segment == second.segment == 0
+    returned = [choice for _, choice in vllm.exchanges]
+    assert [list(turn.response_ids) for turn in (first, second)] == [choice["token_ids"] for choice in returned]
+    assert list(first.logprobs) == returned[0]["logprobs"]["token_logprobs"]
+
+
 async def test_sampling_is_seeded_by_game_seat_and_call(vllm):
     for key in ("game-1/3", "game-1/3", "game-1/4"):
         model = make_model(vllm, key=key)
@@ -35,6 +51,14 @@ async def test_sampling_is_seeded_by_game_seat_and_call(vllm):
         sampling = [body[name] for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")]
         assert sampling == [0.7, 1.0, -1, 0.0, 1.0]
         assert body["stop_token_ids"] == [vllm.tokenizer.eos_token_id]
+
+
+async def test_another_conversation_starts_a_new_segment(vllm):
+    model = make_model(vllm)
+    await model([SYSTEM, user("一")])
+    turn = (await model([SYSTEM, user("前情提要")])).metadata["sampled"]
+    assert (turn.segment, turn.context_tokens) == (1, 0)
+    assert vllm.exchanges[1][0]["prompt"] == list(turn.prompt_ids)
 
 
 async def test_the_tokens_of_a_call_are_counted_without_a_call(vllm):

@@ -224,6 +224,20 @@ async def test_the_judge_hears_trained_valid_public_speech_and_nothing_else(vllm
         assert "狼人阵营" in asked and "对狼队友说" not in asked and "身份是" not in asked.partition("发言者")[0]
 
 
+async def test_a_judge_that_hangs_or_fails_changes_no_game(vllm, chat_api):
+    vllm.answer = lambda prompt: legal_answer(random.Random(len(prompt)))(prompt)
+    alone, _ = await play(vllm, make_task())
+    chat_api.hold.clear()
+    hanging, _ = await judged_game(vllm, chat_api, timeout_seconds=0.0)
+    chat_api.hold.set()
+    chat_api.answer = lambda messages: "无可奉告"
+    useless, _ = await judged_game(vllm, chat_api)
+    assert alone.judge_asked == 0 and hanging.judge_asked == useless.judge_asked > 0
+    for result in (hanging, useless):
+        assert result.judgements == ()
+        assert result.model_copy(update={"judge_asked": 0}) == alone
+
+
 async def test_cancelling_a_game_cancels_it(vllm):
     """AgentScope turns a cancelled reply into an ordinary one unless told otherwise."""
     vllm.gate.clear()

@@ -33,6 +33,7 @@ from runners.werewolf.web.seats import UnusableTable
 from store.schema import ChatEndpoint, PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON
 from tests.support.fakes import FakeVllm
+from tests.support.hub.hub_process import HubProcess
 from tests.support.werewolf.seat_players import open_table, play_seat, reply_to
 from tests.support.werewolf.web_server import WebServer
 
@@ -121,6 +122,25 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
         of_side = [result for played, result in results if played == side]
         assert (against.by_side[side].games, against.by_side[side].wins) == (len(of_side), of_side.count(side))
     assert RunNumbers(RunFolders(runs)).of("first", 0)["people"][0]["label"] == "version 24"
+
+
+async def test_a_game_against_a_checkpoint_goes_to_a_hub_that_never_had_its_run(policy, tiny_model, tmp_path):
+    runs = tmp_path / "runs"
+    url = await policy(make_checkpoint(runs, tiny_model))
+    our_hub = await HubProcess(tmp_path).start()
+    try:
+        async with (
+            WebServer(tmp_path, runs=runs, hub=our_hub.url, model_url=url) as server,
+            aiohttp.ClientSession(server.url) as session,
+        ):
+            for seed in (1, 2):
+                wanted = dict(preset="5p_tiny", seed=seed, others="policy", record="evaluation")
+                _, (seat,) = await open_table(session, **wanted)
+                page = await play_seat(session, seat)
+                assert page["replay"].startswith("hub:"), page["problem"]
+            assert [row["version"] for row in (await server.get("/api/games", people="1"))[1]["rows"]] == [24, 24]
+    finally:
+        our_hub.kill()
 
 
 async def test_a_checkpoint_is_played_with_its_prompts_and_under_its_runs_name(policy, tiny_model, tmp_path):
