@@ -8,10 +8,10 @@ from tests.support.werewolf.browser import PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
 
-def opens_a_table(p, server):
-    """By the form; its address and the link for the person."""
+def opens_a_table(p, server, **tabs):
+    """By the form; its address and the link for the person. tabs: what is chosen by buttons."""
     p.opens(f"{server.url}/play?lang=zh")
-    for name, value in (("preset", "9p"), ("others", "scripted")):
+    for name, value in ({"preset": "9p", "others": "scripted"} | tabs).items():
         p.clicks(f"[data-name={name}] [data-value='{value}']")
     for name, value in (("people", "1"), ("clock", "0"), ("seed", "12"), ("pace", "0")):
         p.run("const f = document.querySelector(`[name=${arguments[0]}]`); f.value = arguments[1]", name, value)
