@@ -173,7 +173,7 @@ def mini_batches(
     seed: order of the rows over the mini-batches; None keeps the batch's order.
     max_tokens: maximum tokens of one forward pass on one rank, without padding rows; a longer row is alone.
     packed: whether the rows of a forward pass are packed, so that passes are balanced by tokens. If not, rows are
-        padded to the longest of their mini-batch, and every pass has the same number of rows.
+        padded to the longest of their micro-batch, and every pass has the same number of rows.
     similar_lengths: whether rows of similar length also share a mini-batch, which saves padding but makes mini-batches
         differ. Within one, rows of similar length share a micro-batch, and so do the ranks' n-th micro-batches, since
         the longest row determines the cost.

@@ -82,6 +82,11 @@ def test_groups_that_say_nothing_get_zero_and_are_counted():
     }  # fmt: skip
 
 
+def test_a_small_difference_of_rewards_says_something():
+    told = token_advantages([seat("a", 0.3), seat("b", 0.3), seat("c", 0.31)], AdvantageConfig())
+    assert told.informative == (True,) * 3 and told.per_token[2].max() > 1
+
+
 @pytest.mark.parametrize("name", sorted(ESTIMATORS.keys() - {"gae", "role_baseline"}))
 def test_every_other_estimator_of_verl_rewards_the_better_game(name):
     trajectories = [seat(game, reward, mask=(0, 1) + (1,) * int(reward * 2 + 2)) for game, reward in

@@ -6,6 +6,8 @@ import pytest
 from agentlightning import rollout
 from openai import AsyncOpenAI
 
+from algo.advantages.baseline import RoleBaselines
+from algo.advantages.estimators import token_advantages
 from algo.agents.evaluate import figures_of, gain, read_evaluations
 from algo.agents.workload import Agents
 from algo.loop.workload import Workload
@@ -83,7 +85,7 @@ async def world(client, tiny_tokenizer, tmp_path):
     await vllm.stop()
 
 
-async def test_actors_are_trained_by_name(world):
+async def test_actors_are_trained_by_name_and_have_their_own_baseline(world):
     workload, policy, _ = world
     checked: Workload = workload
     played = await policy.queue.play(checked.tasks(1), policy.resources(), policy.refresh_endpoints, lambda now: None)
@@ -99,6 +101,19 @@ async def test_actors_are_trained_by_name(world):
     played = await policy.queue.play(everyone.tasks(2), policy.resources(), policy.refresh_endpoints, lambda now: None)
     found = build_trajectories(played.finished, everyone.rewards_of, 4000)
     assert len(found.trajectories) == 12 and found.left_out == {}
+    advantages = token_advantages(
+        found.trajectories,
+        workload.config.advantage,
+        role_baselines=RoleBaselines(0.9),
+        kl_penalties=None,
+        values=None,
+    )
+    for trajectory, tokens in zip(found.trajectories, advantages.per_token, strict=True):
+        group = [
+            one for one in found.trajectories if (one.group_id, one.actor) == (trajectory.group_id, trajectory.actor)
+        ]
+        mean = sum(one.reward for one in group) / len(group)
+        assert len(group) == 3 and (tokens.sum().item() > 0) == (trajectory.reward > mean + 1e-6)
 
 
 async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun_is_gone_on_with(world, tmp_path):

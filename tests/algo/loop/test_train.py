@@ -156,6 +156,14 @@ def machine(client, tmp_path, monkeypatch):
 GROUPS = [f"run-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(2)]
 
 
+async def test_without_lag_each_step_trains_on_its_own_groups_in_their_order(machine, client):
+    machine = machine(lag=0)
+    async with playing(client, machine.play):
+        summary = await machine.process()
+    assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]
+    assert summary["rollouts"] == {"finished": 4 * STEPS, "failed": 0}
+
+
 async def test_a_checkpoint_that_fails_ends_the_run_before_its_trainer_is_asked_again(machine, client, monkeypatch):
     machine = machine(lag=0)
     machine.kill_in = {(2, "save")}

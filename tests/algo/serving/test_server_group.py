@@ -10,7 +10,7 @@ import pytest
 
 from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policies import open_frozen
-from algo.serving.server_group import ServerGroup, ServingDied
+from algo.serving.server_group import ServerGroup, ServingDied, ServingError
 from tests.support.algo.fake_vllm import PUSH, FakeVllm, port_of
 from tests.support.waiting import until
 
@@ -156,6 +156,22 @@ async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newes
         # It is looked at as at the beginning (one completion) before it gets the weights.
         assert second.calls == ["/v1/completions", *PUSH]
         assert second.bodies["/update_weight_version"] == {"new_version": "8"}
+
+
+async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(attached, tiny_model):
+    (first, second), config = attached
+    second.reload_answer, second.reload_status = {"error": "no such tensor"}, 500
+    async with await ServerGroup.open(config) as serving:
+        await serving.push_weights(tiny_model, 7)
+        assert [server.base_url for server in serving.servers] == [config.serving.urls[0]]
+        second.reload_answer, second.reload_status = {"results": [None]}, 200
+        await until(lambda: len(serving.servers) == 2)
+        assert second.bodies["/update_weight_version"] == {"new_version": "7"}
+        # None is left: that is the run's end.
+        for vllm in (first, second):
+            vllm.reload_answer, vllm.reload_status = {"error": "no such tensor"}, 500
+        with pytest.raises(ServingError, match="no such tensor"):
+            await serving.push_weights(tiny_model, 8)
 
 
 # Sleep and wake

@@ -89,6 +89,19 @@ def test_token_ids_only_grow_for_any_texts_and_samples(tiny_tokenizer, family, d
     assert tokenizer.decode(ids) == unicodedata.normalize("NFC", expected)
 
 
+@pytest.mark.parametrize("family", ["plain", "default system"])
+async def test_where_the_template_rewrites_nothing_the_ids_are_its_own(tokenizer):
+    tokens = chat_tokens(tokenizer)
+    conversation = [SYSTEM, user("一"), {"role": "assistant", "content": "我是好人。"}, user("二")]
+    ids = await tokens.first_prompt(conversation[:2])
+    reply = [*ids_of(tokenizer, "我是好人。"), tokens.end_of_turn]
+    ids += [*reply, *await tokens.next_prompt(reply, conversation[3:])]
+    rendered = tokenizer.apply_chat_template(
+        conversation, add_generation_prompt=True, enable_thinking=False, return_dict=False
+    )
+    assert ids == rendered
+
+
 async def test_the_end_of_a_turn_is_the_templates_not_the_models(tiny_tokenizer):
     """A base model's own end of text does not end a turn; a template may write space before what does."""
     template = TEMPLATES["plain"].replace("<|im_end|>", " <|endoftext|>")

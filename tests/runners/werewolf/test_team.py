@@ -65,6 +65,13 @@ async def test_each_seat_is_played_by_its_policy_and_says_so_up_to_its_trajector
     assert len(found) == 5 and all(one.learner == learner_of(one.role) for one in found)
 
 
+async def test_who_is_not_of_the_team_has_no_learner(vllms, tiny_model):
+    resources = team_at(vllms, ServedPolicy(name="old", endpoints=(vllms[0].endpoint,), model="policy"))
+    result, turns = await play(resources, tiny_model, trainable=["good"], seating={"wolf": "old", "good": "policy"})
+    assert {(turn.side, turn.learner is None) for turn in turns} == {("wolf", True), ("good", False)}
+    assert read_attempt(GAME, "ro", "at", spans_of(turns, result), resources).turns
+
+
 async def test_a_past_self_is_played_by_who_plays_such_seats_and_nobody_learns_from_it(vllms, tiny_model):
     wolves, good = vllms
     models = {"wolves": "past-wolves", "seers": "past-seers", "others": "past-others"}

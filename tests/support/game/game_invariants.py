@@ -236,6 +236,7 @@ def _check_question(request: Request, state: GameState) -> None:
     assert (Option.EXPLODE in request.options) is may_explode, request
     withdrawable = decision in (Decision.CAMPAIGN_SPEECH, Decision.WITHDRAWAL)
     assert (Option.WITHDRAW in request.options) is withdrawable, request
+    assert decision is Decision.WITCH or Option.SAVE not in request.options, request
     if decision is Decision.WITCH:
         _check_witch(request, state)
     elif request.subject is not None:
