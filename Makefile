@@ -73,11 +73,11 @@ $(INSTALLED): pyproject.toml requirements-$(SET).lock
 	@touch $@
 
 $(REAL): $(INSTALLED)
-	$(BIN)/uv pip install --python $(BIN)/python $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev,real]'
+	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev,real]'
 	@touch $@
 
 $(DOCS): $(INSTALLED)
-	$(BIN)/uv pip install --python $(BIN)/python $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev,docs]'
+	$(BIN)/uv pip install --python $(BIN)/python --compile-bytecode $(CONSTRAINTS) $(UV_FLAGS) --editable '.[$(SET),dev,docs]'
 	@touch $@
 
 model: install ## Build the tiny model in runs/tiny_model
