@@ -5,7 +5,6 @@ import json
 import random
 from itertools import pairwise
 
-import aiohttp
 import pytest
 
 from runners.policy.client import seed_of
@@ -180,15 +179,12 @@ async def test_a_page_asks_the_hub_as_little_of_many_games_as_of_few(hub, client
 async def test_a_hub_that_goes_away_ends_the_stream_and_who_asks_again_is_told(hub, client, unserved, tmp_path):
     (rollout_id,) = await enqueue_tasks(client, unserved, [make_task(2)])
     query = {"id": f"hub:{rollout_id}"}
-    async with (
-        WebServer(tmp_path, hub=hub.url, retry_seconds=0.1) as server,
-        aiohttp.ClientSession(server.url, timeout=aiohttp.ClientTimeout(total=30)) as session,
-    ):
-        async with session.get("/api/game/live", params=query) as response:
+    async with WebServer(tmp_path, hub=hub.url, retry_seconds=0.1) as server:
+        async with server.session.get("/api/game/live", params=query) as response:
             assert (await response.content.readline()).startswith(b"data: ")
             await hub.stop()
             assert b"event: end" not in await response.read()  # the page asks again
-        async with session.get("/api/game/live", params=query) as response:
+        async with server.session.get("/api/game/live", params=query) as response:
             assert response.status == 502
 
 
