@@ -34,9 +34,8 @@ def runner_at(client):
 @pytest.fixture
 async def policy(tiny_tokenizer, tiny_model):
     """A served policy that always says the same; its resources."""
-    vllm = FakeVllm(tiny_tokenizer, lambda prompt: "发言：我是狼人。\n决定：1号", str(tiny_model))
-    yield RESOURCES.model_copy(update={"endpoints": (await vllm.start(),)})
-    await vllm.stop()
+    async with FakeVllm(tiny_tokenizer, lambda prompt: "发言：我是狼人。\n决定：1号", str(tiny_model)) as vllm:
+        yield RESOURCES.model_copy(update={"endpoints": (vllm.endpoint,)})
 
 
 def make_config(tmp_path, players=(), **evaluation):
@@ -122,9 +121,6 @@ async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, poli
     assert (strong.not_finished, strong.both_sides.games, strong.both_sides.win_rate) == (2, 0, None)
     metrics = metrics_of(evaluation, figures)
     assert metrics["evaluation/games/not_finished"] == 2 and "evaluation/win_rate/both/vs/strong" not in metrics
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def test_what_models_and_programs_wrote_is_no_markup_on_page_and_terminal(tmp_path, capsys):

@@ -30,14 +30,16 @@ def test_the_same_seed_gives_the_same_files_and_another_seed_other_weights_only(
     assert {name for name in other if other[name] != again[name]} == {"model.safetensors", MARKER_FILE}
 
 
-def test_a_deeper_one_begins_by_looking_at_what_is_like_the_token_itself(tmp_path):
+def test_a_deeper_one_begins_by_looking_at_what_is_like_the_token_itself(tiny_model, tmp_path):
     folder = build_tiny_model(tmp_path / "deeper", layers=3)
     model = AutoModelForCausalLM.from_pretrained(folder)
     alike = [torch.equal(layer.self_attn.q_proj.weight, layer.self_attn.k_proj.weight) for layer in model.model.layers]
     assert alike == [True, True, False]
     assert build_tiny_model(folder, layers=3) == folder
-    with pytest.raises(FileExistsError):
+    with pytest.raises(FileExistsError, match="--force"):
         build_tiny_model(folder)
+    assert contents(build_tiny_model(folder, force=True)) == contents(tiny_model)
+    assert [path.name for path in tmp_path.iterdir()] == ["deeper"]  # no scratch folder is left
 
 
 def test_brings_no_sampling_settings_along(tiny_model):
@@ -66,18 +68,6 @@ def test_thinking_can_be_switched_off_as_with_qwen3(tiny_tokenizer):
         MESSAGES[:1], tokenize=False, add_generation_prompt=True, enable_thinking=False
     )
     assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
-
-
-def test_an_existing_model_is_kept_and_rebuilt_only_by_force(tmp_path):
-    directory = build_tiny_model(tmp_path / "model", seed=3)
-    inode = (directory / "model.safetensors").stat().st_ino
-    build_tiny_model(directory, seed=3)
-    assert (directory / "model.safetensors").stat().st_ino == inode
-    with pytest.raises(FileExistsError, match="--force"):
-        build_tiny_model(directory, seed=4)
-    build_tiny_model(directory, seed=4, force=True)
-    assert json.loads((directory / MARKER_FILE).read_text())["seed"] == 4
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]  # no scratch folder is left
 
 
 @pytest.mark.parametrize("force", [False, True])

@@ -30,10 +30,10 @@ from configs.loading import load_config
 from configs.sections.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames
 from store.players import SCRIPTED_PLAYER
-from store.token_spans import to_span
 from store.werewolf import GAME, seat_name
 from tests.algo.test_evaluate import runner_at
 from tests.support.algo.playing import alive
+from tests.support.fakes import spans_of
 from tests.support.small_models import load_model, plain_log_probs
 from tests.support.tasks import HERE
 
@@ -55,11 +55,7 @@ def played(config):
         for task in demonstration_tasks(config):
             records = []
             result = await games.play(task, resources, lambda turn, *times, records=records: records.append(turn))
-            spans = [
-                to_span(each, rollout_id=task.game_id, attempt_id="a", sequence_id=number, start_time=0.0, end_time=0.0)
-                for number, each in enumerate([*records, result])
-            ]
-            finished.append(read_attempt(GAME, task.game_id, "a", spans))
+            finished.append(read_attempt(GAME, task.game_id, "a", spans_of([*records, result], task.game_id, "a")))
         await games.close()
         return finished
 

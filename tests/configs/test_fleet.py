@@ -17,8 +17,6 @@ from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from store.client import connect
 from tests.support.hub.hub_process import HubProcess
 
-pytest_plugins = ("tests.support.hub.hub_backends",)
-
 ROOT = Path(__file__).parents[2]
 FLEET = ROOT / "configs" / "fleet"
 

@@ -11,12 +11,9 @@ async def vllms(tiny_tokenizer, tiny_model):
     from tests.support.fakes import FakeVllm
     from tests.support.werewolf.seat_players import legal_answer
 
-    fakes = [FakeVllm(tiny_tokenizer, legal_answer(random.Random(seed)), str(tiny_model)) for seed in (1, 2)]
-    for fake in fakes:
-        fake.endpoint = await fake.start()
-    yield fakes
-    for fake in fakes:
-        await fake.stop()
+    one, other = (FakeVllm(tiny_tokenizer, legal_answer(random.Random(seed)), str(tiny_model)) for seed in (1, 2))
+    async with one, other:
+        yield [one, other]
 
 
 @pytest.fixture

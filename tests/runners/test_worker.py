@@ -9,20 +9,12 @@ from runners.errors import CannotPlay
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
-from store.protocol import RolloutConfig
 from store.werewolf import is_result, is_turn
 from tests.runners.test_network_faults import TURNS, Play, enqueue
 from tests.support.fault_proxy import Fault, FaultProxy
-from tests.support.hub.asking import enqueue_one, final_reward
+from tests.support.hub.asking import RETRY, enqueue_one, final_reward
 from tests.support.tasks import game_task
 from tests.support.waiting import until
-
-RETRY = RolloutConfig(
-    timeout_seconds=60,
-    unresponsive_seconds=60,
-    max_attempts=2,
-    retry_condition=["failed", "timeout", "unresponsive"],
-)
 
 
 async def statuses(client, ids):

@@ -13,8 +13,7 @@ from algo.machine.ports import free_port
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, UnusableToken, read_token
 from store.client import StoreUnauthorized, connect
 from store.hub.server import Hub, HubSettings
-from store.token_spans import to_span
-from tests.support.fakes import make_turn
+from tests.support.fakes import make_turn, spans_of
 from tests.support.hub.asking import enqueue_one, take
 from tests.support.hub.hub_process import HubProcess, run_command
 
@@ -105,10 +104,7 @@ async def test_the_token_shows_nowhere(tmp_path):
         await good.wait_until_reachable()
         await enqueue_one(good, 1)
         rollout = await take(good)
-        turn = to_span(
-            make_turn(), rollout_id=rollout.rollout_id, attempt_id=rollout.attempt.attempt_id, sequence_id=1,
-            start_time=1.7e9, end_time=1.7e9,
-        )  # fmt: skip
+        (turn,) = spans_of([make_turn()], rollout.rollout_id, rollout.attempt.attempt_id)
         assert await good.upload_spans([turn]) == set()
         assert len(await good.query_spans(rollout.rollout_id)) == 1
         with pytest.raises(aiohttp.ClientResponseError, match="401") as refused:

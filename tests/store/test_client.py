@@ -6,13 +6,10 @@ from aiohttp import web
 
 from store.client import connect
 from store.protocol import EnqueueRolloutRequest
-from store.token_spans import to_span
+from tests.support import fakes
 from tests.support.agents.http_service import HttpService
 from tests.support.fakes import make_result, make_turn
 from tests.support.hub.asking import take
-
-# agentlightning tells seconds from nanoseconds by size, so the times must be plausible.
-NOW = 1_700_000_000.0
 
 
 async def start_game(client):
@@ -21,8 +18,7 @@ async def start_game(client):
 
 
 def spans_of(rollout):
-    common = dict(rollout_id=rollout.rollout_id, attempt_id=rollout.attempt.attempt_id, start_time=NOW, end_time=NOW)
-    return [to_span(record, **common, sequence_id=n) for n, record in enumerate((make_turn(), make_result()), start=1)]
+    return fakes.spans_of([make_turn(), make_result()], rollout.rollout_id, rollout.attempt.attempt_id)
 
 
 async def test_upload_waits_for_a_hub_that_is_away_and_reports_what_it_forgot(hub, client):

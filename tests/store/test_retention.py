@@ -15,8 +15,7 @@ from store.hub.database.opening import opened_store
 from store.hub.database.statements import Statement
 from store.hub.retention import RetentionRule, delete_old_rollouts, export
 from store.schema import IDEMPOTENCY_KEY
-from store.token_spans import to_span
-from tests.support.fakes import make_result, make_turn
+from tests.support.fakes import make_result, make_turn, spans_of
 from tests.support.hub.hub_process import HubProcess
 from tests.support.waiting import until
 
@@ -32,13 +31,8 @@ async def play(store, first, last, status="succeeded"):
         await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=number, metadata=metadata)])
         taken = await store.dequeue_rollout(worker_id="w")
         ids = {"rollout_id": taken.rollout_id, "attempt_id": taken.attempt.attempt_id}
-        records = enumerate([make_turn(turn=1), make_turn(turn=2), make_result()], start=1)
-        await store.add_many_spans(
-            [
-                Span.from_attributes(**dict(to_span(record, **ids, sequence_id=n, start_time=1.7e9, end_time=1.7e9)))
-                for n, record in records
-            ]
-        )
+        spans = spans_of([make_turn(turn=1), make_turn(turn=2), make_result()], **ids)
+        await store.add_many_spans([Span.from_attributes(**dict(span)) for span in spans])
         if status is not None:
             await store.update_attempt(*ids.values(), status=status)
 

@@ -82,17 +82,8 @@ def test_a_trainable_side_may_be_played_by_the_policy_in_part():
     assert task.trainable == {"wolf"}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"endpoint": "https://sk-secret@h/v1"},
-        {"endpoint": "https://h/v1?key=sk-secret"},
-        {"endpoint": "sk-secret"},
-        {"api_key_env": "sk-secret"},
-        {"temperature": "sk-secret"},
-    ],
-)
-def test_an_endpoint_holds_no_secret_and_a_refusal_shows_none(changes):
+@pytest.mark.parametrize("changes", [{"endpoint": "https://sk-secret@h/v1"}, {"temperature": "sk-secret"}])
+def test_a_refusal_of_an_endpoint_shows_no_secret(changes):
     with pytest.raises(ValidationError, match=next(iter(changes))) as caught:
         ChatEndpoint(model="m", **changes)
     assert "sk-secret" not in str(caught.value)

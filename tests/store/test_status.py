@@ -16,8 +16,6 @@ from tests.support.hub.hub_process import HubProcess
 
 NOW = 1_000_000.0
 TOKEN = "a-token"
-
-
 ESCAPES = "\x1b]0;owned\x07\x9b2J\r\u202e"
 
 

@@ -88,14 +88,6 @@ async def test_first_in_first_out_over_single_and_many(store):
     assert list(await store.dequeue_many_rollouts(limit=2)) == list(await store.enqueue_many_rollouts([])) == []
 
 
-async def test_a_taken_rollout_is_preparing_and_has_its_first_attempt(store):
-    attempted = await taken(store, worker_id="w")
-    assert (attempted.status, attempted.attempt.status, attempted.attempt.sequence_id) == ("preparing", "preparing", 1)
-    assert (attempted.attempt.worker_id, attempted.attempt.rollout_id) == ("w", attempted.rollout_id)
-    assert await store.get_rollout_by_id(attempted.rollout_id) == attempted
-    assert await store.get_latest_attempt(attempted.rollout_id) == attempted.attempt
-
-
 async def test_start_rollout_skips_the_queue(store):
     attempted = await store.start_rollout(input={"n": 1}, mode="test", config=config(), worker_id="w")
     assert (attempted.status, attempted.attempt.sequence_id, attempted.attempt.worker_id) == ("preparing", 1, "w")
@@ -411,10 +403,11 @@ async def test_queried_rollouts_carry_their_latest_attempt(store):
     attempted = await taken(store, max_attempts=3)
     for _ in range(2):
         await end(store, attempted, "failed")
-        attempted = await store.dequeue_rollout()
+        attempted = await store.dequeue_rollout(worker_id="w")
     await store.enqueue_rollout(input="waits")
     stored, waits = await store.query_rollouts()
     assert stored == attempted and stored.attempt.sequence_id == 3 and not hasattr(waits, "attempt")
+    assert (stored.attempt.worker_id, await store.get_latest_attempt(stored.rollout_id)) == ("w", attempted.attempt)
     for query, found in (({}, [1, 2, 3]), ({"sort_order": "desc"}, [3, 2, 1]), ({"limit": 1, "offset": 1}, [2])):
         attempts = await store.query_attempts(attempted.rollout_id, **query)
         assert [attempt.sequence_id for attempt in attempts] == found

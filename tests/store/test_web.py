@@ -9,13 +9,12 @@ import sqlite3
 import httpx
 import pytest
 import uvicorn
-from agentlightning import EnqueueRolloutRequest, RolloutConfig, Span
+from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
 from store.client import encode_otlp
 from store.hub import body_limits, connections
 from store.hub.server import Hub, HubSettings, listen
-from store.schema import IDEMPOTENCY_KEY
-from tests.store.test_store_contract import contents
+from tests.store.test_store_contract import contents, span
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
 
@@ -50,22 +49,8 @@ async def playing(store):
     config = RolloutConfig(max_attempts=2, retry_condition=["failed"])
     await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n, config=config) for n in (1, 2)])
     first, second = await store.dequeue_many_rollouts(limit=2)
-    await store.add_span(span(first.rollout_id, first.attempt.attempt_id))
+    await store.add_span(span(first))
     return first, second
-
-
-def span(rollout_id, attempt_id, sequence_id=1, **attributes):
-    return Span.from_attributes(
-        attributes={"n": 1, **attributes},
-        rollout_id=rollout_id,
-        attempt_id=attempt_id,
-        sequence_id=sequence_id,
-        name="turn",
-        trace_id=f"{1:032x}",
-        span_id=f"{sequence_id:016x}",
-        start_time=1.7e9,
-        end_time=1.7e9,
-    )
 
 
 def otlp(*spans):
@@ -120,22 +105,22 @@ async def test_a_bad_request_is_refused_and_changes_nothing(web, store, playing,
     ],
 )
 async def test_a_bad_span_is_refused(web, store, playing, change, status, fragment):
-    good = span(playing[0].rollout_id, playing[0].attempt.attempt_id, 2).model_dump()
+    good = span(playing[0], 2).model_dump()
     await check_refused(web, store, "/spans", json.dumps({**good, **change}), JSON, status, fragment)
     assert (await web.post("/spans", json=good)).status_code == 201
 
 
 async def test_bad_spans_in_bulk_are_refused_whole(web, store, playing):
     first, second = playing
-    good = span(first.rollout_id, first.attempt.attempt_id, 2)
+    good = span(first, 2)
     nested = otlp(good)
     attribute = nested.resource_spans[0].scope_spans[0].spans[0].attributes.add(key="x")
     attribute.value.kvlist_value.values.add(key="y").value.int_value = 1
     for bad, status, fragment in [
-        (otlp(good, span("ro-gone", "at-gone")), 404, "ro-gone"),
-        (otlp(good, span(first.rollout_id, "at-gone")), 404, "at-gone"),
-        (otlp(good, span(first.rollout_id, second.attempt.attempt_id)), 404, "not found for rollout"),
-        (otlp(good, span(second.rollout_id, second.attempt.attempt_id, x=float("nan"))), 400, NAN),
+        (otlp(good, good.model_copy(update={"rollout_id": "ro-gone"})), 404, "ro-gone"),
+        (otlp(good, good.model_copy(update={"attempt_id": "at-gone"})), 404, "at-gone"),
+        (otlp(good, good.model_copy(update={"attempt_id": second.attempt.attempt_id})), 404, "not found for rollout"),
+        (otlp(good, span(second).model_copy(update={"attributes": {"x": float("nan")}})), 400, NAN),
         (nested, 400, "attributes"),
     ]:
         await check_refused(web, store, TRACES, bad.SerializeToString(), PROTOBUF, status, fragment)
@@ -178,15 +163,6 @@ async def test_sizes_are_limited_however_the_body_comes(web):
     for content, headers in [(fits, {}), (gzip.compress(fits), {"Content-Encoding": "GZIP"})]:
         response = await web.post(ENQUEUE, content=content, headers={**JSON, **headers})
         assert response.status_code == 201
-
-
-async def test_conflicts(web, store, playing):
-    first, _ = playing
-    await store.update_rollout(first.rollout_id, status="cancelled")
-    response = await web.post(f"/rollouts/{first.rollout_id}/attempts", json={})
-    assert response.status_code == 409 and "closed (cancelled)" in response.text
-    tasks = [{"rollouts": [{"input": n, "metadata": {IDEMPOTENCY_KEY: "k"}}]} for n in (1, 2)]
-    assert [(await web.post(ENQUEUE, json=task)).status_code for task in tasks] == [201, 409]
 
 
 async def test_internal_errors_are_reported_without_a_traceback(web, store, monkeypatch):

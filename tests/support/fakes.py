@@ -3,13 +3,13 @@
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 from aiohttp import web
 from jinja2 import TemplateError
 
 from runners.policy.client import PolicyClient
-from store.token_spans import context_digest
+from store.token_spans import context_digest, to_span
 from store.werewolf import ResultSpan, SeatResult, TurnSpan
 
 
@@ -70,6 +70,13 @@ def make_result(result="wolf"):
     )
 
 
+def spans_of(records, rollout_id="ro-1", attempt_id="at-1"):
+    """The records as spans of an attempt, in their order."""
+    # agentlightning tells seconds from nanoseconds by size, so the times must be plausible.
+    common = dict(rollout_id=rollout_id, attempt_id=attempt_id, start_time=1.7e9, end_time=1.7e9)
+    return [to_span(record, **common, sequence_id=number) for number, record in enumerate(records, start=1)]
+
+
 class FakeVllm:
     """Answers completions with scripted text, in token ids with made-up log-probs; records every exchange.
 
@@ -123,6 +130,13 @@ class FakeVllm:
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/v1"
+
+    async def __aenter__(self) -> Self:
+        self.endpoint = await self.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.stop()
 
     async def stop(self) -> None:
         self.gate.set()

@@ -69,6 +69,12 @@ def plain_log_probs(model, trajectory, temperature=TEMPERATURE):
     return token_log_probs(model, trajectory.token_ids, temperature)
 
 
+def rows_of(model, trajectories):
+    """Log-probs of each, by plain forward passes."""
+    with torch.no_grad():
+        return [plain_log_probs(model, trajectory) for trajectory in trajectories]
+
+
 def token_log_probs(model, token_ids, temperature=1.0):
     """Of every token, by a plain forward pass; 0.0 for the first."""
     ids = torch.tensor([token_ids])

@@ -39,16 +39,13 @@ class PlaysOneStep(AgentVerl):
 
     async def run(self, train_dataset=None, val_dataset=None):
         config = self._with_data(self._with_hub(), train_dataset, val_dataset)
-        vllm = FakeChatVllm(self.tokenizer, lambda prompt: "fine")
-        resources = PolicyResources(run_name="run", version=0, endpoints=(await vllm.start(),), model="policy")
         client = connect(config.store.url)
-        try:
-            queue = RolloutQueue(client, AGENTS, config.rollout)
+        queue = RolloutQueue(client, AGENTS, config.rollout)
+        async with FakeChatVllm(self.tokenizer, lambda prompt: "fine") as vllm:
+            resources = PolicyResources(run_name="run", version=0, endpoints=(vllm.endpoint,), model="policy")
             played = await queue.play(Agents(config).tasks(1), resources, alive, lambda now: None)
-            self.found = config, played
-        finally:
-            await client.close()
-            await vllm.stop()
+        self.found = config, played
+        await client.close()
 
 
 def config_of(folder):

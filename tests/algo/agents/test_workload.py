@@ -78,11 +78,9 @@ async def world(client, tiny_tokenizer, tmp_path):
     )
     chance = iter(range(10_000))
     vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "good" if next(chance) % 2 else "bad")
-    endpoint = await vllm.start()
     play = AgentPlay(client, LitPlayer(plan_and_work), policy_timeout_seconds=0)
-    async with playing(client, play, max_concurrent=4):
-        yield Agents(config), Policy(RolloutQueue(client, AGENTS, config.rollout), endpoint), vllm
-    await vllm.stop()
+    async with vllm, playing(client, play, max_concurrent=4):
+        yield Agents(config), Policy(RolloutQueue(client, AGENTS, config.rollout), vllm.endpoint), vllm
 
 
 async def test_actors_are_trained_by_name_and_have_their_own_baseline(world):

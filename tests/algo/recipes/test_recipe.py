@@ -222,6 +222,15 @@ def rows(good_wins, wolf="scripted", good="policy"):
     return [made_row(wolf, good, result, deal, number=deal) for deal, result in enumerate(results)]
 
 
+def keep(folder, row, *evaluations):
+    """Write evaluations down as a stage does."""
+    record = Record(folder, row)
+    for evaluation in evaluations:
+        record.begin(evaluation.header)
+        record.add(evaluation.header, evaluation.rows)
+        record.end(evaluation.header, {}, {}, {})
+
+
 def finished(opened, before=8, after=30, in_place=10):
     """What the stages of a run leave, with so many wins of 40."""
     for step in opened.steps():
@@ -229,7 +238,6 @@ def finished(opened, before=8, after=30, in_place=10):
         for result in step.results:
             result.parent.mkdir(parents=True, exist_ok=True)
             result.write_text(json.dumps({"held_out_loss": [2.0, 1.0]}))
-        record = Record(step.folder, GameRow)
         found = []
         if step.stage.do == "evaluate":
             table = rows(in_place, good="scripted")
@@ -239,10 +247,7 @@ def finished(opened, before=8, after=30, in_place=10):
             metrics = [{"step": n, "data": {"policy/good/games": 8.0, "policy/good/wins": n, "turns/valid_share": 1.0}}
                        for n in (1, 2, 3)]  # fmt: skip
             (step.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
-        for evaluation in found:
-            record.begin(evaluation.header)
-            record.add(evaluation.header, evaluation.rows)
-            record.end(evaluation.header, {}, {}, {})
+        keep(step.folder, GameRow, *found)
         with (opened.directory / "stages.jsonl").open("a") as file:
             file.write(json.dumps({"step": step.title, "began": "now", "seconds": 60.0, "status": 0}) + "\n")
     return opened
@@ -295,11 +300,8 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     other = begin(recipe_file(tmp_path), ["run.steps=4"], None, tmp_path / "other", tmp_path, "command")
     copy_stages(other, first.directory)
     assert other.done() == {"build", "imitate of seed 1", "place of seed 1"}
-    finished_steps = [step for step in other.steps() if step.stage.do == "train"]
-    record = Record(finished_steps[0].folder, GameRow)
-    for evaluation in (made_evaluation(rows(8), "step 0"), made_evaluation(rows(38), "step 3", step=3)):
-        record.begin(evaluation.header)
-        record.add(evaluation.header, evaluation.rows)
+    trained = next(step.folder for step in other.steps() if step.stage.do == "train")
+    keep(trained, GameRow, made_evaluation(rows(8), "step 0"), made_evaluation(rows(38), "step 3", step=3))
     runs = [read_run(folder) for folder in (first.directory, other.directory)]
     (plain, changed) = comparison_table(runs).rows
     assert plain[3] == "" and changed[3].startswith("+20.0 (") and changed[5] == "run.steps=4"
@@ -312,17 +314,15 @@ def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
     def trained(name, *correct):
         """Before and after: how many of 40 tasks are done right."""
         opened = begin(Path("agents"), [], None, tmp_path / name, tmp_path, "command")
-        record = Record(opened.directory / "seed-1", AttemptRow)
         for step, right in enumerate(correct):
-            header = made_evaluation([], f"step {step}", step=step, planned={"held-out tasks": 40}).header
             rows = [
                 AttemptRow(
                     number=n, task_id=f"t{n}", cluster=n, rewards={"answered": float(n < right)}, calls=2, invalid=0
                 )
                 for n in range(40)
             ]
-            record.begin(header)
-            record.add(header, rows)
+            found = made_evaluation(rows, f"step {step}", step=step, planned={"held-out tasks": 40})
+            keep(opened.directory / "seed-1", AttemptRow, found)
         return read_run(opened.directory)
 
     good, poor = trained("good", 4, 30), trained("poor", 4, 6)

@@ -11,13 +11,13 @@ from algo.rollouts.played import FAILED_ROLLOUT, SUPERSEDED_ATTEMPT, NoFinishedR
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
 from runners.errors import CannotPlay
-from store.protocol import EnqueueRolloutRequest, RolloutConfig
+from store.protocol import EnqueueRolloutRequest
 from store.schema import IDEMPOTENCY_KEY, PolicyResources
-from store.token_spans import context_digest, to_span
+from store.token_spans import context_digest
 from store.werewolf import GAME, GameTask, SeatingRule
 from tests.support.algo.playing import alive, playing
-from tests.support.fakes import make_result, make_turn
-from tests.support.hub.asking import take
+from tests.support.fakes import make_result, make_turn, spans_of
+from tests.support.hub.asking import RETRY, take
 from tests.support.settings import werewolf_config
 from tests.support.waiting import until
 
@@ -199,7 +199,7 @@ async def enqueue_like_an_earlier_process(client, tasks, run_name="run", resourc
         EnqueueRolloutRequest(
             input=task.encode(),
             resources_id=resources.resources_id,
-            config=RolloutConfig(max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]),
+            config=RETRY,
             metadata={IDEMPOTENCY_KEY: f"{run_name}/{task.game_id}", "run": run_name, "task_id": task.game_id}
             | metadata,
         )
@@ -211,7 +211,6 @@ async def enqueue_like_an_earlier_process(client, tasks, run_name="run", resourc
 async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monkeypatch):
     monkeypatch.setattr(earlier_games, "_ROLLOUTS_PER_PAGE", 2)
     tasks = step_tasks(CONFIG, 1)
-    await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
     queued, failed, taken_back = await enqueue_like_an_earlier_process(client, tasks[:3])
     await client.update_rollout(taken_back, status="cancelled")
     await client.update_rollout(failed, status="failed")
@@ -242,7 +241,6 @@ async def test_open_games_get_the_new_endpoints_of_the_policy(client):
 async def test_of_a_game_that_was_enqueued_twice_one_is_played(client, monkeypatch):
     monkeypatch.setattr(earlier_games, "_ROLLOUTS_PER_PAGE", 4)
     tasks = step_tasks(CONFIG, 1)
-    await client.update_resources(RESOURCES.resources_id, RESOURCES.encode())
     first = await enqueue_like_an_earlier_process(client, tasks)
     taken = await take(client, "w")
     second = await enqueue_like_an_earlier_process(client, tasks)
@@ -298,22 +296,18 @@ async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touc
     config = werewolf_config(groups_per_step=2, rollouts_per_group=2, max_attempts=2, max_policy_lag=1)
     tasks = step_tasks(config, 1)
     untouched, touched, playing, halfway = await enqueue_like_an_earlier_process(client, tasks)
-    # Of the last one's second turn, new weights sampled the end.
-    for rollout_id, versions in ((untouched, (0, 0)), (touched, (0, 1)), (playing, (0,)), (halfway, (0, "0 to 1"))):
+    of_old, of_new, of_both = (0, None), (1, None), (0, 1)
+    for rollout_id, versions in (
+        (untouched, (of_old, of_old)), (touched, (of_old, of_new)), (playing, (of_old,)), (halfway, (of_old, of_both)),
+    ):  # fmt: skip
         taken = await take(client, "w")
         assert taken.rollout_id == rollout_id
         key = dict(rollout_id=rollout_id, attempt_id=taken.attempt.attempt_id)
         turns = [
-            make_turn(turn=number, policy_version=0, version_until=1)
-            if version == "0 to 1"
-            else make_turn(turn=number, policy_version=version)
-            for number, version in enumerate(versions)
+            make_turn(turn=number, policy_version=version, version_until=until)
+            for number, (version, until) in enumerate(versions)
         ]
-        spans = [
-            to_span(turn, **key, sequence_id=number + 1, start_time=1.7e9, end_time=1.7e9)
-            for number, turn in enumerate(turns)
-        ]
-        await client.upload_spans(spans)
+        await client.upload_spans(spans_of(turns, **key))
         if len(versions) == 2:
             await client.update_attempt(*key.values(), status="succeeded")
     games = HubRollouts(client, GAME, config.rollout, ResumePoint(policy_version=0, number=2))

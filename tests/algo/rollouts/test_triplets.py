@@ -13,9 +13,9 @@ from algo.rollouts.triplets import DUPLICATE_SPAN, IncompleteRollout, read_attem
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
-from store.token_spans import context_digest, to_span
+from store.token_spans import context_digest
 from store.werewolf import GAME, Judgement
-from tests.support.fakes import make_result, make_turn
+from tests.support.fakes import make_result, make_turn, spans_of
 
 WEIGHTS = RewardConfig(invalid=-0.5, judge_score=1.0)
 
@@ -48,10 +48,7 @@ def seat_turns(seat, deltas, segment=0, first_turn=0, **changes):
 
 def as_spans(turns, seats, attempt="at-1", **result_changes):
     result = make_result().model_copy(update={"seats": tuple(seats), "turns": len(turns), **result_changes})
-    return [
-        to_span(record, rollout_id="ro-1", attempt_id=attempt, sequence_id=n, start_time=1.7e9, end_time=1.7e9)
-        for n, record in enumerate([*turns, result], start=1)
-    ]
+    return spans_of([*turns, result], attempt_id=attempt)
 
 
 def build(turns, seats, max_tokens=1000):

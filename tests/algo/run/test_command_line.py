@@ -17,17 +17,11 @@ from configs.section import ConfigError
 from store.client import StoreUnreachable
 
 
-def run(monkeypatch, capsys, *arguments):
-    monkeypatch.setattr("sys.argv", ["werewolf_verl", *arguments])
-    code = werewolf_verl.main()
-    output = capsys.readouterr()
-    return code, output.out, output.err
-
-
 def test_the_configuration_can_be_printed_and_read_again(monkeypatch, capsys, tmp_path):
-    code, printed, _ = run(monkeypatch, capsys, "--set", "run.steps=9", "--print-config")
-    (tmp_path / "printed.yaml").write_text(printed)
-    assert code == 0 and load_config(tmp_path / "printed.yaml") == load_config(None, ["run.steps=9"])
+    monkeypatch.setattr("sys.argv", ["werewolf_verl", "--set", "run.steps=9", "--print-config"])
+    assert werewolf_verl.main() == 0
+    (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
+    assert load_config(tmp_path / "printed.yaml") == load_config(None, ["run.steps=9"])
 
 
 @pytest.mark.parametrize("program", [werewolf_verl, werewolf_sft])

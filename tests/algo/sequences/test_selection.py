@@ -29,9 +29,6 @@ def turns_of(trajectories):
     return sum(len(one.turn_ends) for one in trajectories)
 
 
-SEATS = [trajectory(game, seat, turns=seat) for game in "ab" for seat in range(1, 7)]
-
-
 def test_roles_that_are_not_trained_are_left_out_first():
     trajectories = [
         trajectory("a", seat, role=role, turns=seat) for seat, role in enumerate(["seer", "witch", "wolf"], 1)

@@ -49,23 +49,6 @@ async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes
     assert fakes.ended(first)
 
 
-async def test_one_of_two_that_is_killed_comes_back_with_the_newest_weights(group, fakes, tiny_model):
-    async with group(servers=2) as (serving, first, second):
-        both = serving.endpoints
-        assert both == (f"http://127.0.0.1:{first}/v1", f"http://127.0.0.1:{second}/v1")
-        await serving.push_weights(tiny_model, 7)
-        assert fakes.notes(first) == [f"start {tiny_model.name} 0", *STARTED_PUSH] == fakes.notes(second)
-        fakes.kill(second)
-        await until(serving.check_alive)
-        assert serving.endpoints == both[:1]  # runners are told to play with the other meanwhile
-        assert await serving.scores([7, 8]) == [[-8.0]]
-        await until(serving.check_alive)
-        assert serving.endpoints == both
-        # Until it had the weights it refused to sample from the old ones.
-        assert fakes.notes(second)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
-        assert (await serving.metrics())["serving/restarts"] == 1
-
-
 @pytest.mark.parametrize(("version", "told"), [(0, "0"), (None, "none")])
 async def test_the_only_server_is_started_again_under_the_same_address(group, fakes, tiny_model, version, told):
     async with group(version) as (serving, port):
@@ -110,6 +93,7 @@ async def test_one_that_dies_in_a_push_does_not_keep_the_others_from_it(group, f
         await serving.push_weights(tiny_model, 7)
         assert serving.endpoints == (f"http://127.0.0.1:{second}/v1",)
         assert fakes.notes(second)[1:] == STARTED_PUSH
+        assert await serving.scores([7, 8]) == [[-8.0]]
         await until(lambda: len(serving.servers) == 2)
         assert fakes.notes(first)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
 
@@ -138,24 +122,6 @@ async def test_scores_that_find_their_server_dead_are_retried_and_restart_it_onc
 def attached(attach, fakes, vllms):
     """Two fake servers that run already, and the configuration to attach to them."""
     return vllms, attach()
-
-
-async def test_a_dead_attached_server_is_taken_out_and_taken_back_with_the_newest_weights(attached, tiny_model):
-    (_, second), config = attached
-    async with await ServerGroup.open(config) as serving:
-        both = serving.endpoints
-        await serving.push_weights(tiny_model, 7)
-        await second.stop()
-        await until(serving.check_alive)
-        assert serving.endpoints == both[:1]
-        await serving.push_weights(tiny_model, 8)
-        second.calls.clear()
-        await second.start()
-        await until(serving.check_alive)
-        assert serving.endpoints == both
-        # It is looked at as at the beginning (one completion) before it gets the weights.
-        assert second.calls == ["/v1/completions", *PUSH]
-        assert second.bodies["/update_weight_version"] == {"new_version": "8"}
 
 
 async def test_a_server_that_refuses_weights_is_lost_and_the_others_serve_them(attached, tiny_model):

@@ -25,6 +25,7 @@ from tests.support.small_models import (
     make_model,
     make_trajectories,
     plain_log_probs,
+    rows_of,
 )
 
 LEARNING_RATE = 1e-2
@@ -65,9 +66,7 @@ def fresh(started):
 def test_log_probs_equal_a_plain_forward_pass(fresh):
     engine, model = fresh
     trajectories = make_trajectories(7)
-    plain = load_model(model)
-    with torch.no_grad():
-        expected = [plain_log_probs(plain, trajectory) for trajectory in trajectories]
+    expected = rows_of(load_model(model), trajectories)
     found = engine.log_probs(build_batch(trajectories, temperature=TEMPERATURE))
     assert largest_difference(found, expected) < 1e-5
 
@@ -118,9 +117,7 @@ def test_an_exported_folder_loads_and_agrees(fresh, tmp_path):
     assert not (tmp_path / "exported" / "stale").exists()
     check_model_folder(tmp_path / "exported")
     exported = load_model(tmp_path / "exported")
-    with torch.no_grad():
-        expected = [plain_log_probs(exported, trajectory) for trajectory in trajectories]
-    assert largest_difference(after, expected) < 1e-5
+    assert largest_difference(after, rows_of(exported, trajectories)) < 1e-5
     assert AutoTokenizer.from_pretrained(tmp_path / "exported").get_vocab()["w5"] == 5
     assert exported.config.tie_word_embeddings == load_model(model).config.tie_word_embeddings
 

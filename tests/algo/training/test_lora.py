@@ -11,7 +11,7 @@ from tests.support.small_models import (
     load_model,
     make_model,
     make_trajectories,
-    plain_log_probs,
+    rows_of,
 )
 
 
@@ -28,13 +28,9 @@ def test_the_exported_model_says_what_the_engine_says(ray_cluster, tmp_path):
     advantages = [torch.randn(len(row.token_ids)) for row in trajectories]
     batch = build_batch(trajectories, advantages, temperature=TEMPERATURE)
 
-    def by_pytorch(model):
-        with torch.no_grad():
-            return [plain_log_probs(model, trajectory) for trajectory in trajectories]
-
     with Engine(config) as engine:
         before, reference = engine.log_probs(batch), engine.reference_log_probs(batch)
-        assert largest_difference(before, by_pytorch(load_model(model))) < 1e-5
+        assert largest_difference(before, rows_of(load_model(model), trajectories)) < 1e-5
         for _ in range(2):
             engine.update(batch)
         after = engine.log_probs(batch)
@@ -42,10 +38,10 @@ def test_the_exported_model_says_what_the_engine_says(ray_cluster, tmp_path):
         # Exporting leaves the weights as they are.
         engine.export(tmp_path / "exported")
         assert largest_difference(engine.log_probs(batch), after) == 0
-        assert largest_difference(after, by_pytorch(load_model(tmp_path / "exported"))) < 1e-5
+        assert largest_difference(after, rows_of(load_model(tmp_path / "exported"), trajectories)) < 1e-5
         # What vLLM is given: the adapters alone, exact.
         engine.export_adapters(tmp_path / "adapters")
-        assert largest_difference(after, by_pytorch(load_model(model, tmp_path / "adapters"))) < 1e-5
+        assert largest_difference(after, rows_of(load_model(model, tmp_path / "adapters"), trajectories)) < 1e-5
         # Without its adapters the policy is what it started from, before and after.
         assert largest_difference(reference, before) == 0
         assert largest_difference(engine.reference_log_probs(batch), reference) == 0

@@ -27,7 +27,7 @@ from configs.sections.training import AdvantageConfig, RolloutCorrectionConfig
 from configs.werewolf import WerewolfConfig
 from tests.support.algo import reference_update
 from tests.support.algo.trajectories import made_trajectory
-from tests.support.small_models import TEMPERATURE, load_model, make_model, plain_log_probs
+from tests.support.small_models import TEMPERATURE, load_model, make_model, rows_of
 
 AGREES = 2e-5
 LEARNING_RATE = (
@@ -91,11 +91,6 @@ def started(request, ray_cluster, tmp_path_factory):
     with Engine(config, optimizer=sgd) as engine:
         engine.save(folder / "start", step=0)
         yield Started(engine, config, settings, folder)
-
-
-def rows_of(model, trajectories):
-    with torch.no_grad():
-        return [plain_log_probs(model, trajectory) for trajectory in trajectories]
 
 
 def played_games(seed, games=2, segments=2, sides=("wolf", "good")):

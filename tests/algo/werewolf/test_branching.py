@@ -36,16 +36,15 @@ def rewards_of(game):
 @pytest.fixture
 async def played(tiny_tokenizer, tiny_model):
     """A function that plays tasks, with a policy that answers at random."""
-    vllm = FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)), str(tiny_model))
-    resources = PolicyResources(run_name="run", version=3, endpoints=(await vllm.start(),), model="policy")
 
     async def play(task):
+        resources = PolicyResources(run_name="run", version=3, endpoints=(vllm.endpoint,), model="policy")
         outcome, turns = await play_task(task, resources)
         turns.sort(key=lambda turn: (turn.actor, turn.turn))
         return FinishedRollout(task.task_id, "a", outcome, tuple(turns), tuple(triplets_of(turns)), Counter(), (), ())
 
-    yield play
-    await vllm.stop()
+    async with FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)), str(tiny_model)) as vllm:
+        yield play
 
 
 async def test_a_decision_is_made_anew_in_each_of_its_branches_and_valued_by_them(played):

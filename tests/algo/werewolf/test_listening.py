@@ -24,10 +24,8 @@ NAMES = {"wolf": "狼人", "seer": "预言家", "villager": "村民"}
 
 @pytest.fixture
 async def vllm(tiny_tokenizer):
-    fake = FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)))
-    fake.endpoint = await fake.start()
-    yield fake
-    await fake.stop()
+    async with FakeVllm(tiny_tokenizer, legal_answer(random.Random(1))) as vllm:
+        yield vllm
 
 
 async def played(vllm, **study):

@@ -8,9 +8,7 @@ from algo.league.results import Match
 from algo.werewolf.matches import held_out_deals, league_match
 from algo.werewolf.tasks import held_out_deal, training_deal
 from tests.support.fakes import make_result
-from tests.support.settings import werewolf_config
 
-CONFIG = werewolf_config(preset="9p", rules={"win_rule": "parity"}, train_sides=("wolf",), opponent="random")
 numbers = st.integers(0, 2**63)
 
 

@@ -11,14 +11,12 @@ from tests.support.tasks import HERE
 
 @pytest.fixture
 async def world(tiny_tokenizer):
-    vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "fine")
-    endpoint = await vllm.start()
     gateway, servers = Gateway(), Connections(ChatServer.of, HERE, retry_seconds=0)
-    await gateway.start()
-    yield World(vllm, endpoint, gateway, servers)
-    await gateway.close()
-    await servers.close()
-    await vllm.stop()
+    async with FakeChatVllm(tiny_tokenizer, lambda prompt: "fine") as vllm:
+        await gateway.start()
+        yield World(vllm, gateway, servers)
+        await gateway.close()
+        await servers.close()
 
 
 @pytest.fixture

@@ -20,22 +20,15 @@ from runners.agents.lit import LitPlayer
 from runners.agents.service import ServicePlayer
 from runners.worker import Worker
 from store.agents import AGENTS
-from store.protocol import RolloutConfig
 from tests.runners.test_network_faults import all_closed, working
 from tests.support.agents.fakes_agents import FakeChatVllm, resources_of, task_of
-from tests.support.hub.asking import enqueue_tasks
-
-RETRY = RolloutConfig(
-    timeout_seconds=60, unresponsive_seconds=60, max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]
-)
+from tests.support.hub.asking import RETRY, enqueue_tasks
 
 
 @pytest.fixture
 async def vllm(tiny_tokenizer):
-    vllm = FakeChatVllm(tiny_tokenizer, lambda prompt: "### 7")
-    vllm.endpoint = await vllm.start()
-    yield vllm
-    await vllm.stop()
+    async with FakeChatVllm(tiny_tokenizer, lambda prompt: "### 7") as vllm:
+        yield vllm
 
 
 async def played(client, vllm, player, *tasks, at_once=4):

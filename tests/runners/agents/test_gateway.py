@@ -10,7 +10,7 @@ from openai import APIError, APIStatusError, BadRequestError, NotFoundError
 from runners.agents.gateway import address, requests
 from runners.errors import PolicyUnavailable
 from runners.uploads import SpansRejected
-from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, resources_of
+from tests.support.agents.fakes_agents import CALL, QUESTION, client_of
 from tests.support.agents.streams import assemble
 from tests.support.agents.tool_model import TOOL
 
@@ -20,9 +20,10 @@ async def ask(client, messages=QUESTION, **options):
 
 
 async def test_a_call_is_answered_and_written_down_in_tokens(world, openai):
-    world.vllm.policy_version = 7
+    world.vllm.answer, world.vllm.policy_version = lambda prompt: "<think>hm</think>fine", 7
     answer = await ask(openai)
     (request, choice), (span,) = world.vllm.exchanges[-1], world.spans
+    assert answer.choices[0].message.reasoning == span.thought == "hm"
     assert answer.choices[0].message.content == span.reply == "fine"
     assert answer.choices[0].finish_reason == span.finish_reason == "stop"
     assert answer.usage.prompt_tokens == len(span.prompt_ids)
@@ -63,15 +64,6 @@ async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, attempt,
     assert len(told) == len(names) + 2
 
 
-async def streamed(client, messages, **options):
-    """The message that a client puts together from a stream."""
-    chunks = await ask(client, messages, stream=True, stream_options={"include_usage": True}, **options)
-    message, finish, usage = await assemble(chunks)
-    assert finish == ("tool_calls" if "tool_calls" in message else "stop")
-    assert usage.total_tokens > usage.completion_tokens > 0
-    return message
-
-
 async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world, openai):
     world.vllm.answer = lambda prompt: "天" * 50
     answer = await ask(openai, max_tokens=4)
@@ -82,19 +74,6 @@ async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world, open
     assert (first.facts, first.response_ids.count(end)) == ({"cut": 1.0}, 0)
     assert (second.segment, second.prompt_ids.index(end)) == (0, 0)
     assert second.prompt_ids.count(end) == 2  # of the reply's turn, and of the question's
-
-
-async def test_thoughts_are_separated_and_may_be_dropped_by_the_client(world):
-    world.vllm.answer = lambda prompt: "<think>hm</think>yes"
-    resources = resources_of(world.endpoint, sampling={"thinking": True})
-    async with world.gateway.serving(world.attempt(resources=resources)) as address, client_of(address) as client:
-        answer = await ask(client)
-        assert answer.choices[0].message.reasoning == "hm"
-        history = [*QUESTION, {"role": "assistant", "content": "yes"}, {"role": "user", "content": "and"}]
-        await ask(client, history)
-    first, second = world.spans
-    assert (first.thought, first.reply) == ("hm", "yes")
-    assert second.context_tokens == len(first.prompt_ids) + len(first.response_ids)
 
 
 async def test_a_stop_text_ends_a_reply_and_is_left_out_of_it(world, openai):
@@ -315,5 +294,7 @@ async def test_a_server_that_parses_whole_replies_only_is_streamed_from_all_the_
     world.vllm.answer = lambda prompt: f"well\n{CALL}\n{CALL}"
     world.vllm.parses_parts = False
     for _ in range(2):
-        message = await streamed(openai, QUESTION, tools=[TOOL])
+        chunks = await ask(openai, tools=[TOOL], stream=True, stream_options={"include_usage": True})
+        message, finish, usage = await assemble(chunks)
+        assert finish == "tool_calls" and usage.total_tokens > usage.completion_tokens > 0
         assert message["content"] == "well\n" and len(message["tool_calls"]) == 2

@@ -150,8 +150,8 @@ class Agent:
             echo["tool_calls"] = [{"id": kept, "function": call}]
         return echo
 
-    def new(self, system=None):
-        system = system or self.chance.choice(["plan", "work"])
+    def new(self):
+        system = self.chance.choice(["plan", "work"])
         messages = [{"role": "system", "content": system}, {"role": "user", "content": self.chance.choice("ab")}]
         self.conversations.append(Conversation(messages, self.chance.choice([(), ({"function": {"name": "f"}},)])))
         return self.conversations[-1]

@@ -12,9 +12,9 @@ from configs.sections.rewards import RewardConfig
 from runners.errors import UnknownPlayer
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
-from store.token_spans import to_span
 from store.werewolf import GAME
 from tests.runners.werewolf.test_table import make_task, whole_prompts
+from tests.support.fakes import spans_of
 from tests.support.tasks import play_task
 
 
@@ -32,13 +32,6 @@ def team_at(vllms, *others):
 
 async def play(resources, tiny_model, **task):
     return await play_task(make_task(**task), resources, tokenizer=tiny_model)
-
-
-def spans_of(turns, result):
-    return [
-        to_span(record, rollout_id="ro", attempt_id="at", sequence_id=number, start_time=0, end_time=1)
-        for number, record in enumerate([*turns, result])
-    ]
 
 
 def learner_of(role):
@@ -60,7 +53,7 @@ async def test_each_seat_is_played_by_its_policy_and_says_so_up_to_its_trajector
     assert asked == Counter(
         (*at[turn.learner], tuple(prompts[turn.seat, turn.turn]), turn.response_ids) for turn in turns
     )
-    read = read_attempt(GAME, "ro", "at", spans_of(turns, result), resources)
+    read = read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), resources)
     found = build_trajectories([read], partial(game_rewards, weights=RewardConfig()), 10_000).trajectories
     assert len(found) == 5 and all(one.learner == learner_of(one.role) for one in found)
 
@@ -69,7 +62,7 @@ async def test_who_is_not_of_the_team_has_no_learner(vllms, tiny_model):
     resources = team_at(vllms, ServedPolicy(name="old", endpoints=(vllms[0].endpoint,), model="policy"))
     result, turns = await play(resources, tiny_model, trainable=["good"], seating={"wolf": "old", "good": "policy"})
     assert {(turn.side, turn.learner is None) for turn in turns} == {("wolf", True), ("good", False)}
-    assert read_attempt(GAME, "ro", "at", spans_of(turns, result), resources).turns
+    assert read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), resources).turns
 
 
 async def test_a_past_self_is_played_by_who_plays_such_seats_and_nobody_learns_from_it(vllms, tiny_model):
@@ -97,7 +90,7 @@ async def test_a_past_self_is_played_by_who_plays_such_seats_and_nobody_learns_f
         for turn in turns
         if turn.policy == "past-000001"
     )
-    assert read_attempt(GAME, "ro", "at", spans_of(turns, result), resources).turns
+    assert read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), resources).turns
 
 
 @pytest.mark.parametrize("wrong", ["seers", "stranger", None])
@@ -107,17 +100,17 @@ async def test_a_turn_of_another_policy_than_its_seats_is_refused(vllms, tiny_mo
     number = next(number for number, turn in enumerate(turns) if turn.role == "wolf")
     turns[number] = turns[number].model_copy(update={"learner": wrong})
     with pytest.raises(WrongLearner, match=rf"was sampled by {wrong!r}, but 'wolves' plays the seat"):
-        read_attempt(GAME, "ro", "at", spans_of(turns, result), resources)
+        read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), resources)
 
 
 async def test_without_a_team_a_learner_is_refused_and_nobody_has_one(vllms, tiny_model):
     alone = team_at(vllms).model_copy(update={"policies": ()})
     result, turns = await play(alone, tiny_model)
     assert {turn.learner for turn in turns} == {None}
-    assert read_attempt(GAME, "ro", "at", spans_of(turns, result), alone).turns
+    assert read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), alone).turns
     turns[0] = turns[0].model_copy(update={"learner": "wolves"})
     with pytest.raises(WrongLearner, match="was sampled by 'wolves', but None plays the seat"):
-        read_attempt(GAME, "ro", "at", spans_of(turns, result), alone)
+        read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), alone)
 
 
 async def test_a_seat_that_no_policy_of_the_team_plays_ends_the_game(vllms, tiny_model):

@@ -162,9 +162,9 @@ QUESTION = [{"role": "user", "content": "hi"}]
 class World:
     """A gateway with one attempt, and a client of it. ``spans`` are those of its calls."""
 
-    def __init__(self, vllm, endpoint, gateway, servers):
+    def __init__(self, vllm, gateway, servers):
         self.vllm = vllm
-        self.endpoint = endpoint
+        self.endpoint = vllm.endpoint
         self.gateway = gateway
         self.servers = servers
         self.spans = []

@@ -4,7 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from store.client import StoreClient
-from store.protocol import AttemptedRollout, EnqueueRolloutRequest, Rollout, Span
+from store.protocol import AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
+
+RETRY = RolloutConfig(
+    timeout_seconds=60, unresponsive_seconds=60, max_attempts=2, retry_condition=["failed", "timeout", "unresponsive"]
+)
 
 
 async def enqueue_one(client: StoreClient, input: Any, **fields: Any) -> Rollout:

@@ -21,6 +21,7 @@ from store.client import connect
 from store.protocol import Rollout, Span
 from store.schema import PolicyResources
 from store.werewolf import GAME, is_result
+from tests.support.algo.playing import alive
 from tests.support.fakes import FakeVllm
 from tests.support.hub import hub_process
 
@@ -185,11 +186,6 @@ def _algorithm(
         await client.close()
 
     asyncio.run(run())
-
-
-async def alive() -> None:
-    """Nothing to look after."""
-    pass
 
 
 def own_deaths(log: Path) -> int:

@@ -19,7 +19,7 @@ from store.client import connect
 class WebServer:
     """files, runs, tokenizer, hub, opponents: as the command line has them, the last as ``Opponents`` takes them.
 
-    token: for a server that is not on loopback alone. games: stands for the games of the hub.
+    token: for a server that is not on loopback alone. games: stands for the games of the hub. session: a client of it.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class WebServer:
 
     async def get(self, path: str, **params: Any) -> tuple[int, Any]:
         """(status, data) of an address."""
-        async with aiohttp.ClientSession(self.url) as session, session.get(path, params=params) as response:
+        async with self.session.get(path, params=params) as response:
             return response.status, await response.json()
 
     async def __aenter__(self) -> "WebServer":
@@ -59,8 +59,10 @@ class WebServer:
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        self.session = aiohttp.ClientSession(self.url)
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        await self.session.close()
         await self._runner.cleanup()
         await self._pages.close()

@@ -5,7 +5,6 @@ import json
 import random
 from itertools import pairwise
 
-import aiohttp
 import pytest
 
 from runners.policy.client import seed_of
@@ -19,11 +18,11 @@ from runners.werewolf.web.views import GOD, read_game, shown
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.client import StoreClient
-from store.protocol import EnqueueRolloutRequest
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
 from store.werewolf import encode_events, read_events
 from tests.support.fakes import make_turn
+from tests.support.hub.asking import enqueue_tasks
 from tests.support.tasks import game_task
 from tests.support.tasks import play_task as played
 from tests.support.werewolf.web_server import WebServer
@@ -41,14 +40,6 @@ def make_task(number=0, preset="5p_tiny", good="timid", demonstrators=("scripted
 @pytest.fixture(scope="module")
 def unserved(tiny_model):
     return PolicyResources(run_name="run-0123abcd", version=3, endpoints=(), model=str(tiny_model))
-
-
-async def enqueue(client, resources, tasks):
-    await client.update_resources(resources.resources_id, resources.encode())
-    requests = [
-        EnqueueRolloutRequest(input=t.encode(), mode="train", resources_id=resources.resources_id) for t in tasks
-    ]
-    return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
 
 
 async def play_all(client, max_concurrent=2):
@@ -100,9 +91,9 @@ def test_events_are_read_up_to_the_first_gap(unserved):
 
 async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved, tmp_path):
     tasks = [make_task(number, preset="9p" if number % 3 == 0 else "5p_tiny") for number in range(9)]
-    await enqueue(client, unserved, tasks)
+    await enqueue_tasks(client, unserved, tasks)
     await play_all(client)
-    late = await enqueue(client, unserved, [make_task(50)])
+    late = await enqueue_tasks(client, unserved, [make_task(50)])
     async with WebServer(tmp_path, hub=hub.url) as server:
 
         async def page(**query):
@@ -137,7 +128,7 @@ async def test_the_list_goes_back_page_by_page_and_filters(hub, client, unserved
 async def test_tokens_are_those_of_the_spans_with_their_texts(
     hub, client, unserved, tiny_model, tiny_tokenizer, tmp_path
 ):
-    (rollout_id,) = await enqueue(client, unserved, [make_task(1)])
+    (rollout_id,) = await enqueue_tasks(client, unserved, [make_task(1)])
     await play_all(client)
     games = HubGames(client, hub.url)
     spans = await games.turn_spans(f"hub:{rollout_id}")
@@ -172,7 +163,7 @@ class CountingClient(StoreClient):
 async def test_a_page_asks_the_hub_as_little_of_many_games_as_of_few(hub, client, unserved):
     counting = CountingClient(hub.url)
     games = HubGames(counting, hub.url)
-    await enqueue(client, unserved, [make_task(number) for number in range(45)])
+    await enqueue_tasks(client, unserved, [make_task(number) for number in range(45)])
     counts = []
     for _ in range(2):
         await games.page({})
@@ -180,30 +171,27 @@ async def test_a_page_asks_the_hub_as_little_of_many_games_as_of_few(hub, client
         await games.page({})
         counts.append(len(counting.asked))
         assert all(0 < query["limit"] <= 40 for _, query in counting.asked)
-        await enqueue(client, unserved, [make_task(number) for number in range(100, 600)])
+        await enqueue_tasks(client, unserved, [make_task(number) for number in range(100, 600)])
     assert counts[0] == counts[1] <= 4
     await counting.close()
 
 
 async def test_a_hub_that_goes_away_ends_the_stream_and_who_asks_again_is_told(hub, client, unserved, tmp_path):
-    (rollout_id,) = await enqueue(client, unserved, [make_task(2)])
+    (rollout_id,) = await enqueue_tasks(client, unserved, [make_task(2)])
     query = {"id": f"hub:{rollout_id}"}
-    async with (
-        WebServer(tmp_path, hub=hub.url, retry_seconds=0.1) as server,
-        aiohttp.ClientSession(server.url, timeout=aiohttp.ClientTimeout(total=30)) as session,
-    ):
-        async with session.get("/api/game/live", params=query) as response:
+    async with WebServer(tmp_path, hub=hub.url, retry_seconds=0.1) as server:
+        async with server.session.get("/api/game/live", params=query) as response:
             assert (await response.content.readline()).startswith(b"data: ")
             await hub.stop()
             assert b"event: end" not in await response.read()  # the page asks again
-        async with session.get("/api/game/live", params=query) as response:
+        async with server.session.get("/api/game/live", params=query) as response:
             assert response.status == 502
 
 
 async def test_all_who_watch_a_game_share_one_question_and_each_look_asks_only_for_what_is_new(hub, client, unserved):
     counting = CountingClient(hub.url)
     games = HubGames(counting, hub.url)
-    (rollout_id,) = await enqueue(client, unserved, [make_task(2, preset="9p")])
+    (rollout_id,) = await enqueue_tasks(client, unserved, [make_task(2, preset="9p")])
     game_id, ends = f"hub:{rollout_id}", []
 
     async def watch():

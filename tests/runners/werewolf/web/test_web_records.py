@@ -7,7 +7,6 @@ import asyncio
 import json
 import shutil
 
-import aiohttp
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -73,12 +72,9 @@ async def test_a_demonstration_is_imitated_and_no_one_elses_turns(hub, client, p
     config = load_config(None, [f"model.path={tiny_model}", "warm_start.selection={losers: 1.0, draws: 1.0}"])
     with pytest.raises(NothingToImitate, match="play some with"):
         await stored_games(client, StoredGames(kept_for=DEMONSTRATION), 9)
-    async with (
-        WebServer(tmp_path, runs=runs, hub=hub.url, tokenizer=tiny_model, model_url=url) as server,
-        aiohttp.ClientSession(server.url) as session,
-    ):
-        _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="policy", record=DEMONSTRATION)
-        page = await play_seat(session, seat, "我说的是人话。")
+    async with WebServer(tmp_path, runs=runs, hub=hub.url, tokenizer=tiny_model, model_url=url) as server:
+        _, (seat,) = await open_table(server.session, preset="5p_tiny", seed=4, others="policy", record=DEMONSTRATION)
+        page = await play_seat(server.session, seat, "我说的是人话。")
         _, replay = await server.get("/api/game", id=page["replay"], view="god")
     found = await stored_games(client, StoredGames(kept_for=DEMONSTRATION), 9)
     (game,) = found.finished
@@ -100,16 +96,13 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
     runs = tmp_path / "runs"
     url = await policy(make_checkpoint(runs, tiny_model))
     results = []
-    async with (
-        WebServer(tmp_path, runs=runs, hub=hub.url, model_url=url) as server,
-        aiohttp.ClientSession(server.url) as session,
-    ):
+    async with WebServer(tmp_path, runs=runs, hub=hub.url, model_url=url) as server:
         for seed, side in ((1, "wolf"), (2, "good"), (3, "good")):
             wanted = dict(preset="5p_tiny", seed=seed, others="policy", side=side, record="evaluation")
-            _, (seat,) = await open_table(session, **wanted)
-            results.append((side, (await play_seat(session, seat))["game"]["result"]))
-        _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="policy")  # not kept
-        await play_seat(session, seat)
+            _, (seat,) = await open_table(server.session, **wanted)
+            results.append((side, (await play_seat(server.session, seat))["game"]["result"]))
+        _, (seat,) = await open_table(server.session, preset="5p_tiny", seed=4, others="policy")  # not kept
+        await play_seat(server.session, seat)
         rows = (await server.get("/api/games", people="1"))[1]["rows"]
         assert [(row["mode"], row["version"], row["people"]) for row in rows] == [("val", 24, True)] * 3
     config = load_config(None, [f"run.dir={runs}", f"store.url={hub.url}", f"model.path={tiny_model}"])
@@ -129,14 +122,11 @@ async def test_a_game_against_a_checkpoint_goes_to_a_hub_that_never_had_its_run(
     url = await policy(make_checkpoint(runs, tiny_model))
     our_hub = await HubProcess(tmp_path).start()
     try:
-        async with (
-            WebServer(tmp_path, runs=runs, hub=our_hub.url, model_url=url) as server,
-            aiohttp.ClientSession(server.url) as session,
-        ):
+        async with WebServer(tmp_path, runs=runs, hub=our_hub.url, model_url=url) as server:
             for seed in (1, 2):
                 wanted = dict(preset="5p_tiny", seed=seed, others="policy", record="evaluation")
-                _, (seat,) = await open_table(session, **wanted)
-                page = await play_seat(session, seat)
+                _, (seat,) = await open_table(server.session, **wanted)
+                page = await play_seat(server.session, seat)
                 assert page["replay"].startswith("hub:"), page["problem"]
             assert [row["version"] for row in (await server.get("/api/games", people="1"))[1]["rows"]] == [24, 24]
     finally:
@@ -172,15 +162,12 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     shutil.rmtree(run)
     served, version = served_checkpoint(serve_arguments([str(tmp_path / "models" / "wolves")]))
     assert (served.model.path, version, served.game.preset) == (published.absolute(), 24, "7p")
-    async with (
-        WebServer(tmp_path, runs=tmp_path / "models", model_url=await policy(published)) as server,
-        aiohttp.ClientSession(server.url) as session,
-    ):
+    async with WebServer(tmp_path, runs=tmp_path / "models", model_url=await policy(published)) as server:
         choices = (await server.get("/api/tables"))[1]
         assert choices["practice"] == {"preset": "7p", "sides": ["wolf"]}
         assert choices["policy"] == "wolves.policy-000024"
-        _, (seat,) = await open_table(session, preset="7p", seed=4, others="policy", side="good")
-        page = await play_seat(session, seat)
+        _, (seat,) = await open_table(server.session, preset="7p", seed=4, others="policy", side="good")
+        page = await play_seat(server.session, seat)
         _, replay = await server.get("/api/game", id=page["replay"], view="god")
     roles, players = replay["roles"], replay["players"]
     seats = {(Role(roles[seat]).side, player) for seat, player in players.items()}
@@ -222,16 +209,16 @@ async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_pat
     monkeypatch.setenv("FAKE_API_KEY", "secret-of-the-test")
     chat_api.answer, chat_api.key = lambda messages: reply_to(messages[-1]["content"]), "secret-of-the-test"
     chat = f"fake=fake-model@{chat_api.url}/v1"
-    async with WebServer(tmp_path, chat_models=[chat]) as server, aiohttp.ClientSession(server.url) as session:
-        _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="fake")
-        page = await play_seat(session, seat)
+    async with WebServer(tmp_path, chat_models=[chat]) as server:
+        _, (seat,) = await open_table(server.session, preset="5p_tiny", seed=4, others="fake")
+        page = await play_seat(server.session, seat)
         assert page["phase"] == "over" and len(chat_api.requests) > 4
         (kept,) = (tmp_path / "kept").glob("*.json")
         assert "secret-of-the-test" not in kept.read_text()
         assert sorted(set(json.loads(kept.read_text())["players"].values())) == ["fake", PERSON]
         chat_api.key = "another"
-        _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, others="fake")
-        page = await play_seat(session, seat)
+        _, (seat,) = await open_table(server.session, preset="5p_tiny", seed=4, others="fake")
+        page = await play_seat(server.session, seat)
         assert page["phase"] == "failed" and "401" in page["problem"]
         assert "secret-of-the-test" not in json.dumps(page)
     with pytest.raises(ValueError, match="https"):
@@ -257,11 +244,8 @@ async def test_a_game_that_cannot_be_kept_is_reported_before_it_begins(tmp_path,
 
 
 async def test_a_hub_that_is_away_at_the_end_costs_no_game(tmp_path, hub):
-    async with (
-        WebServer(tmp_path, hub=hub.url, retry_seconds=0.1) as server,
-        aiohttp.ClientSession(server.url) as session,
-    ):
-        _, (seat,) = await open_table(session, preset="5p_tiny", seed=4, record="evaluation")
+    async with WebServer(tmp_path, hub=hub.url, retry_seconds=0.1) as server:
+        _, (seat,) = await open_table(server.session, preset="5p_tiny", seed=4, record="evaluation")
         await hub.stop()
-        page = await play_seat(session, seat)
+        page = await play_seat(server.session, seat)
         assert page["phase"] == "over" and "stored as a file" in page["problem"] and page["replay"].startswith("table:")

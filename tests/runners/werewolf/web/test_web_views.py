@@ -4,7 +4,6 @@ import asyncio
 import json
 from itertools import product
 
-import aiohttp
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -136,18 +135,15 @@ async def test_the_server_answers_the_same_bytes_in_worlds_that_a_seat_cannot_te
         game = folder / "game.json"
         game.write_text(json.dumps(game_data(states[-1][0])))
         found = {}
-        async with (
-            WebServer(folder, [game], games=GamesOfAWorld(states, observer)) as server,
-            aiohttp.ClientSession(server.url) as session,
-        ):
+        async with WebServer(folder, [game], games=GamesOfAWorld(states, observer)) as server:
             for game_id, view, address in product(("file:1", "hub:x"), (str(observer), PUBLIC, GOD), EVERY_VIEWERS):
                 for question in EVERY_VIEWERS[address]:
                     asked = {"id": game_id, "view": view} | question
                     if address == "/api/tokens" and asked.get("seat") == view:
                         continue  # its own tokens are kept nowhere here
-                    async with session.get(address, params=asked) as response:
+                    async with server.session.get(address, params=asked) as response:
                         found[view, game_id, address, str(question)] = response.status, await response.read()
-            found |= await seats_answers(server, session, states, observer)
+            found |= await seats_answers(server, states, observer)
         answers.append(found)
     first, second = answers
     different = {key for key in first if first[key] != second[key]}
@@ -155,7 +151,7 @@ async def test_the_server_answers_the_same_bytes_in_worlds_that_a_seat_cannot_te
     assert {key[:3] for key in different} >= {(GOD, "file:1", "/api/game"), (GOD, "hub:x", "/api/game/live")}
 
 
-async def seats_answers(server, session, states, observer):
+async def seats_answers(server, states, observer):
     """What the server says to the seat's link and to the table's host, after each thing that happens."""
     seat = await seated(states, observer)
     table = seat.table
@@ -164,13 +160,13 @@ async def seats_answers(server, session, states, observer):
     server.tables._tables["host"] = table
     found = {}
     for address in OF_A_SEAT - {"/api/seat/{secret}/act", "/api/seat/{secret}/live"}:
-        async with session.get(address.format(secret="secret", table="host")) as response:
+        async with server.session.get(address.format(secret="secret", table="host")) as response:
             found["seat", address] = response.status, await response.read()
     for answer in ({"question": 0, "text": "x"}, {"question": seat._question, "choice": 99}, [], None):
-        async with session.post("/api/seat/secret/act", json=answer, headers={"X-Werewolf": "1"}) as response:
+        async with server.session.post("/api/seat/secret/act", json=answer, headers={"X-Werewolf": "1"}) as response:
             found["seat", "act", str(answer)] = response.status, await response.read()
     table.phase = "failed"
-    async with session.get("/api/seat/secret/live") as response:
+    async with server.session.get("/api/seat/secret/live") as response:
         found["seat", "live"] = response.status, await response.read()
     return found
 
