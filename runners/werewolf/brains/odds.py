@@ -26,7 +26,7 @@ Odds = Mapping[int, Mapping[Role, float]]
 
 IMPOSSIBLE, NEGLIGIBLE = 1e-9, 1e-7
 
-# Probabilities that a seer that has spoken did not claim its role, and that another good seat claims it.
+# Probabilities that a seer did not claim its role in its first speech, and that another good seat claims it.
 SEER_SILENT, OTHER_CLAIMS_SEER = 0.02, 0.003
 POSING_WOLVES = (0.45, 0.15, 0.004)
 """Probability that no wolf claims to be the seer; that one given wolf alone does; that two given wolves or more do."""
@@ -150,7 +150,7 @@ def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
     if seat in memory.claims and role is not Role.SEER:
         found += log(OTHER_CLAIMS_SEER)
     if role is Role.SEER:
-        if seat not in memory.claims and seat in memory.spoken:
+        if seat in memory.late or (seat not in memory.claims and seat in memory.spoken):
             found += log(SEER_SILENT)
         if seat in memory.claims and seat not in memory.night_deaths:
             nights = {day for day, _ in memory.night_deaths.values() if day > memory.claimed_on[seat]}

@@ -101,6 +101,15 @@ def test_of_two_seers_each_may_be_the_wolf_and_an_explosion_decides():
     assert role_odds([*told, exploded(9)], 1, TWELVE.deck)[6][Role.SEER] > 0.9
 
 
+def test_a_seer_that_first_spoke_without_its_claim_is_hardly_believed():
+    claims = [claim(4, (1, 5, Side.GOOD)), claim(6, (1, 9, Side.GOOD))]
+    at_once, late = (
+        role_odds([dealt(1, Role.VILLAGER), *told, *claims], 1, TWELVE.deck) for told in ([], [speech(4, "我是好人。")])
+    )
+    assert at_once[4][Role.SEER] == pytest.approx(at_once[6][Role.SEER])
+    assert late[4][Role.SEER] < 0.1 and late[6][Role.SEER] > 0.8 and wolf_odds(late)[4] > 0.8
+
+
 @pytest.mark.parametrize(("preset", "role"), [(TINY, Role.VILLAGER), (SEVEN, Role.WITCH), (GODS, Role.HUNTER)])
 def test_summing_without_listing_the_deals_gives_what_listing_them_gives(preset, role):
     told = [dealt(1, role), claim(3, (1, 2, Side.WOLF)), speech(4, "我是女巫。"), speech(5, "我是女巫。")]
@@ -138,7 +147,7 @@ def test_the_odds_add_up_and_are_true_to_scripted_games(preset):
     """A seat said to be a wolf with some probability is one about as often, and knowing the odds beats not knowing."""
     told: list[tuple[float, bool]] = []
     chance = 0.0
-    for seed in range(25):
+    for seed in range(50):
         state = play_brains(preset, seed, ScriptedBrain)
         seat = next(seat for seat in preset.seats if state.role_of(seat).side is Side.GOOD)
         days = {event.day for event in state.events}
