@@ -340,7 +340,7 @@ def _check_shooters(requests: Iterable[Request], before: GameState, after: GameS
     barred = exploded - taking | {event.target for event in new if event.kind is EventKind.DUEL}
     poisoned = _last(after, EventKind.POISON_USED)
     if poisoned is not None and poisoned.day == before.day:
-        barred.add(poisoned.target)
+        barred |= {poisoned.target} - taking  # its explosion takes a seat, not its death
     died = {seat for seat in before.living - after.living if before.role_of(seat) in SHOOTERS} | taking
     assert sorted(queue) == sorted((queued - asked) | (died - barred)), (queued, asked, died, barred, queue)
 
