@@ -27,8 +27,8 @@ class TableMemory:
     claims: dict[int, dict[int, Side]] = field(default_factory=dict)
     claimed_on: dict[int, int] = field(default_factory=dict)
     planned: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
-    late: set[int] = field(default_factory=set)  # seats that made this claim only after a speech without it
     spoken: dict[int, int] = field(default_factory=dict)  # seat -> day of its last public speech
+    unclaimed: set[int] = field(default_factory=set)  # seats whose first public speech did not claim to be the seer
     gods: dict[int, Role] = field(default_factory=dict)  # seat -> claimed 神职 other than the seer
     vouched: set[tuple[int, int]] = field(default_factory=set)  # (claimed witch, reported target of her antidote)
     slain: set[tuple[int, int]] = field(default_factory=set)  # (claimed witch, reported target of her poison)
@@ -128,15 +128,15 @@ class TableMemory:
 
     def _hear(self, event: Event) -> None:
         heard, speaker = understand(event.text), event.seat
-        claimed, spoke_before = heard.claimed, speaker in self.spoken
+        claimed = heard.claimed
+        if speaker not in self.spoken and claimed is not Role.SEER:
+            self.unclaimed.add(speaker)
         self.spoken[speaker] = event.day
         if claimed in (Role.SEER, *HIDDEN_GODS):
             before = Role.SEER if speaker in self.claims else self.gods.get(speaker)
             if not self.deck[claimed] or before not in (None, claimed):
                 self.pretenders.add(speaker)
             if self.deck[claimed] and claimed is Role.SEER:
-                if spoke_before and speaker not in self.claims:
-                    self.late.add(speaker)
                 self.claims.setdefault(speaker, {})
                 self.claimed_on.setdefault(speaker, event.day)
             elif self.deck[claimed]:

@@ -150,7 +150,7 @@ def _log_of_good(memory: TableMemory, seat: int, role: Role) -> float:
     if seat in memory.claims and role is not Role.SEER:
         found += log(OTHER_CLAIMS_SEER)
     if role is Role.SEER:
-        if seat in memory.late or (seat not in memory.claims and seat in memory.spoken):
+        if seat in memory.unclaimed:
             found += log(SEER_SILENT)
         if seat in memory.claims and seat not in memory.night_deaths:
             nights = {day for day, _ in memory.night_deaths.values() if day > memory.claimed_on[seat]}

@@ -52,8 +52,8 @@ class Machine:
         self.play.version = state.policy_version
         return await loop.train(opened, Werewolf(self.config, None))
 
-    async def killed_and_resumed(self):
-        """Processes of which each is killed at one of ``kill_in``, and one that comes to the end; its summary."""
+    async def to_the_end(self):
+        """The summary of the run; a process is killed at each of ``kill_in``, and another resumes."""
         async with playing(self.client, self.play):
             for _ in range(len(self.kill_in)):
                 with pytest.raises(Killed):
@@ -166,7 +166,7 @@ GROUPS = [f"run-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) f
 
 async def test_without_lag_each_step_trains_on_its_own_groups_in_their_order(machine):
     machine = machine(lag=0)
-    summary = await machine.killed_and_resumed()
+    summary = await machine.to_the_end()
     assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]
     assert summary["rollouts"] == {"finished": 4 * STEPS, "failed": 0}
 
@@ -186,7 +186,7 @@ async def test_a_checkpoint_that_fails_ends_the_run_before_its_trainer_is_asked_
 async def test_killed_anywhere_it_trains_on_every_group_once(machine, lag):
     machine = machine(lag, every_steps=2)
     machine.kill_in = {(1, "rest"), (2, "push"), (3, "rest"), (4, "rest"), (5, "push")}
-    summary = await machine.killed_and_resumed()
+    summary = await machine.to_the_end()
     assert not machine.kill_in
     assert [len(groups) for groups in summary["groups_by_step"]] == [2] * STEPS
     assert sorted(group for groups in summary["groups_by_step"] for group in groups) == GROUPS
@@ -198,7 +198,7 @@ async def test_killed_anywhere_it_trains_on_every_group_once(machine, lag):
 @pytest.mark.parametrize(("most", "left_over"), [(None, [4, 4, 4, 2, 0]), (3, [1, 1, 1, 1, 0])])
 async def test_no_more_groups_are_in_flight_than_the_configuration_allows(machine, most, left_over):
     machine = machine(lag=2, max_groups_in_flight=most)
-    summary = await machine.killed_and_resumed()
+    summary = await machine.to_the_end()
     assert [step["groups/left_over"] for step in summary["step_metrics"]] == left_over
 
 
@@ -208,7 +208,7 @@ BRANCHING = {"credit": "branch", "branching": {"continuations": 2, "decisions": 
 async def test_killed_anywhere_it_plays_and_trains_on_every_branch_once(machine, client):
     machine = machine(lag=0, advantage=BRANCHING)
     machine.kill_in = {(2, "branches"), (3, "rest"), (4, "push")}
-    summary = await machine.killed_and_resumed()
+    summary = await machine.to_the_end()
     # One of a step's two groups is branches: two games, two branches of one of their decisions.
     assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 1] for step in range(STEPS)]
     assert summary["rollouts"] == {"finished": 2 * STEPS, "failed": 0}
@@ -236,7 +236,7 @@ async def test_killed_anywhere_a_league_counts_every_game_once(machine, tmp_path
     machine = machine(0, every_steps=2, opponent="past", league=league, model={"path": tmp_path})
     machine.play = PlayAgainstThePast()
     machine.kill_in = {(2, "push"), (3, "rest"), (5, "push")}
-    summary = await machine.killed_and_resumed()
+    summary = await machine.to_the_end()
     state = RunState.model_validate_json(machine.state).league
     # Every step makes a version; the newest of the pool is the policy itself. Two of four games are won.
     for step, row in enumerate(state.rows):
