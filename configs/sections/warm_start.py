@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 
 from configs.section import Section
-from configs.sections.training import SelectionConfig
+from configs.sections.training import SelectionConfig, of_this_cpu
 from store.players import NAMES_WITHOUT_A_MODEL
 
 
@@ -43,11 +43,13 @@ class WarmStartConfig(Section):
         1e-5, gt=0, description="learning rate; training.lr_schedule and lr_warmup_steps count optimizer steps here"
     )
 
-    dtype: Literal["float32", "bfloat16"] | None = Field(
+    dtype: Literal["float32", "bfloat16", "auto"] | None = Field(
         None,
-        description="precision of the forward pass, null for model.dtype; bfloat16 is two to three times as fast on "
-        "CPUs that support it. Weights are written in model.dtype",
+        description="precision of the forward pass, null for model.dtype; auto as in model.dtype. Weights are written "
+        "in model.dtype",
     )
+
+    _dtype = field_validator("dtype")(of_this_cpu)
 
     @field_validator("demonstrator")
     @classmethod

@@ -10,6 +10,7 @@ from configs.roles_and_decks import DECKS, Role
 from configs.section import ConfigError
 from configs.sections.game import FRAME, RulesConfig
 from configs.sections.policies import learner_of
+from configs.sections.training import fastest_precision
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.game import OPTIONS, PRESETS, get_preset
 from runners.werewolf.prompts_zh.system import REPLACEABLE
@@ -201,3 +202,13 @@ def test_what_fits_together_is_taken(overrides):
 def test_what_is_wrong_is_named(overrides, message):
     with pytest.raises(ConfigError, match=message):
         load_config(None, ["players.strong={model: big}", *overrides.split("; ")])
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision"),
+    [("avx2 fma", "float32"), ("avx512f avx512vl", "float32"), ("avx2 avx512_bf16", "bfloat16"), ("", "float32")],
+)
+def test_auto_is_bfloat16_only_on_a_cpu_with_instructions_for_it(flags, precision):
+    assert fastest_precision(f"model name : CPU of bfloat16fans\nflags : {flags}\n") == precision
+    config = load_config(None, ["model.dtype=auto", "warm_start.dtype=auto"])
+    assert config.model.dtype == config.warm_start.dtype != "auto"
