@@ -22,13 +22,14 @@ KINDS = (
 def nonsense(state: GameState) -> tuple[Counter[str], Counter[str]]:
     """(occurrences, occasions) of each of ``KINDS`` in a game."""
     found, of = Counter(dict.fromkeys(KINDS, 0)), Counter(dict.fromkeys(KINDS, 0))
-    spoken, seers, calls = set(), set(), {}
+    spoken, seers, dead, calls = set(), set(), set(), {}
 
     def count(kind: str, occurs: bool) -> None:
         of[kind] += 1
         found[kind] += occurs
 
     for event in state.events:
+        dead.update(event.dead)
         if event.kind in SPEECHES:
             heard = understand(event.text)
             for sentence in re.split("(?<=。)", event.text):
@@ -46,5 +47,7 @@ def nonsense(state: GameState) -> tuple[Counter[str], Counter[str]]:
         if event.kind is EventKind.CLOSING_SPEECH and event.target is not None:
             calls[event.seat, event.day] = event.target
         elif event.kind is EventKind.VOTE and (event.seat, event.day) in calls:  # but for a PK
-            count(KINDS[4], event.target != calls.pop((event.seat, event.day)))
+            called = calls.pop((event.seat, event.day))
+            if called not in dead:  # in a duel since the call
+                count(KINDS[4], event.target != called)
     return found, of
