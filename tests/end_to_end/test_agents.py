@@ -23,7 +23,8 @@ from tests.support.agents.tool_model import TOOL
 from tests.support.small_models import calls_that_go_on, load_model
 from tests.support.tasks import HERE
 
-pytestmark = pytest.mark.timeout(600)
+# In the group of the test that trains this vLLM, so that it starts once.
+pytestmark = [pytest.mark.xdist_group("hub"), pytest.mark.timeout(600)]
 
 LIMITS = {"context_tokens": 2048, "reply_tokens": 60}
 CALLS = 5

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 
 import pytest
 
@@ -11,15 +10,13 @@ from tests.support.hub.hub_process import HubProcess
 from tests.support.processes import end, set_options, start_module
 from tests.support.real_vllm import WITH_TOOLS, of_length
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.xdist_group("hub"), pytest.mark.timeout(900)]
 
 STEPS, GROUPS, EACH, HELD_OUT = 2, 4, 3, 6
 
 
-async def test_a_training_tells_what_was_gained(tmp_path, tool_model, serve_vllm):
-    folder = tmp_path
-    # A vLLM of its own: training changes its weights, and others compare theirs with the model's folder.
-    trained_vllm = serve_vllm(shutil.copytree(tool_model, folder / "model"), *of_length(2048, 60), *WITH_TOOLS)
+async def test_a_training_tells_what_was_gained(tmp_path, tool_model, lend_vllm):
+    folder, vllm = tmp_path, lend_vllm(tool_model, *of_length(2048, 60), *WITH_TOOLS)
     tasks = [{"question": f"What is {number} + 1?"} for number in range(24)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     (folder / "run.yaml").write_text("run: {name: calculating}\n")
@@ -35,7 +32,7 @@ async def test_a_training_tells_what_was_gained(tmp_path, tool_model, serve_vllm
         "training.mini_batch_size": 8,
         "evaluation.tasks": HELD_OUT,
         "serving.mode": "attach",
-        "serving.urls": f"[{trained_vllm}]",
+        "serving.urls": f"[{vllm}]",
         "store.url": hub.url,
         "run.steps": STEPS,
         "agents.train": folder / "tasks.jsonl",

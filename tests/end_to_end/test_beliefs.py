@@ -17,7 +17,8 @@ from tests.support.recording_proxy import FLOAT32_TOLERANCE
 from tests.support.small_models import load_model, token_log_probs
 from tests.support.tasks import HERE, game_task
 
-pytestmark = pytest.mark.timeout(600)
+# With tests/algo/serving/test_vllm_server.py, which pushes weights to this vLLM.
+pytestmark = [pytest.mark.xdist_group("vllm"), pytest.mark.timeout(600)]
 
 CONTEXT, REPLY = 3072, 24
 

@@ -14,7 +14,7 @@ from tests.support.processes import ROOT
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
-DEALS = 100
+DEALS = 60
 MODELS = sorted((ROOT / "models").glob("*/config.yaml"))
 
 

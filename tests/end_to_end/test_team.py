@@ -1,8 +1,8 @@
 """Two policies that learn at one table, with every real part: a turn is of the one that it says, and trains no other.
 
 Real hub (`python -m store`), runner, verl on two ranks, and a vLLM that serves both as adapters. Witnesses are a proxy
-before that vLLM, which keeps who was asked for what, and transformers with the adapters of each policy and version. A
-run that was killed ends with the weights of one that was left alone.
+before that vLLM, which keeps who was asked for what, and transformers with the adapters of each policy and version.
+Resuming from a checkpoint: tests/algo/training/test_team.py.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.support.algo.machine import LORA, finish, kill_when
+from tests.support.algo.machine import LORA, finish
 from tests.support.recording_proxy import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
 
 pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
@@ -48,12 +48,6 @@ def whole(machine, proxy, settings):
 
 def adapters_of(folder, member, version):
     return folder / "checkpoints" / f"step-{version:06d}" / "policies" / member / "adapters"
-
-
-def tensors_of(folder, member):
-    from safetensors.torch import load_file
-
-    return load_file(adapters_of(folder, member, STEPS) / "adapter_model.safetensors")
 
 
 def test_each_policy_is_trained_on_what_vllm_sampled_for_it(whole):
@@ -101,17 +95,3 @@ def test_every_turn_is_of_the_policy_and_the_version_that_it_says(machine, whole
                     apart = max(apart, abs(logprob - found[other][place]))
     assert set(compared) == {(member, version) for member in MEMBERS.values() for version in range(STEPS)}
     assert compared.total() > 1000 and apart > 100 * FLOAT32_TOLERANCE  # the other policy would have been seen
-
-
-def test_killed_and_resumed_it_ends_with_the_weights_of_an_undisturbed_run(machine, settings, whole):
-    import torch
-
-    # What the second step's update did before is undone.
-    kill_when(machine, "team-killed", 2, "updating villagers", *settings)
-    finish(machine, "team-killed", *settings)
-    for member in MEMBERS.values():
-        ours, undisturbed = (tensors_of(folder, member) for folder in (machine.folder / "team-killed", whole[0]))
-        assert ours.keys() == undisturbed.keys()
-        assert all(torch.equal(values, undisturbed[name]) for name, values in ours.items()), member
-    wolves, villagers = (tensors_of(whole[0], member) for member in MEMBERS.values())
-    assert not any(torch.equal(values, villagers[name]) for name, values in wolves.items() if "lora_B" in name)

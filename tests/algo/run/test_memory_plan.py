@@ -130,12 +130,17 @@ def test_measured_memory_of_an_update_on_cpu_is_the_planned_within_15_percent(tm
     sizes = dict(hidden_size=512, intermediate_size=1536, num_hidden_layers=12, num_attention_heads=8, head_dim=64)
     settings = Qwen3Config(vocab_size=32_000, num_key_value_heads=4, tie_word_embeddings=False, **sizes)
     Qwen3ForCausalLM(settings).save_pretrained(tmp_path)
-    # The larger of two: pages of the model's file that a busy machine takes back are missing from a peak.
-    measured = max(int(subprocess.check_output([sys.executable, "-c", PASSES, tmp_path])) for _ in range(2))
     lengths = ["training.micro_batch_size=2", "training.max_sequence_tokens=256", "rollout.context_tokens=256"]
     config = load_config(None, [f"model.path={tmp_path}", "rollout.reply_tokens=16", *lengths], WerewolfConfig)
     shape = shape_of(config.model)
     planned = sum((trained_parts(config, shape) | pass_parts(config, shape)).values())
+
+    def measure():
+        return int(subprocess.check_output([sys.executable, "-c", PASSES, tmp_path]))
+
+    measured = measure()
+    if measured < 0.87 * planned:  # pages of the model's file that a busy machine takes back are missing from a peak
+        measured = max(measured, measure())
     assert planned == pytest.approx(measured, rel=0.15)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from algo.serving.launch import Launch, policy_launches, vllm_command, vllm_environment
+from algo.serving.launch import VLLM_PROGRAM, Launch, policy_launches, vllm_command, vllm_environment
 from algo.serving.policies import open_frozen
 from algo.serving.server_group import ServerGroup, ServingDied, ServingError
 from tests.support.algo.fake_vllm import PUSH, FakeVllm, port_of
@@ -281,7 +281,7 @@ def test_vllm_itself_knows_every_option_that_we_give_it(configure, monkeypatch):
     ):
         launch: Launch = policy_launches(config)[-1]
         command = vllm_command(config, launch)
-        arguments = parser.parse_args(command[command.index("vllm.entrypoints.openai.api_server") + 1 :])
+        arguments = parser.parse_args(command[command.index(VLLM_PROGRAM) + 1 :])
         validate_parsed_serve_args(arguments)
         assert arguments.port == launch.port == config.serving.port + config.serving.servers - 1
         assert arguments.tensor_parallel_size == config.serving.tensor_parallel

@@ -20,6 +20,7 @@ from algo.serving.server_group import ServerGroup, ServingDied, ServingError
 from algo.serving.vllm_server import VllmServer
 from algo.serving.weight_files import check_same_tensors
 from algo.tiny_model import build_tiny_model
+from tests.support.real_vllm import of_length
 from tests.support.small_models import load_model, token_log_probs
 from tests.support.waiting import until
 
@@ -307,14 +308,15 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
     assert is_gone(guard) and all(map(is_gone, group))
 
 
-@pytest.mark.vllm
+@pytest.mark.xdist_group("vllm")  # with tests/end_to_end/test_beliefs.py
 @pytest.mark.timeout(600)
 async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so(
-    configure, tiny_model, other_model, tiny_tokenizer
+    configure, lend_vllm, tiny_model, other_model, tiny_tokenizer
 ):
     """With ``rollout.max_policy_lag``: every token's log-prob is that of the weights that sampled it, and the versions
     told are those; the cache holds nothing of the old weights afterwards."""
-    config = configure(kv_cache_gb=0.25, rollout={"max_policy_lag": 1})
+    vllm = lend_vllm(tiny_model, *of_length(3072, 24))
+    config = configure(mode="attach", urls=(vllm,), rollout={"max_policy_lag": 1})
     old, new = load_model(tiny_model), load_model(other_model)
     prompts = [
         tiny_tokenizer.apply_chat_template([{"role": "user", "content": text * 40}], add_generation_prompt=True)[
