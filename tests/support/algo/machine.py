@@ -1,15 +1,12 @@
 """Hub, runner and vLLMs that stay up over several runs of the algorithm, so that a restart is cheap."""
 
 import json
-import re
-import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.hub.hub_process import HubProcess
-from tests.support.processes import end, processes_marked, start_module, wait_until
+from tests.support.processes import end, start_module
 
 STEPS = 3
 GAMES = 4
@@ -84,23 +81,6 @@ class Machine:
 def finish(machine, name, *more):
     algorithm = machine.algorithm(name, *more)
     assert algorithm.wait(timeout=600) == 0, machine.log("runner")[-1500:] + machine.log(name)[-1500:]
-
-
-def kill_when(machine, name, step, doing, *more):
-    """Start the algorithm and kill it, and the processes that hold the model, once its log tells of a stage."""
-    before, algorithm = len(machine.log(name)), machine.algorithm(name, *more)
-    deadline = time.monotonic() + 300
-    while not re.search(rf"step {step}/\d+: {re.escape(doing)}", machine.log(name)[before:]):
-        assert algorithm.poll() is None, machine.log(name)[-1500:]
-        assert time.monotonic() < deadline, f"it never came to {doing!r} of {step}: {machine.log(name)[-3000:]}"
-        time.sleep(0.005)  # only the log shows the stage
-    algorithm.kill()
-    assert algorithm.wait() == -signal.SIGKILL
-
-    def ranks():  # Ray's small agents stay for a minute
-        return [one for one in processes_marked(machine.folder / name).values() if "TrainingRank" in one]
-
-    wait_until(lambda: not ranks(), 60, "the end of the ranks")
 
 
 def steps_of(machine, name):

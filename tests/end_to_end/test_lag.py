@@ -1,14 +1,14 @@
-"""An algorithm that is killed with games in flight goes on as if nothing had happened.
+"""Games that are ahead of training (``rollout.max_policy_lag``): every turn is of the weights that it names.
 
-Real hub (`python -m store`), runner, vLLM (started here and attached to, so that a restart costs no start of vLLM) and
-verl. Kills at every stage, without a model: tests/algo/loop/test_train.py; weights after a kill: test_team.py.
+Real hub (`python -m store`), runner, vLLM (attached to) and verl. Kills with games in flight, without a model:
+tests/algo/loop/test_train.py and test_fleet_faults.py.
 """
 
 import json
 
 import pytest
 
-from tests.support.algo.machine import GAMES, STEPS, finish, kill_when, steps_of
+from tests.support.algo.machine import GAMES, STEPS, finish, steps_of
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
 
 pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
@@ -21,21 +21,19 @@ def groups_of(machine, name):
     return json.loads((machine.folder / name / "summary.json").read_text())["groups_by_step"]
 
 
-def test_killed_with_games_in_flight_it_loses_no_group_and_every_turn_is_of_the_weights_that_it_says(machine):
+def test_every_turn_is_of_the_weights_that_it_names(machine):
     """Compared with the weights of each version, which checkpoints keep: also of games in whose midst new ones came."""
     import torch
 
     from tests.support.small_models import load_model, token_log_probs
 
     settings = [*LAG, "checkpoint.keep=3", "log.save_batches=true"]
-    kill_when(machine, "ahead", 2, "pushing version", *settings)
     finish(machine, "ahead", *settings)
     steps = [line["data"] for line in steps_of(machine, "ahead")]
     assert [step["policy_version"] for step in steps] == [1, 2, 3]
     assert steps[0]["policy_lag/max"] == 0
     assert 0 < max(step["policy_lag/max"] for step in steps) <= 1
     assert all(step["rollouts/finished"] == GAMES and step["tokens/trained"] > 0 for step in steps)
-    # As in a run that nothing disturbs: every group of the run once.
     assert sorted(group for groups in groups_of(machine, "ahead") for group in groups) == sorted(
         f"ahead-step{step:04d}-deal{deal:02d}" for step in range(1, STEPS + 1) for deal in range(2)
     )
