@@ -15,12 +15,12 @@ from tests.support.settings import werewolf_config
 
 pytestmark = pytest.mark.timeout(900)
 
-BATCHES, SEED = 5, 5
+BATCHES, SEED = 7, 5
 DEALS, GAMES_PER_DEAL = 5, 4
 GAMES = BATCHES * DEALS * GAMES_PER_DEAL
 RUNNERS, GAMES_AT_ONCE = 3, 6
 LONGEST_CALL_SECONDS = 0.3
-KILLS = 12
+KILLS = 20
 ANY_PROCESS = ["runner"] * 5 + ["algorithm"] * 2 + ["hub"] * 3
 ALL_BUT_THE_HUB = ["runner"] * 7 + ["algorithm"] * 3
 CALLS_BETWEEN_KILLS = (8, 48)

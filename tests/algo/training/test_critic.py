@@ -21,7 +21,7 @@ CRITIC_LEARNING_RATE, CLIP_VALUE = 2e-2, 0.5
 
 @pytest.fixture(scope="module")
 def started(ray_cluster, tmp_path_factory):
-    """An engine, and the folder that holds its models and a checkpoint."""
+    """An engine of two ranks, and the folder that holds its models and a checkpoint."""
     directory = tmp_path_factory.mktemp("critic")
     make_model(directory / "policy", tied=False)
     with_value_head(make_model(directory / "critic", tied=False, seed=2))
@@ -32,6 +32,7 @@ def started(ray_cluster, tmp_path_factory):
             "critic": {"path": directory / "critic", "learning_rate": CRITIC_LEARNING_RATE},
             "advantage": {"estimator": "gae"},
             "training": {
+                "ranks": 2,
                 "lr_schedule": "cosine",
                 "lr_warmup_steps": 1,
                 "mini_batch_size": 5,
