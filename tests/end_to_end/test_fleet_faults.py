@@ -147,6 +147,7 @@ async def check(fleet):
     return cancelled
 
 
+@pytest.mark.slow  # a minute
 async def test_any_process_may_die(tmp_path, tiny_model, tiny_tokenizer):
     async with Fleet(HubProcess(tmp_path), tmp_path, tiny_model, tiny_tokenizer, SEED) as fleet:
         await fleet.play(ANY_PROCESS)
