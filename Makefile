@@ -122,7 +122,7 @@ endurance: install ## 100,000 random, 20,000 scripted, 5,000 expert games, every
 soak: install ## Frequent kills of hubs, runners and algorithms over 20,000 games of one hub (hours)
 	$(BIN)/python -m pytest -m soak -s $(PYTEST_FLAGS)
 
-bench: install ## Speeds and costs as ratios to a baseline on the same machine (PARTS="games tokens hub fleet waiting prefix agents prompts step lag league web loads kills kept")
+bench: install ## Speeds and costs as ratios to a baseline on the same machine (PARTS="games tokens hub fleet waiting prefix agents prompts language step branching lag league web tricks nonsense loads kills kept")
 	$(BIN)/python -m bench $(PARTS)
 
 gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; without a GPU, print the plan

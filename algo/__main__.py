@@ -17,6 +17,7 @@ COMMANDS = {
     "evaluate": "algo.evaluate",
     "serve": "algo.serve",
     "plan": "algo.plan",
+    "publish": "algo.publish",
     "speech": "algo.speech",
     "doctor": "algo.doctor",
     "recipe": "algo.recipe",
