@@ -105,7 +105,12 @@ class Record(Generic[AnyRow]):
         self._row = row
 
     def read(self) -> list[Evaluation[AnyRow]]:
-        """The evaluations in order of their begin. Raises ValueError, naming the invalid line."""
+        """The newest evaluation of each label, in order of their begin. Raises ValueError, naming the invalid line."""
+        evaluations = self._read_all()
+        newest = {one.header.label: one.header.key for one in evaluations}
+        return [one for one in evaluations if newest[one.header.label] == one.header.key]
+
+    def _read_all(self) -> list[Evaluation[AnyRow]]:
         headers: dict[str, Header] = {}
         rows: dict[str, dict[str, AnyRow]] = {}
         ends: dict[str, dict[str, Any]] = {}
@@ -115,7 +120,8 @@ class Record(Generic[AnyRow]):
                 document = json.loads(line)
                 if "evaluation" in document:
                     header = Header.model_validate(document["evaluation"])
-                    headers.setdefault(header.key, header)
+                    headers.pop(header.key, None)  # one that is repeated is the newest of its label again
+                    headers[header.key] = header
                 elif "row" in document:
                     row = self._row.model_validate(document["row"])
                     rows.setdefault(document["of"], {}).setdefault(row.task_id, row)
@@ -127,7 +133,6 @@ class Record(Generic[AnyRow]):
                     ends[document["of"]] = {"failures": end["failures"], "retried": end["retried"], "ended": True}
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{self.path}, line {number}, is invalid: {error}") from error
-        newest = {header.label: key for key, header in headers.items()}
         return [
             Evaluation[self._row](  # type: ignore[name-defined]
                 header=header,
@@ -135,20 +140,18 @@ class Record(Generic[AnyRow]):
                 **ends.get(key, {}),
             )
             for key, header in headers.items()
-            if newest[header.label] == key
         ]
 
     def begin(self, header: Header) -> set[str]:
-        """Write the header unless the evaluation is resumed; returns the ids of tasks with a row."""
+        """Write the header unless it is the newest of its label; returns the ids of tasks with a row."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab+") as file:  # removes the incomplete line of a killed process
             file.seek(0)
             file.truncate(file.read().rfind(b"\n") + 1)
-        found = next((one for one in self.read() if one.header.key == header.key), None)
-        if found is None:
+        of_label = [one for one in self._read_all() if one.header.label == header.label]
+        if not of_label or of_label[-1].header.key != header.key:
             self._append({"evaluation": header.model_dump(mode="json")})
-            return set()
-        return {row.task_id for row in found.rows}
+        return {row.task_id for one in of_label if one.header.key == header.key for row in one.rows}
 
     def add(self, header: Header, rows: Iterable[AnyRow]) -> None:
         for row in rows:
@@ -183,15 +186,19 @@ async def play_and_record(
     """Play the tasks without a row, and append a row as each ends; returns the evaluation.
 
     check_alive: see ``RolloutQueue.collect``. to_row: of a finished rollout and its task's number.
-    resumed: an earlier process of the run may have enqueued some of the tasks. figures: for ``Record.end``.
+    resumed: an earlier process of the run may have enqueued some of the tasks, with the same weights; else rows of an
+        earlier process, of weights that are lost, are discarded. figures: for ``Record.end``.
     Raises ConfigError for an invalid label, NoFinishedRollouts if no task has a row.
     """
     check_label(header.label)
     recorded = record.begin(header)
+    if recorded and not resumed:
+        record.forget(header)
+        recorded = record.begin(header)
     numbers = {task.task_id: number for number, task in enumerate(tasks)}
     missing = [task for task in tasks if task.task_id not in recorded]
     waiting = {task.task_id for task in missing}
-    finished, failures, retried = len(recorded), Counter[str](), Counter[str]()
+    finished, failures, retried = len(tasks) - len(missing), Counter[str](), Counter[str]()
     show = game_progress(f"evaluation of {header.label}", len(tasks))
 
     def on_look(now: Progress) -> None:
@@ -205,7 +212,7 @@ async def play_and_record(
 
     if missing:
         await queue.enqueue(missing, resources, resumed, mode="val")
-        await queue.watch(waiting, lambda: finished + failures.total() == len(tasks), check_alive, on_look)
+        await queue.watch(waiting, lambda: finished + failures.total() >= len(tasks), check_alive, on_look)
     if not finished:
         reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
         raise NoFinishedRollouts(f"none of {len(tasks)} games is usable: {reasons}. See the runners' logs")

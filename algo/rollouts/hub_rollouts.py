@@ -11,7 +11,7 @@ from configs.sections.rollout import RolloutSettings
 from store.client import StoreClient
 from store.protocol import EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
 from store.schema import IDEMPOTENCY_KEY, VERSION_SEPARATOR, PolicyResources, Task
-from store.token_spans import TaskKind
+from store.token_spans import MalformedSpan, TaskKind
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +20,8 @@ _BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 _PROCESS = "process"
 """Key of a rollout's metadata: number of the process that enqueued it (``ResumePoint.number``; 0 started the run)."""
 _ROLLOUTS_PER_PAGE = 500
+_ROLLOUTS_PER_REQUEST = 500
+"""The hub rejects requests of more than 500,000 JSON values; a task of the game has 50."""
 
 
 @dataclass(frozen=True)
@@ -96,18 +98,19 @@ class HubRollouts:
             max_attempts=self._settings.max_attempts,
             retry_condition=["failed", "timeout", "unresponsive"],  # others end the rollout
         )
-        enqueued = await self.client.enqueue_many_rollouts(
-            [
-                EnqueueRolloutRequest(
-                    input=rollout.task.encode(),
-                    mode=rollout.mode,
-                    resources_id=rollout.resources.resources_id,
-                    config=config,
-                    metadata=self._metadata(rollout.resources.run_name, rollout.task.task_id),
-                )
-                for rollout in rollouts
-            ]
-        )
+        requests = [
+            EnqueueRolloutRequest(
+                input=rollout.task.encode(),
+                mode=rollout.mode,
+                resources_id=rollout.resources.resources_id,
+                config=config,
+                metadata=self._metadata(rollout.resources.run_name, rollout.task.task_id),
+            )
+            for rollout in rollouts
+        ]
+        enqueued: list[Rollout] = []
+        for first in range(0, len(requests), _ROLLOUTS_PER_REQUEST):
+            enqueued += await self.client.enqueue_many_rollouts(requests[first : first + _ROLLOUTS_PER_REQUEST])
         # Again, since a hub that restarted in between has the rollouts without their resources.
         await self.publish(rollout.resources for rollout in rollouts)
         return {found.rollout_id: rollout for found, rollout in zip(enqueued, rollouts, strict=True)}
@@ -177,7 +180,10 @@ class HubRollouts:
         if rollout.status != "succeeded":
             return False
         spans, call = await self.client.query_spans(rollout.rollout_id), self.kind.call
-        return all(call.decode(span).newest_version <= newest for span in spans if call.is_in(span))
+        try:
+            return all(call.decode(span).newest_version <= newest for span in spans if call.is_in(span))
+        except MalformedSpan:
+            return False
 
     async def cancel(self, rollout_ids: Collection[str]) -> None:
         """Cancel the open ones of these rollouts."""
@@ -186,7 +192,7 @@ class HubRollouts:
             if rollout.status not in TERMINAL:
                 await self.client.cancel_rollout(rollout.rollout_id)
 
-    async def read(self, rollout: Rollout, resources: PolicyResources, may_lack_spans: bool) -> PlayedRollouts | None:
+    async def read(self, rollout: Rollout, opened: OpenRollout, may_lack_spans: bool) -> PlayedRollouts | None:
         """The result of a closed rollout; None if it succeeded without spans, unless ``may_lack_spans``."""
         spans = list(await self.client.query_spans(rollout.rollout_id))
         if rollout.status == "succeeded" and not spans and not may_lack_spans:
@@ -196,7 +202,7 @@ class HubRollouts:
         if attempt is not None and attempt.sequence_id > 1:
             attempts = await self.client.query_attempts(rollout.rollout_id)
             retried = [reason_of(one) for one in attempts if one.attempt_id != attempt.attempt_id]
-        return read_rollout(self.kind, rollout, spans, resources, retried)
+        return read_rollout(self.kind, rollout, spans, opened.resources, retried, opened.task.task_id)
 
 
 def version_of(rollout: Rollout) -> int:

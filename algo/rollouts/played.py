@@ -97,8 +97,10 @@ def read_rollout(
     spans: Sequence[Span],
     resources: PolicyResources | None = None,
     retried: Iterable[str] = (),
+    task_id: str | None = None,
 ) -> PlayedRollouts:
-    """The result of one closed rollout. resources: see ``read_attempt``. retried: reasons of its earlier attempts."""
+    """The result of one closed rollout. resources, task_id: see ``read_attempt``. retried: reasons of its earlier
+    attempts."""
     attempt = getattr(rollout, "attempt", None)
     own = [span for span in spans if attempt is not None and span.attempt_id == attempt.attempt_id]
     stored, stored_of_attempt = (sum(map(kind.call.is_in, some)) for some in (spans, own))
@@ -113,7 +115,7 @@ def read_rollout(
     else:
         left_out[SUPERSEDED_ATTEMPT] += stored - stored_of_attempt
         try:
-            finished = (read_attempt(kind, rollout.rollout_id, attempt.attempt_id, own, resources),)
+            finished = (read_attempt(kind, rollout.rollout_id, attempt.attempt_id, own, resources, task_id),)
         except (IncompleteRollout, MalformedSpan, WrongLearner) as error:
             logger.warning("rollout left out: %s", error)
             failures[type(error).__name__] += 1

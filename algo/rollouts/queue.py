@@ -131,7 +131,7 @@ class RolloutQueue:
                 looks[rollout.rollout_id] += 1
                 opened = self._open[rollout.rollout_id]
                 may_lack_spans = looks[rollout.rollout_id] > _LOOKS_FOR_SPANS
-                if played := await self._hub.read(rollout, opened.resources, may_lack_spans):
+                if played := await self._hub.read(rollout, opened, may_lack_spans):
                     del self._open[rollout.rollout_id]
                     self._ended[opened.task.task_id] = played
             ended = [self._ended[task_id] for task_id in self.ended(watched)]

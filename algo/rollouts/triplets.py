@@ -89,12 +89,13 @@ def read_attempt(
     attempt_id: str,
     spans: Sequence[Span],
     resources: PolicyResources | None = None,
+    task_id: str | None = None,
 ) -> FinishedRollout:
     """Read one attempt's spans as a finished rollout.
 
-    resources: with which it was enqueued; None if it is not for training.
-    Raises IncompleteRollout for a missing outcome or call, MalformedSpan for a span that cannot be decoded, and
-    WrongLearner for a turn with another ``learner`` than ``resources`` have for its seat.
+    resources: with which it was enqueued; None if it is not for training. task_id: of the enqueued task, where known.
+    Raises IncompleteRollout for a missing outcome or call or the outcome of another task, MalformedSpan for a span that
+    cannot be decoded, and WrongLearner for a turn with another ``learner`` than ``resources`` have for its seat.
     """
     where = f"rollout {rollout_id}, attempt {attempt_id}"
     foreign = [span for span in spans if (span.rollout_id, span.attempt_id) != (rollout_id, attempt_id)]
@@ -106,6 +107,8 @@ def read_attempt(
     if len(outcomes) != 1:
         raise IncompleteRollout(f"{where}: {len(outcomes)} result spans, expected one")
     outcome = outcomes[0]
+    if task_id is not None and outcome.task != task_id:
+        raise IncompleteRollout(f"{where}: the result of another task, {outcome.task!r}, not {task_id!r}")
     of_calls = [span for span in distinct if kind.call.is_in(span)]
     turns = tuple(read_calls(kind, of_calls))
     if len(turns) != len(of_calls):

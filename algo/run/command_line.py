@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from algo.machine.disk import DiskFull, disk_full
-from algo.rollouts.played import AllRolloutsFailed, NoFinishedRollouts
+from algo.rollouts.played import NoFinishedRollouts
 from algo.run.folder import OpenedRun, discard_rollouts, log_to, open_run
 from algo.serving.preconditions import ServingError
 from configs.schema import Config
@@ -65,7 +65,7 @@ def run_to_completion(
         logger.warning("%s", interrupted)
         return 130, None
     except (StoreUnreachable, UnusableToken, ServingError, NoFinishedRollouts, ConfigError) as error:
-        if isinstance(error, AllRolloutsFailed):
+        if isinstance(error, NoFinishedRollouts):  # a resumed run would read the same ones again
             discard_rollouts(config.run_dir)
         logger.error("%s", error)
     except aiohttp.ClientResponseError as error:

@@ -1,6 +1,7 @@
 """Writes a step's transcripts and its training batch."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -37,16 +38,19 @@ def write_transcripts_to(
 ) -> None:
     """Write each rollout's transcript to a file with its task's name, and its JSON data if it has any.
 
+    The name is a runner's: separators of paths are replaced.
+
     worths: what decisions changed, for the data of their turns.
     """
     for rollout in finished:
-        write_atomically(folder / f"{rollout.outcome.task}.txt", rollout.outcome.transcript)
+        name = re.sub(r"[/\\\0]", "-", rollout.outcome.task)
+        write_atomically(folder / f"{name}.txt", rollout.outcome.transcript)
         data = rollout.outcome.as_data(rollout.turns)
         if data is not None:
             for turn, written in zip(rollout.turns, data["turns"], strict=True):
                 if worth := worths.get((turn.task, turn.actor, turn.turn)):
                     written["worth"] = asdict(worth)
-            write_atomically(folder / f"{rollout.outcome.task}.json", json.dumps(data, ensure_ascii=False))
+            write_atomically(folder / f"{name}.json", json.dumps(data, ensure_ascii=False))
 
 
 def write_batch(

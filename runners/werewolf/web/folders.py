@@ -172,6 +172,7 @@ def _read_evaluations(path: Path) -> list[dict[str, Any]]:
     full, by id.
     """
     found: dict[str, dict[str, Any]] = {}
+    begun = 0
     with path.open(encoding="utf-8") as lines:
         for line in lines:  # skip most rows without parsing
             if '"row": ' in line and '"sample": {' not in line:
@@ -182,12 +183,16 @@ def _read_evaluations(path: Path) -> list[dict[str, Any]]:
                 continue  # incomplete
             if header := entry.get("evaluation"):
                 key = "|".join((header["label"], header["digest"], header["model"]))
-                name = re.sub(r"[^A-Za-z0-9-]", "-", f"{len(found)}-{header['label']}")
-                found.setdefault(key, {**header, "name": name, "figures": {}, "samples": {}})
+                name = re.sub(r"[^A-Za-z0-9-]", "-", f"{begun}-{header['label']}")
+                begun += 1
+                # One that is repeated is the newest of its label again.
+                found[key] = found.pop(key, None) or {**header, "name": name, "figures": {}, "samples": {}}
             elif (evaluation := found.get(entry.get("of", ""))) and "row" in entry:
                 evaluation["samples"][entry["row"]["task_id"]] = entry["row"]
             elif evaluation and "end" in entry:
                 evaluation["figures"] = entry["end"]["figures"]
+            elif evaluation and "forgotten" in entry:
+                del found[entry["of"]]
     return list({evaluation["label"]: evaluation for evaluation in found.values()}.values())
 
 

@@ -1,10 +1,12 @@
 """``evaluations.jsonl`` is whole up to the last game, whenever a process is killed, and no game is in it twice."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from algo.evaluate import default_label
 from algo.evaluation.games import GameRow
-from algo.evaluation.record import EVALUATIONS_FILE, Record, check_label
+from algo.evaluation.record import EVALUATIONS_FILE, Record, check_label, play_and_record
 from configs.section import ConfigError
 from tests.support.algo.made_games import made_evaluation, made_row
 
@@ -53,6 +55,60 @@ def test_a_later_evaluation_of_a_label_takes_the_place_of_the_earlier(tmp_path):
     assert [(found.header.label, found.header.model, len(found.rows)) for found in record.read()] == [
         ("step 0", "a", 3), ("step 5", "b", 3)
     ]  # fmt: skip
+
+
+def test_an_earlier_evaluation_of_a_label_goes_on_where_it_was(tmp_path):
+    record = Record(tmp_path, GameRow)
+    first, second = (made_evaluation([], label="before", model=model).header for model in "ab")
+    record.begin(first)
+    record.add(first, ROWS[:1])
+    record.begin(second)
+    assert record.begin(first) == {ROWS[0].task_id}
+    record.add(first, ROWS[1:])
+    (found,) = record.read()
+    assert found.header.model == "a" and found.rows == tuple(ROWS)
+
+
+class FakeQueue:
+    """Plays at once: each task gives a finished rollout with the task's id."""
+
+    def __init__(self):
+        self.enqueued = []
+
+    async def enqueue(self, tasks, resources, resumed, mode):
+        self.enqueued = [task.task_id for task in tasks]
+
+    async def watch(self, waiting, enough, check_alive, on_look):
+        on_look(SimpleNamespace(playing=0, waiting=0))
+        assert enough()
+
+    def take_ended(self, waiting):
+        finished = [SimpleNamespace(outcome=SimpleNamespace(task=task_id)) for task_id in self.enqueued]
+        return SimpleNamespace(finished=finished, failures={}, retried={})
+
+
+@pytest.mark.parametrize(("resumed", "played"), [(True, 1), (False, 3)])
+async def test_rows_of_lost_weights_are_played_again(tmp_path, resumed, played):
+    record, header = Record(tmp_path, GameRow), made_evaluation([], planned={"scripted": 3}).header
+    tasks = [SimpleNamespace(task_id=row.task_id) for row in ROWS]
+    record.begin(header)
+    record.add(header, [row.model_copy(update={"days": 9}) for row in ROWS[:2]])
+    found = await play_and_record(
+        record, header, tasks, FakeQueue(), None, None, lambda number, _: ROWS[number],
+        resumed=resumed, figures=lambda _: {},
+    )  # fmt: skip
+    assert [row.days == 9 for row in found.rows].count(False) == played and found.ended
+
+
+async def test_an_evaluation_of_a_renamed_run_plays_its_tasks(tmp_path):
+    record, header = Record(tmp_path, GameRow), made_evaluation([], planned={"scripted": 3}).header
+    record.begin(header)
+    record.add(header, [row.model_copy(update={"task_id": f"old-{row.task_id}"}) for row in ROWS])
+    queue, tasks = FakeQueue(), [SimpleNamespace(task_id=row.task_id) for row in ROWS]
+    await play_and_record(
+        record, header, tasks, queue, None, None, lambda number, _: ROWS[number], resumed=True, figures=lambda _: {}
+    )
+    assert queue.enqueued == [row.task_id for row in ROWS]
 
 
 def test_a_model_goes_by_its_folder_or_its_checkpoint(tmp_path):

@@ -176,6 +176,22 @@ async def test_a_step_without_a_usable_game_says_why(client):
         await play_step(client, TwoTurnPlay(**failures))
 
 
+async def test_a_result_that_names_another_task_is_no_result(client):
+    """A runner's names never reach paths or other games."""
+
+    class Elsewhere(TwoTurnPlay):
+        async def __call__(self, rollout, on_turn):
+            other = {"game_id": "../../../requirements"}
+
+            def renamed(turn, *times):
+                on_turn(turn.model_copy(update=other), *times)
+
+            return (await super().__call__(rollout, renamed)).model_copy(update=other)
+
+    with pytest.raises(NoFinishedRollouts, match="4x IncompleteRollout"):
+        await play_step(client, Elsewhere())
+
+
 async def test_a_dead_server_ends_the_wait_and_open_games_are_taken_back(client):
     class Dead(RuntimeError):
         pass

@@ -72,6 +72,8 @@ def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
     turns = seat_turns(2, TWO_TURNS)
     whole = as_spans(turns, [seat_result(2)])
     assert read_attempt(GAME, "ro-1", "at-1", whole).outcome.turns == 2
+    with pytest.raises(IncompleteRollout, match="another task"):
+        read_attempt(GAME, "ro-1", "at-1", whole, task_id="enqueued")
     for spans, message in [
         (whole[1:], "1 of 2 turns"),
         (whole[:-1], "0 result spans"),
