@@ -29,7 +29,7 @@ class TokenRows:
         self._runs = runs
         self._tokenizer = tokenizer
         self._loaded: dict[Path, Tokenizer] = {}
-        self._read: dict[Path, int] = {}
+        self._read: dict[Path, tuple[int, int]] = {}
         self._found: dict[tuple[Path, str], dict[_Segment, _Place]] = {}
 
     def of(self, game: ShownGame, spans: Sequence[TurnSpan], seat: int, segment: int) -> dict[str, Any]:
@@ -62,23 +62,26 @@ class TokenRows:
     def _places(self, game: ShownGame) -> Mapping[_Segment, _Place]:
         """The places of the game's trajectories in saved batches.
 
-        Files are read once, and then from the last position.
+        A file is read again when it has changed: a resumed run writes the batch of a repeated step anew.
         """
         run, name = self._runs.run_of(str(game.about.get("run", ""))), str(game.about.get("game", ""))
         if run is None:
             return {}
         for path in (run / "batches").glob("step-*.jsonl"):
-            start = self._read.get(path, 0)
-            if path.stat().st_size <= start:
+            found = path.stat()
+            if self._read.get(path) == (state := (found.st_mtime_ns, found.st_size)):
                 continue
+            if path in self._read:
+                for key, places in self._found.items():
+                    self._found[key] = {segment: place for segment, place in places.items() if place[0] != path}
+            start = 0
             with path.open("rb") as file:
-                file.seek(start)
                 while (line := file.readline()).endswith(b"\n"):  # the last one may be incomplete
                     row = json.loads(line)
                     segment = _SEATS[row["actor"]], int(row["segment"])
                     self._found.setdefault((run, str(row["task_id"])), {})[segment] = path, start
                     start += len(line)
-            self._read[path] = start
+            self._read[path] = state
         return self._found.get((run, name), {})
 
     def _tokenizer_for(self, game: ShownGame) -> Tokenizer | None:
