@@ -63,6 +63,8 @@ _PROXY_STATUSES = (408, 429, 502, 503, 504)
 _SPANS_PER_REQUEST = 200
 _VALUES_PER_REQUEST = 200_000
 """Of lists in spans' attributes: our hub accepts a million parts of a request."""
+_CHARACTERS_PER_REQUEST = 2**24
+"""Of texts in spans' attributes, token ids included: our hub accepts 64 MiB."""
 _NANOSECONDS = 1_000_000_000
 _OTLP_HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 
@@ -418,14 +420,17 @@ def _read_rollout(item: Any) -> Rollout:
 
 def _batches(spans: Iterable[Span]) -> Iterator[list[Span]]:
     batch: list[Span] = []
-    room = _VALUES_PER_REQUEST
+    values = characters = 0
     for span in spans:
-        values = sum(len(value) for value in span.attributes.values() if isinstance(value, list))
-        if batch and (len(batch) == _SPANS_PER_REQUEST or values > room):
+        own_values = sum(len(value) for value in span.attributes.values() if isinstance(value, list))
+        own_characters = sum(len(value) for value in span.attributes.values() if isinstance(value, str))
+        is_full = len(batch) == _SPANS_PER_REQUEST or values + own_values > _VALUES_PER_REQUEST
+        if batch and (is_full or characters + own_characters > _CHARACTERS_PER_REQUEST):
             yield batch
-            batch, room = [], _VALUES_PER_REQUEST
+            batch, values, characters = [], 0, 0
         batch.append(span)
-        room -= values
+        values += own_values
+        characters += own_characters
     if batch:
         yield batch
 

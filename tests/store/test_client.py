@@ -1,10 +1,12 @@
 """The client against the stock hub: outages, and a hub that has forgotten everything or something."""
 
 import asyncio
+from types import SimpleNamespace
 
+import pytest
 from aiohttp import web
 
-from store.client import connect
+from store.client import _batches, connect
 from store.protocol import EnqueueRolloutRequest
 from tests.support import fakes
 from tests.support.agents.http_service import HttpService
@@ -38,6 +40,16 @@ async def test_one_forgotten_game_does_not_cost_the_others_their_spans(client):
     refused = await client.upload_spans([*spans_of(forgotten), *spans_of(known)])
     assert refused == {("ro-gone", known.attempt.attempt_id)}
     assert len(await client.query_spans(known.rollout_id)) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "each"), [("x" * 5_000_000, 3), ([0.0] * 90_000, 2), ("", 200)], ids=["texts", "lists", "spans"]
+)
+def test_a_request_has_no_more_spans_than_a_hub_accepts(value, each):
+    spans = [SimpleNamespace(attributes={"value": value}) for _ in range(2 * each + 1)]
+    batches = list(_batches(spans))
+    assert [len(batch) for batch in batches] == [each, each, 1]
+    assert [span for batch in batches for span in batch] == spans
 
 
 async def test_a_request_outlives_more_hubs_than_the_stock_client_tries():
