@@ -20,8 +20,8 @@ _BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 _PROCESS = "process"
 """Key of a rollout's metadata: number of the process that enqueued it (``ResumePoint.number``; 0 started the run)."""
 _ROLLOUTS_PER_PAGE = 500
-_ROLLOUTS_PER_REQUEST = 500
-"""The hub rejects requests of more than 500,000 JSON values; a task of the game has 50."""
+_ROLLOUTS_PER_REQUEST = 100
+"""Hubs limit the size of a request, and a branch's task has a recorded game."""
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,6 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.schedule import Schedule
 from store.schema import PolicyResources, Task
 
-_FURTHER_AT_ONCE = 100
-"""Tasks of one request: each has a recorded game, and hubs limit the size of a request."""
-
 
 @dataclass(frozen=True)
 class PlayedStep:
@@ -87,8 +84,7 @@ class InFlight:
         Raises the errors of ``refresh_endpoints``.
         """
         # Those of an earlier process are found if those from which they follow were.
-        for first in range(0, len(tasks), _FURTHER_AT_ONCE):
-            await self._queue.enqueue(tasks[first : first + _FURTHER_AT_ONCE], resources, resumed=self._adopting)
+        await self._queue.enqueue(tasks, resources, resumed=self._adopting)
         task_ids = [task.task_id for task in tasks]
         await self._queue.watch(
             task_ids, lambda: len(self._queue.ended(task_ids)) == len(tasks), refresh_endpoints, on_progress

@@ -38,8 +38,7 @@ def write_transcripts_to(
 ) -> None:
     """Write each rollout's transcript to a file with its task's name, and its JSON data if it has any.
 
-    The name is a runner's: separators of paths are replaced.
-
+    A runner sends the name, so separators of paths are replaced.
     worths: what decisions changed, for the data of their turns.
     """
     for rollout in finished:

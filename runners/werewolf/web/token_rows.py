@@ -68,8 +68,9 @@ class TokenRows:
         if run is None:
             return {}
         for path in (run / "batches").glob("step-*.jsonl"):
-            found = path.stat()
-            if self._read.get(path) == (state := (found.st_mtime_ns, found.st_size)):
+            now = path.stat()
+            state = now.st_mtime_ns, now.st_size
+            if self._read.get(path) == state:
                 continue
             if path in self._read:
                 for key, places in self._found.items():

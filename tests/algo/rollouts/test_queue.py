@@ -176,6 +176,21 @@ async def test_a_step_without_a_usable_game_says_why(client):
         await play_step(client, TwoTurnPlay(**failures))
 
 
+async def test_many_tasks_are_enqueued_in_parts(client, monkeypatch):
+    sizes, enqueue = [], client.enqueue_many_rollouts
+
+    async def counted(requests):
+        sizes.append(len(requests))
+        return await enqueue(requests)
+
+    monkeypatch.setattr(client, "enqueue_many_rollouts", counted)
+    tasks = [task for step in range(60) for task in step_tasks(CONFIG, step)]
+    assert await RolloutQueue(client, GAME, CONFIG.rollout).enqueue(tasks, RESOURCES, resumed=False) == 0
+    assert sizes == [100, 100, 40]
+    rollouts = await client.query_rollouts()
+    assert sorted(one.metadata["task_id"] for one in rollouts) == sorted(task.game_id for task in tasks)
+
+
 async def test_a_result_that_names_another_task_is_no_result(client):
     """A runner's names never reach paths or other games."""
 
