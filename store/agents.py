@@ -151,6 +151,10 @@ class AgentOutcome(OutcomeSpan):
     def own_failure(self) -> str:
         return self.failure
 
+    @property
+    def actor_names(self) -> frozenset[str]:
+        return frozenset(actor.name for actor in self.actors)
+
     def rewards(self) -> dict[str, float]:
         return self.dimensions
 

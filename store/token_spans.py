@@ -198,6 +198,11 @@ class OutcomeSpan(SpanRecord):
         """The agent's own error; empty for none."""
         return ""
 
+    @property
+    def actor_names(self) -> frozenset[str]:
+        """The actors that may have calls."""
+        raise NotImplementedError
+
     def rewards(self) -> dict[str, float]:
         """Reward dimensions by name, for ``find_final_reward``; the first is the primary one."""
         raise NotImplementedError

@@ -348,6 +348,10 @@ class ResultSpan(OutcomeSpan):
     def summary(self) -> str:
         return f"{self.result} after {self.days} days"
 
+    @property
+    def actor_names(self) -> frozenset[str]:
+        return frozenset(seat_name(seat.seat) for seat in self.seats)
+
     def rewards(self) -> dict[str, float]:
         """Reward dimensions by name; the first, the outcome of the good side, is the primary one.
 

@@ -1,11 +1,11 @@
 """All figures of an evaluation, computed from its rows.
 
 The unit is the game, never the seat: all seats of a game share its outcome. One side against one opponent plays each
-deal once, so every game is a trial of Wilson's interval; intervals over both sides resample deals.
+deal once, so every game is a trial of Wilson's interval; intervals over both sides or several seeds resample deals.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, Self
@@ -50,11 +50,22 @@ class Score(Frozen):
     difference: Estimate | None = None
 
     @classmethod
-    def of_side(cls, results: Sequence[str], side: SideName, **compared: Estimate | None) -> Self:
-        """Score of games in which a player had one side, by their results."""
+    def of_side(
+        cls, results: Sequence[str], deals: Sequence[Hashable], side: SideName, **compared: Estimate | None
+    ) -> Self:
+        """Score of games in which a player had one side, by their results. deals: one for each."""
         wins = results.count(side)
-        rate = wilson_interval(wins, len(results)) if results else None
+        if len({*deals}) < len(results):
+            rate = mean_by_cluster(deals, [float(result == side) for result in results], seed=1)
+        else:
+            rate = wilson_interval(wins, len(results)) if results else None
         return cls(games=len(results), wins=wins, draws=results.count("draw"), win_rate=rate, **compared)
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[GameRow], side: SideName, **compared: Estimate | None) -> Self:
+        """The same of rows, which may be of several evaluations with the same deals."""
+        rows = list(rows)
+        return cls.of_side([row.result for row in rows], [row.cluster for row in rows], side, **compared)
 
 
 class AgainstOpponent(Frozen):
@@ -130,9 +141,9 @@ def figures_of(evaluation: GameEvaluation, among: Subset = "all") -> Figures:
 
     def score_with_reference(side: SideName, opponent: str | None) -> Score:
         games, others = (games_of(rows, player, side, opponent) for player in (TRAINED_POLICY, panel.reference))
-        reference = Score.of_side([row.result for row in others], side).win_rate
+        reference = Score.of_rows(others, side).win_rate
         difference = paired_difference(won_by_deal(games, side), won_by_deal(others, side), seed)
-        return Score.of_side([row.result for row in games], side, reference=reference, difference=difference)
+        return Score.of_rows(games, side, reference=reference, difference=difference)
 
     return Figures(
         games=len(rows),

@@ -65,10 +65,12 @@ def people_scores(run_id: str, games: Iterable[FinishedRollout], labels: dict[in
         found[game.outcome.policy_version, "+".join(sorted(others)) or PERSON].append(game)
 
     def score(games: list[FinishedRollout], side: SideName) -> Score:
-        sat = ({seat.side for seat in game.outcome.seats if seat.policy == PERSON} for game in games)
-        return Score.of_side(
-            [game.outcome.result for game, sides in zip(games, sat, strict=True) if side in sides], side
-        )
+        outcomes = [
+            game.outcome
+            for game in games
+            if any(seat.policy == PERSON and seat.side == side for seat in game.outcome.seats)
+        ]
+        return Score.of_side([of.result for of in outcomes], [of.seed for of in outcomes], side)
 
     against = tuple(
         PeopleAgainst(

@@ -193,7 +193,7 @@ def _in_its_place(run: RecipeRun, side: SideName) -> Estimate | None:
 
 
 def _won(rows: Iterable[GameRow], player: str, opponent: str, side: SideName) -> Estimate | None:
-    return Score.of_side([row.result for row in games_of(rows, player, side, opponent)], side).win_rate
+    return Score.of_rows(games_of(rows, player, side, opponent), side).win_rate
 
 
 def _game_sections(run: RecipeRun) -> list[Section]:

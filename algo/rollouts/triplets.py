@@ -94,8 +94,9 @@ def read_attempt(
     """Read one attempt's spans as a finished rollout.
 
     resources: with which it was enqueued; None if it is not for training. task_id: of the enqueued task, where known.
-    Raises IncompleteRollout for a missing outcome or call or the outcome of another task, MalformedSpan for a span that
-    cannot be decoded, and WrongLearner for a turn with another ``learner`` than ``resources`` have for its seat.
+    Raises IncompleteRollout for a missing outcome or call, the outcome of another task, or a call of an actor that the
+    outcome lacks; MalformedSpan for a span that cannot be decoded; and WrongLearner for a turn with another ``learner``
+    than ``resources`` have for its seat.
     """
     where = f"rollout {rollout_id}, attempt {attempt_id}"
     foreign = [span for span in spans if (span.rollout_id, span.attempt_id) != (rollout_id, attempt_id)]
@@ -115,9 +116,12 @@ def read_attempt(
         raise IncompleteRollout(f"{where}: several spans of the same turn of an actor")
     if len(turns) != outcome.turns:
         raise IncompleteRollout(f"{where}: {len(turns)} of {outcome.turns} turns are stored")
-    strangers = {turn.task for turn in turns} - {outcome.task}
-    if strangers:
-        raise IncompleteRollout(f"{where}: turns of other tasks, {sorted(strangers)}")
+    for what, strangers in (
+        ("tasks", {turn.task for turn in turns} - {outcome.task}),
+        ("actors than the result's", {turn.actor for turn in turns} - outcome.actor_names),
+    ):
+        if strangers:
+            raise IncompleteRollout(f"{where}: turns of other {what}, {sorted(strangers)}")
     if resources is not None:
         _check_learners(where, turns, resources)
     triplets = tuple(triplets_of(turns))

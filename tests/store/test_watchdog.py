@@ -6,6 +6,7 @@ import time
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
+from store.hub.database import watchdog
 from store.hub.database.opening import opened_store
 from tests.store.test_growth import steps
 from tests.store.test_store_contract import key, span
@@ -18,7 +19,7 @@ class Clock:
     """The time of day, moved by hand."""
 
     def __init__(self):
-        self.now = 1e9
+        self.now, self.set_forward = 1e9, 0.0
 
     def __call__(self):
         return self.now
@@ -28,6 +29,7 @@ class Clock:
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(time, "time", clock)
+    monkeypatch.setattr(watchdog, "_clock_offset", lambda: clock.set_forward)
     return clock
 
 
@@ -115,3 +117,15 @@ async def test_what_is_under_way_is_not_looked_at_every_second(store, clock):
         looks.append(await steps(store, lambda store: store.close_overdue()))
         clock.now += 1
     assert [second for second, look in enumerate(looks) if look] == [10, 20]
+
+
+async def test_a_clock_that_is_set_forward_closes_no_attempt(store, clock):
+    (game,) = await taken(store, unresponsive_seconds=PATIENCE)
+    for step in (2 * PATIENCE, -PATIENCE, PATIENCE):
+        clock.now += step
+        clock.set_forward += step
+        assert await statuses(store, game) == OPEN
+    clock.now += PATIENCE - 1
+    assert await statuses(store, game) == OPEN
+    clock.now += 2
+    assert await statuses(store, game) == SILENT

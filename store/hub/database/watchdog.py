@@ -1,5 +1,6 @@
 """The watchdog: closes attempts after their timeouts, at a cost that does not grow with the database."""
 
+import logging
 import math
 import time
 from collections.abc import Sequence
@@ -14,8 +15,11 @@ from store.hub.database.collections import SqlCollections
 from store.hub.database.database import Database, in_one_transaction
 from store.hub.database.statements import Statement, among, greater, smaller
 
+logger = logging.getLogger(__name__)
+
 _LONGEST_PAUSE_SECONDS = 10.0
 _PAUSE_AMONG_HUBS_SECONDS = 1.0  # attempts of other hubs are not known here
+_CLOCK_STEP_SECONDS = 5.0
 _OPEN_ATTEMPT = ("preparing", "running")
 
 _rollouts, _attempts, _other = schema.rollouts.c, schema.attempts.c, schema.attempts.alias("other").c
@@ -41,6 +45,11 @@ _OVERDUE_AMONG = Statement(_overdue.where(among(_rollouts.rollout_id, sa.bindpar
 _FIRST_DUE = Statement(sa.select(sa.func.min(_due)).where(_under_way))
 
 
+def _clock_offset() -> float:
+    """The time of day less a clock that nobody sets, in seconds."""
+    return time.time() - time.monotonic()
+
+
 class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
     """The stock store, with a watchdog that scans only when an attempt may be overdue.
 
@@ -53,9 +62,10 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         collections = SqlCollections(database, tracker)
         super().__init__(collections, tracker=tracker, scan_debounce_seconds=scan_debounce_seconds)
         self._next_scan_at = 0.0
+        self._clock_offset = _clock_offset()
 
     def reset_heartbeat_timers(self) -> None:
-        """Restart the heartbeat timeouts of all attempts, after an outage of the database."""
+        """Restart the heartbeat timeouts of all attempts, which may have been unable to reach this hub."""
         self._launch_time = time.time()
 
     @in_one_transaction
@@ -83,6 +93,11 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
 
     @in_one_transaction
     async def _close_overdue(self) -> None:
+        offset = _clock_offset()
+        set_forward, self._clock_offset = offset - self._clock_offset, offset
+        if set_forward > _CLOCK_STEP_SECONDS:  # or the machine was suspended
+            logger.warning("the clock was set forward by %.0f s: heartbeat timeouts start again", set_forward)
+            self.reset_heartbeat_timers()
         now, database = time.time(), self.collections.database
         if not await database.try_lock("watchdog"):
             return

@@ -3,8 +3,10 @@
 import random
 
 import numpy as np
+import pytest
 
 from algo.evaluation.actions import truth_of
+from algo.evaluation.figures import Score
 from algo.evaluation.strengths import fit_strengths
 from store.werewolf_study import SpeechRecord
 from tests.support.algo.made_games import made_row
@@ -13,6 +15,14 @@ from tests.support.algo.made_games import made_row
 def test_a_reported_check_of_a_seat_that_is_not_there_is_false():
     said = SpeechRecord(at=0, day=1, seat=2, claimed="seer", reports=((9, "good"),))
     assert truth_of(said, made_row()) == "false"
+
+
+def test_games_of_the_same_deals_do_not_narrow_an_interval():
+    results = ["good"] * 40 + ["wolf"] * 60
+    once = Score.of_side(results, range(100), "good").win_rate
+    thrice = Score.of_side(results * 3, [*range(100)] * 3, "good").win_rate
+    assert thrice.value == once.value == 0.4
+    assert thrice.high - thrice.low == pytest.approx(once.high - once.low, rel=0.1)
 
 
 # --- strengths --------------------------------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
         ([*whole, whole[-1].model_copy(update={"span_id": "other"})], "2 result spans"),
         (as_spans([*turns, turns[1].model_copy(update={"reply": "另一句"})], []), "several spans of the same turn"),
         (as_spans([turns[0], turns[1].model_copy(update={"game_id": "other"})], []), "other tasks"),
+        (as_spans(turns, [seat_result(3)]), "other actors"),
     ]:
         with pytest.raises(IncompleteRollout, match=message):
             read_attempt(GAME, "ro-1", "at-1", spans)

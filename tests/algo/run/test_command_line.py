@@ -9,6 +9,7 @@ import pytest
 from algo import werewolf_sft, werewolf_verl
 from algo.machine.ports import free_port
 from algo.rollouts.hub_rollouts import ResumePoint
+from algo.rollouts.played import NoFinishedRollouts
 from algo.run.command_line import run_to_completion
 from algo.run.folder import open_run
 from configs.loading import load_config
@@ -100,6 +101,19 @@ def test_every_end_has_its_status_and_its_line(caplog, error, status, said):
     found = run_to_completion(work(), Config(), logging.getLogger("test"), "it was interrupted", told)
     assert found == (status, "done" if error is None else None)
     assert said in caplog.text and (error is not None or not caplog.text)
+
+
+def test_a_resumed_run_does_not_read_the_same_unusable_games_again(tmp_path):
+    run = open_run(load_config(None, [f"run.dir={tmp_path}", "run.name=mine"]), resume=True)
+
+    async def work():
+        raise NoFinishedRollouts("none of 4 games is usable")
+
+    assert run_to_completion(work(), run.config, logging.getLogger("test"), "", {}) == (1, None)
+    run.lock.close()
+    resumed = open_run(run.config, resume=True)
+    assert resumed.resumption.newest_version_of(0) < resumed.state.policy_version
+    resumed.lock.close()
 
 
 def test_others_on_the_machine_do_not_look_into_a_run(tmp_path):
