@@ -17,9 +17,8 @@ EXTRA ?=
 SET := $(or $(filter cpu gpu,$(EXTRA)),$(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu))
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
-# For two cores and 24 GB. Tests without vLLM and Ray wait more than they compute.
-TEST_WORKERS ?= 2
-FAST_TEST_WORKERS ?= 3
+# For two cores and 24 GB. Tests wait for processes to start, which use one core each.
+TEST_WORKERS ?= 3
 # Of the recipes; see `python -m algo.recipe --help`.
 SIDE ?=
 SEEDS ?=
@@ -106,7 +105,7 @@ agents: install ## Train an unmodified agent, an HTTP service, on this machine, 
 	$(RECIPE)/agents.yaml $(RECIPE_FLAGS)
 
 test: install ## Fast tests: without vLLM, Ray and browser, except for one run with all real parts
-	$(PYTEST) -n $(FAST_TEST_WORKERS) -m "not full and not endurance and not soak" $(PYTEST_FLAGS)
+	$(PYTEST) -n $(TEST_WORKERS) -m "not full and not endurance and not soak" $(PYTEST_FLAGS)
 
 test-rest: install ## The tests that `make test` omits
 	$(PYTEST) -n $(TEST_WORKERS) -m "full and not endurance and not soak" $(PYTEST_FLAGS)
@@ -115,7 +114,7 @@ test-all: install ## Both in one run
 	$(PYTEST) -n $(TEST_WORKERS) $(PYTEST_FLAGS)
 
 coverage: install ## Line coverage of `make test`
-	$(PYTEST) -n $(FAST_TEST_WORKERS) -m "not full and not fast and not endurance and not soak" --cov --cov-report=term-missing:skip-covered $(PYTEST_FLAGS)
+	$(PYTEST) -n $(TEST_WORKERS) -m "not full and not fast and not endurance and not soak" --cov --cov-report=term-missing:skip-covered $(PYTEST_FLAGS)
 
 endurance: install ## 100,000 random, 20,000 scripted, 5,000 expert games, every invariant checked (minutes)
 	$(BIN)/python -m pytest -m endurance -s -p no:cacheprovider $(PYTEST_FLAGS)

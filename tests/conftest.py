@@ -234,23 +234,27 @@ def serve_vllm(tmp_path_factory):
 
 @pytest.fixture
 async def lend_vllm(serve_vllm):
-    """The same vLLM to a test that changes its weights: afterwards it has those of the model's folder again."""
+    """The same vLLM to a test that changes its weights: before and after, it has those of the model's folder."""
     from algo.serving.server_group import ServerGroup
     from configs.loading import load_config
 
     lent = {}
 
-    def lend(model: Path, *settings: str) -> str:
+    async def reset(model: Path) -> None:
+        async with await ServerGroup.open(lent[model]) as serving:
+            await serving.push_weights(model, 0)
+
+    async def lend(model: Path, *settings: str) -> str:
         url = serve_vllm(model, *settings)
         lent[model] = load_config(
             None, [f"model.path={model}", *settings, "serving.mode=attach", f"serving.urls=[{url}]"]
         )
+        await reset(model)
         return url
 
     yield lend
-    for model, config in lent.items():
-        async with await ServerGroup.open(config) as serving:
-            await serving.push_weights(model, 0)
+    for model in lent:
+        await reset(model)
 
 
 @contextmanager

@@ -172,8 +172,10 @@ class PolicyClient:
         return (await self._send("GET" if body is None else "POST", route, sent))[0]
 
     async def close(self) -> None:
+        """Close all connections; a later request opens new ones."""
         if self._session is not None:
-            await self._session.close()
+            session, self._session = self._session, None
+            await session.close()
 
     def _unusable(self, why: str) -> PolicyUnavailable:
         return PolicyUnavailable(f"the server at {self.endpoint} {why}")

@@ -6,7 +6,7 @@ A policy is the trained one, on any number of servers, or a frozen one.
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from runners.addresses import Addresses
 from runners.errors import PolicyUnavailable, UnusableTokenizer
@@ -16,6 +16,9 @@ from runners.policy.shared import Shared
 from store.schema import TRAINED_POLICY, PolicyResources, Sampling
 
 logger = logging.getLogger(__name__)
+
+_RUNS_KEPT = 16
+"""Runs whose clients and tokenizers stay, so that a runner that serves one run after another does not grow."""
 
 Used = TypeVar("Used")
 
@@ -36,17 +39,24 @@ class Connections(Generic[Used]):
         self._use = use
         self._addresses = addresses
         self._retry_seconds = retry_seconds
-        self._made = Shared(self._make)
+        self._runs: dict[str, Shared[Any, tuple[PolicyClient, Used]]] = {}  # the least recently used first
 
     async def get(self, resources: PolicyResources, name: str, caller: str, policy: str | None = None) -> Used:
         """The value for the server that answers a caller's calls of the policy ``name`` (``endpoint_of``)."""
         endpoint, model = endpoint_of(resources, name, caller, policy)
-        # Keyed by run, since another run may serve another model at the same address and name.
-        _, used = await self._made.get((resources.run_name, name, endpoint, model, resources.sampling))
+        # By run, since another run may serve another model at the same address and name.
+        made = self._runs[resources.run_name] = self._runs.pop(resources.run_name, None) or Shared(self._make)
+        if len(self._runs) > _RUNS_KEPT:
+            await self._close(next(iter(self._runs)))
+        _, used = await made.get((resources.run_name, name, endpoint, model, resources.sampling))
         return used
 
     async def close(self) -> None:
-        for server, _ in await self._made.close():
+        while self._runs:
+            await self._close(next(iter(self._runs)))
+
+    async def _close(self, run_name: str) -> None:
+        for server, _ in await self._runs.pop(run_name).close():
             await server.close()
 
     async def _make(self, key: tuple[str, str, str, str, Sampling]) -> tuple[PolicyClient, Used]:
@@ -75,7 +85,7 @@ class Policies:
     ):
         self._tokenizer = tokenizer
         self._connections = Connections(self._with_tokens, addresses, retry_seconds)
-        self._tokenizers = Shared(_load)
+        self._tokenizers = Shared(_load, _RUNS_KEPT)
 
     async def serving(
         self, resources: PolicyResources, name: str = TRAINED_POLICY, seat: str = "", policy: str | None = None

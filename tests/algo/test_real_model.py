@@ -1,6 +1,6 @@
-"""The pretrained model out of packages: its folder, its tokenizer, and equal log-probs of vLLM and plain PyTorch.
+"""The pretrained model out of packages: its folder and its tokenizer. Skipped where the extra real is not installed.
 
-Where the extra real is not installed, these tests are skipped, and vLLM serves a random model of the same architecture.
+vLLM serves it in tests/end_to_end/test_templates.py.
 """
 
 import json
@@ -11,21 +11,13 @@ from itertools import pairwise
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoTokenizer, Gemma3ForCausalLM, Gemma3TextConfig
+from transformers import AutoTokenizer
 
 from algo.real_model import LICENCE, VOCABULARY_SIZE, choose_tokens, main, read_gguf
 from algo.recipes.tiny_corpus import COMMON_CHARACTERS, CORPUS
-from algo.serving.server_group import ServerGroup
-from runners.policy.client import PolicyClient
-from tests.support.algo.fake_vllm import serving_config
-from tests.support.chat_templates import FOREIGN, chat_tokens, with_template
 from tests.support.small_models import load_model
-from tests.support.tasks import HERE
 
 pytestmark = pytest.mark.xdist_group("real model")  # which takes long to build: one worker does
-
-WINDOW = 512
-"""Tokens that a layer with a sliding window looks back on."""
 
 
 def test_the_folder_has_two_tensors_the_licence_and_no_sampling_settings(real_model, capsys):
@@ -92,50 +84,3 @@ def test_its_ids_are_those_of_the_files_own_merges(real_tokenizer, vocabulary):
         found = real_tokenizer.encode(text, add_special_tokens=False)
         assert found == encode(text), text
         assert real_tokenizer.decode(found) == text
-
-
-@pytest.fixture
-def served_model(request, tiny_model, tmp_path):
-    """The pretrained model where it is installed; else a random one of its architecture, with few layers."""
-    try:
-        return request.getfixturevalue("real_model")
-    except pytest.skip.Exception:
-        tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-        heads = dict(num_attention_heads=4, num_key_value_heads=1, head_dim=256, num_hidden_layers=6)
-        torch.manual_seed(0)
-        settings = Gemma3TextConfig(
-            vocab_size=len(tokenizer), hidden_size=640, intermediate_size=2048, sliding_window=WINDOW, **heads
-        )
-        settings.update({"eos_token_id": tokenizer.eos_token_id, "tie_word_embeddings": False, "dtype": torch.float32})
-        Gemma3ForCausalLM(settings).save_pretrained(tmp_path)
-        tokenizer.save_pretrained(tmp_path)
-        return tmp_path
-
-
-@pytest.mark.vllm
-@pytest.mark.timeout(900)
-async def test_vllms_log_probs_are_those_of_a_plain_forward_pass_under_every_template(served_model, tmp_path):
-    """Three turns under each template, sampled by vLLM at its temperature, from ids that grow beyond the window."""
-    temperature, question = 0.7, {"role": "user", "content": "【法官】3号，请投票放逐一人，可选：1号、2号、弃票。"}
-    system = {"role": "system", "content": "你在玩狼人杀。你是3号。" * (WINDOW // 4)}
-    tokenizer, model = AutoTokenizer.from_pretrained(served_model), load_model(served_model)
-    config = serving_config(tmp_path, served_model, kv_cache_gb=0.25, start_timeout_seconds=900)
-    async with await ServerGroup.open(config) as serving:
-        server = PolicyClient(serving.endpoints[0], serving.model, temperature, HERE)
-        for family in (None, *FOREIGN):
-            for thinking in [False, True] if family == "thinking" else [False]:
-                tokens = chat_tokens(with_template(tokenizer, FOREIGN.get(family)), thinking)
-                server.stop_token_ids = (tokens.end_of_turn,)
-                ids, expected, returned = await tokens.first_prompt([system, question]), [], []
-                for turn in range(3):
-                    reply = await server.complete(ids, 24, seed=turn)
-                    where = range(len(ids), len(ids) + len(reply.token_ids))
-                    ids = [*ids, *reply.token_ids]
-                    with torch.no_grad():
-                        found = torch.log_softmax(model(torch.tensor([ids])).logits[0] / temperature, -1)
-                    expected += [found[at - 1, ids[at]].item() for at in where]
-                    returned += reply.logprobs
-                    ids += await tokens.next_prompt(reply.token_ids, [question])
-                assert len(ids) > WINDOW and len(expected) >= 3 and max(map(abs, expected)) > 0.01
-                assert returned == pytest.approx(expected, abs=1e-4), (family, thinking)
-        await server.close()

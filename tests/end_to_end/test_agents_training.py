@@ -16,7 +16,7 @@ STEPS, GROUPS, EACH, HELD_OUT = 2, 4, 3, 6
 
 
 async def test_a_training_tells_what_was_gained(tmp_path, tool_model, lend_vllm):
-    folder, vllm = tmp_path, lend_vllm(tool_model, *of_length(2048, 60), *WITH_TOOLS)
+    folder, vllm = tmp_path, await lend_vllm(tool_model, *of_length(2048, 60), *WITH_TOOLS)
     tasks = [{"question": f"What is {number} + 1?"} for number in range(24)]
     (folder / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     (folder / "run.yaml").write_text("run: {name: calculating}\n")

@@ -12,21 +12,20 @@ from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources, Sampling
 from store.werewolf import GAME
 from store.werewolf_study import Study
-from tests.support.real_vllm import of_length
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
 from tests.support.small_models import load_model, token_log_probs
 from tests.support.tasks import HERE, game_task
 
-# With tests/algo/serving/test_vllm_server.py, which pushes weights to this vLLM.
-pytestmark = [pytest.mark.xdist_group("vllm"), pytest.mark.timeout(600)]
+# Shares the vLLM of test_league.py and test_lag.py, which push weights to it.
+pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(600)]
 
 CONTEXT, REPLY = 3072, 24
 
 
-@pytest.fixture(scope="module")
-def vllm(tiny_model, serve_vllm):
+@pytest.fixture
+async def vllm(tiny_model, lend_vllm):
     """Base URL of a real vLLM, ending in /v1."""
-    return serve_vllm(tiny_model, *of_length(CONTEXT, REPLY)) + "/v1"
+    return await lend_vllm(tiny_model) + "/v1"
 
 
 async def play(endpoint, study):

@@ -18,11 +18,11 @@ from tests.support.recording_proxy import FLOAT32_TOLERANCE
 
 pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
 
-NAME, DEALS = "league", 2
+NAME, DEALS = "league", 3
 SETTINGS = [
     *(*LEAGUE, "league.choice=newest"),  # one server: another member is met at each step
-    *("evaluation.opponents=[initial]", f"evaluation.deals={DEALS}", "evaluation.every_steps=1"),
-    *("evaluation.at_start=false", "checkpoint.every_steps=1", "checkpoint.keep=3"),
+    *("evaluation.opponents=[initial]", f"evaluation.deals={DEALS}", "evaluation.at_start=false"),
+    *("checkpoint.every_steps=1", "checkpoint.keep=3"),
 ]
 
 
@@ -97,17 +97,17 @@ async def test_past_selves_play_with_their_own_weights(machine, run, games):
 async def test_an_evaluation_against_the_initial_policy_leaves_each_turn_to_the_policy_that_it_names(
     machine, run, games
 ):
-    """``initial`` has a vLLM of its own, whose weights stay those of ``model.path`` while the policy's change."""
+    """After the last step. ``initial`` has a vLLM of its own, whose weights stay those of ``model.path``."""
     from tests.support.small_models import load_model
 
     games = [game for game in games if "initial" in game[0]]
     assert "vllm-initial.log" in [log.name for log in run.glob("vllm*.log")]
-    kept = sorted((run / "checkpoints").glob("step-*/huggingface"))
-    models = [load_model(folder) for folder in (machine.model, *kept)]
-    assert len(models) == STEPS + 1 and len(games) == STEPS * 2 * DEALS
+    checkpoint = run / "checkpoints" / f"step-{STEPS:06d}" / "huggingface"
+    models = {"initial": load_model(machine.model), "policy": load_model(checkpoint)}
+    assert len(games) == 2 * DEALS
     turns = [turn for _, turns in games for turn in turns]
-    assert {(turn.policy, turn.policy_version) for turn in turns} >= {("policy", step) for step in range(1, STEPS + 1)}
+    assert {turn.policy_version for turn in turns if turn.policy == "policy"} == {STEPS}
     by_policy = Counter(turn.policy for turn in turns)
-    assert by_policy.keys() == {"policy", "initial"} and min(by_policy.values()) > 20
+    assert by_policy.keys() == models.keys() and min(by_policy.values()) > 20
     for _, turns in games:
-        assert compare(turns, lambda turn: models[turn.policy_version if turn.policy == "policy" else 0])
+        assert compare(turns, lambda turn: models[turn.policy])

@@ -20,7 +20,6 @@ from algo.serving.server_group import ServerGroup, ServingDied, ServingError
 from algo.serving.vllm_server import VllmServer
 from algo.serving.weight_files import check_same_tensors
 from algo.tiny_model import build_tiny_model
-from tests.support.real_vllm import of_length
 from tests.support.small_models import load_model, token_log_probs
 from tests.support.waiting import until
 
@@ -308,14 +307,14 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
     assert is_gone(guard) and all(map(is_gone, group))
 
 
-@pytest.mark.xdist_group("vllm")  # with tests/end_to_end/test_beliefs.py
+@pytest.mark.xdist_group("machine")  # with tests/end_to_end/test_league.py, for the same vLLM
 @pytest.mark.timeout(600)
 async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so(
     configure, lend_vllm, tiny_model, other_model, tiny_tokenizer
 ):
     """With ``rollout.max_policy_lag``: every token's log-prob is that of the weights that sampled it, and the versions
     told are those; the cache holds nothing of the old weights afterwards."""
-    vllm = lend_vllm(tiny_model, *of_length(3072, 24))
+    vllm = await lend_vllm(tiny_model)
     config = configure(mode="attach", urls=(vllm,), rollout={"max_policy_lag": 1})
     old, new = load_model(tiny_model), load_model(other_model)
     prompts = [
@@ -346,8 +345,12 @@ async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so
             assert (given[switch:] - of_new[switch:]).abs().max() < 1e-5 if switch < len(ids) else True
             return switch, len(ids) - switch
 
+        async def sampled():
+            return (await serving.servers[0].read_metrics()).get("vllm:generation_tokens_total", 0)
+
+        earlier = await sampled()
         long = [asyncio.create_task(sample(prompt, 1200, seed)) for seed, prompt in enumerate(prompts)]
-        while (await serving.servers[0].read_metrics()).get("vllm:generation_tokens_total", 0) < 100:
+        while await sampled() < earlier + 100:
             pass
         push = asyncio.create_task(serving.push_weights(other_model, 7))
         await until_paused(serving)

@@ -84,6 +84,22 @@ async def test_servers_of_a_policy_share_a_tokenizer_and_another_run_at_the_same
     await policies.close()
 
 
+async def test_runs_that_ended_long_ago_are_forgotten_and_what_still_plays_goes_on(vllms):
+    policies, there = Policies(HERE, retry_seconds=10), resources(vllms[0].endpoint)
+
+    async def of_run(number):
+        return (await policies.serving(there.model_copy(update={"run_name": f"run-{number}"})))[0]
+
+    first, second = await of_run(1), await of_run(2)
+    for number in range(3, 18):
+        await of_run(number)
+        assert await of_run(2) is second
+    assert await of_run(1) is not first
+    assert (await first.complete([1, 2, 3], 8, seed=1)).token_ids
+    await first.close()
+    await policies.close()
+
+
 async def test_a_server_that_does_not_answer_holds_up_no_other(vllms):
     connected = asyncio.Event()
 
