@@ -89,7 +89,9 @@ class Worker:
         self._draining.set()
 
     def hand_back(self) -> None:
-        """Take no more rollouts and return those in flight to the queue."""
+        """Take no more rollouts and return those in flight to the queue. A second call changes nothing."""
+        if self._handing_back:  # to cancel again would end the reports under way
+            return
         self._draining.set()
         self._handing_back = True
         for task, active in self._active.items():

@@ -110,7 +110,7 @@ class PolicyResources(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     run_name: str = Field(min_length=1)
-    version: int = Field(ge=0)
+    version: int = Field(ge=0, lt=2**63)
     endpoints: tuple[Annotated[str, Field(min_length=1)], ...]
     model: str
     sampling: Sampling = Sampling()

@@ -85,7 +85,8 @@ def _kind(rollout: dict) -> str:
     """The runner's reason up to its colon, or the status of the attempt."""
     attempt = rollout.get("attempt") or {}
     reason = str((attempt.get("metadata") or {}).get("reason") or "").strip()
-    return printable(reason.split(":")[0].splitlines()[0][:60] if reason else str(attempt.get("status", "no attempt")))
+    kind = "".join(reason.split(":")[0].splitlines()[:1])[:60]
+    return printable(kind or str(attempt.get("status", "no attempt")))
 
 
 def table(status: dict[str, Any]) -> Table:

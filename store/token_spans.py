@@ -243,13 +243,13 @@ def to_span(
     """Wrap a record as a span of one attempt.
 
     (rollout, attempt, sequence) determine the trace and span ids, so that uploads are idempotent in any store. Times:
-    seconds since the epoch.
+    seconds since the epoch. Raises MalformedSpan for an integer that no span can hold.
     """
     trace_id = hashlib.blake2b(f"{rollout_id}/{attempt_id}".encode(), digest_size=16).hexdigest()
     span_id = hashlib.blake2b(f"{rollout_id}/{attempt_id}/{sequence_id}".encode(), digest_size=8).hexdigest()
     return Span(
         name=record.span_name,
-        attributes=record.encode(),
+        attributes={name: _storable(name, value) for name, value in record.encode().items()},
         rollout_id=rollout_id,
         attempt_id=attempt_id,
         sequence_id=sequence_id,
@@ -258,6 +258,15 @@ def to_span(
         start_time=start_time,
         end_time=end_time,
     )
+
+
+def _storable(name: str, value: Any) -> Any:
+    """A value that OTLP can encode: text without lone surrogates, which models and agents write as JSON escapes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise MalformedSpan(f"{name} is {value}, which has more than 64 bits")
+    return value
 
 
 def _pack(values: Sequence[int] | Sequence[float], code: Literal["I", "f"]) -> str:

@@ -160,8 +160,9 @@ class HubRollouts:
             known = len(found)
             for rollout in page:
                 metadata = rollout.metadata or {}
-                if metadata.get("run") == run_name and metadata.get("task_id") in task_ids:
-                    found[metadata["task_id"]][rollout.rollout_id] = rollout
+                task_id = metadata.get("task_id")
+                if metadata.get("run") == run_name and isinstance(task_id, str) and task_id in task_ids:
+                    found[task_id][rollout.rollout_id] = rollout
             # One more page after all are found, for duplicates of a repeated request.
             if len(found) == known == len(task_ids):
                 break
@@ -171,7 +172,10 @@ class HubRollouts:
         """Whether no lost weights have sampled, or will sample, the rollout."""
         if self._resumption is None:
             return True
-        newest = self._resumption.newest_version_of((rollout.metadata or {}).get(_PROCESS, 0))
+        number = (rollout.metadata or {}).get(_PROCESS, 0)
+        if not isinstance(number, int):
+            return False
+        newest = self._resumption.newest_version_of(number)
         if version_of(rollout) > newest:
             return False
         if not self._settings.max_policy_lag:
@@ -206,5 +210,6 @@ class HubRollouts:
 
 
 def version_of(rollout: Rollout) -> int:
-    """The policy version for which a rollout was enqueued."""
-    return int((rollout.resources_id or "").rpartition(VERSION_SEPARATOR)[2])
+    """The policy version for which a rollout was enqueued; -1 for resources of no run."""
+    version = (rollout.resources_id or "").rpartition(VERSION_SEPARATOR)[2]
+    return int(version) if version.isdecimal() else -1

@@ -98,6 +98,10 @@ class Player(Protocol):
         """Close all connections."""
 
 
+class _OutOfTime(Exception):
+    """The agent took longer than ``AgentTask.max_seconds``."""
+
+
 class AgentPlay:
     """A ``runners.play.Play`` for agents. One instance serves a whole runner process.
 
@@ -137,7 +141,7 @@ class AgentPlay:
                 dimensions = dimensions if found is None else dict(found)
             except AgentFailed as error:
                 failure, traceback = str(error), error.traceback
-            except TimeoutError:
+            except _OutOfTime:
                 failure = f"timeout after {task.max_seconds:g} s"
         if attempt.fatal_error is not None:
             if isinstance(attempt.fatal_error, PolicyUnavailable):
@@ -155,12 +159,13 @@ class AgentPlay:
         await self._servers.close()
 
     async def _act(self, session: Session, attempt: Attempt) -> Mapping[str, float] | None:
-        """The agent's rewards; None after a fatal error. Raises TimeoutError and the player's errors."""
+        """The agent's rewards; None after a fatal error. Raises _OutOfTime and the player's errors."""
         acting = asyncio.ensure_future(self._player(session))
         watching = asyncio.create_task(attempt.failed_event.wait())
         try:
-            either = asyncio.wait({acting, watching}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait_for(either, session.task.max_seconds)
+            either, limit = {acting, watching}, session.task.max_seconds
+            if not (await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED))[0]:
+                raise _OutOfTime
             return None if attempt.failed_event.is_set() else acting.result()
         finally:
             watching.cancel()
@@ -187,8 +192,8 @@ async def in_thread(function: Callable[[], Result]) -> Result:
     def run() -> None:
         try:
             future.set_result(context.run(function))
-        except StopIteration as error:  # futures reject it
-            future.set_exception(RuntimeError(f"StopIteration: {error}"))
+        except (StopIteration, SystemExit, KeyboardInterrupt) as error:  # not for futures, or for asyncio's loop
+            future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
         except BaseException as error:
             future.set_exception(error)
 

@@ -94,6 +94,11 @@ class LitPlayer:
                 else:
                     act_now = agent.training_rollout if training else agent.validation_rollout
                     result = await in_thread(lambda: act_now(*given))
+            except asyncio.CancelledError as error:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                raise AgentFailed("CancelledError: the agent cancelled its own call") from error
             except ConnectionError as error:
                 raise AgentUnavailable(f"{type(error).__name__}: {error}") from error
             except Exception as error:
@@ -117,7 +122,15 @@ class LitPlayer:
 
     async def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         # The task inherits the current context, in which emitted rewards are recorded.
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop))
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop))
+
+
+async def _without_exit(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """The coroutine's result; an exit of the agent, which would end the loop of all agents, is an error of its own."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def load_agent(name: str) -> LitAgent[Any]:

@@ -1,6 +1,7 @@
 """Runs an agent that is an HTTP service: sends it a task with the gateway's address."""
 
 import inspect
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -96,7 +97,10 @@ class ServicePlayer:
             raise AgentFailed(f"the service answers {answer.status}: {text[:_SHOWN]}")
         if answer.status >= 400:
             raise ServiceRefuses(f"{self._url} rejects the task ({answer.status}): {text[:_SHOWN]}")
-        return await answer.json() if answer.content_type == "application/json" else text
+        try:
+            return json.loads(text) if answer.content_type == "application/json" else text
+        except ValueError as error:
+            raise AgentFailed(f"the service's answer is not JSON ({error}): {text[:_SHOWN]}") from error
 
 
 def check_url(url: str) -> str:

@@ -101,6 +101,22 @@ async def test_handing_back_leaves_the_game_to_another_runner(client, play):
     assert (rollout.status, rollout.attempt.worker_id) == ("succeeded", "second")
 
 
+async def test_handing_back_twice_reports_as_handing_back_once(client, play, monkeypatch):
+    (rollout_id,) = await enqueue(client, 1)
+    worker, running = await begun(client, play)
+    update = client.end_attempt
+
+    async def slow_answer(*report):
+        worker.hand_back()  # while the report is on its way
+        await asyncio.sleep(0)
+        return await update(*report)
+
+    monkeypatch.setattr(client, "end_attempt", slow_answer)
+    worker.hand_back()
+    assert (await running).handed_back == 1
+    assert await statuses(client, [rollout_id]) == ["requeuing"]
+
+
 async def test_handing_back_reaches_games_that_are_just_arriving(client, play, monkeypatch):
     ids = await enqueue(client, 2)
     worker = Worker(client, play, "w")

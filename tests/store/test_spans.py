@@ -3,6 +3,7 @@ import struct
 import pytest
 from pydantic import ValidationError
 
+from store.client import encode_otlp
 from store.token_spans import MalformedSpan, to_span
 from store.werewolf import NEUTRAL_FACTS, Judgement, ResultSpan, TurnSpan
 from tests.support.fakes import make_result, make_turn
@@ -28,6 +29,14 @@ def test_older_spans_without_what_a_reply_chose_and_claimed_are_read():
     assert not {"werewolf.target", "werewolf.claimed_role"} & older.attributes.keys()
     turn = TurnSpan.decode(older)
     assert (turn.target, turn.claimed_role, turn.facts) == (None, None, {})
+
+
+def test_what_otlp_cannot_encode_is_replaced_or_refused_before_it_joins_a_batch():
+    span = wrap(make_turn(reply="城市\ud83d"))
+    encode_otlp({("ro-1", "at-1"): [span]})
+    assert TurnSpan.decode(span).reply == "城市?"
+    with pytest.raises(MalformedSpan, match="policy_version"):
+        wrap(make_turn(policy_version=2**63))
 
 
 def test_result_comes_back_and_is_a_reward_for_stock_agentlightning():

@@ -33,6 +33,11 @@ def test_names_of_others_cannot_command_the_terminal():
         assert not {"\x07", "\x9b", "\r", "\u202e"} & set(text) and "\x1b]" not in text
 
 
+def test_a_reason_without_a_kind_counts_by_its_status():
+    attempt = {"status": "failed", "metadata": {"reason": ": why"}}
+    assert summary([{"status": "failed", "end_time": NOW, "attempt": attempt}], [], [], NOW)["errors"] == {"failed": 1}
+
+
 async def test_a_real_hub(tmp_path, capsys, monkeypatch):
     hub = await HubProcess(tmp_path, AGL_TOKEN=TOKEN).start()
     client = connect(hub.url, 20, TOKEN)

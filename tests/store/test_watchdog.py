@@ -129,3 +129,11 @@ async def test_a_clock_that_is_set_forward_closes_no_attempt(store, clock):
     assert await statuses(store, game) == OPEN
     clock.now += 2
     assert await statuses(store, game) == SILENT
+
+
+async def test_a_clock_that_is_set_back_delays_no_scan(store, clock):
+    await store.close_overdue()
+    clock.now -= 10 * PATIENCE
+    assert await steps(store, lambda store: store.close_overdue())
+    clock.now += 1
+    assert not await steps(store, lambda store: store.close_overdue())

@@ -128,7 +128,13 @@ async def _call(request: web.Request, attempt: Attempt, kind: type[Api]) -> web.
     if not isinstance(body, dict):
         raise RequestRefused("the request must be a JSON object")
     api = kind(body, secrets.token_hex(12), attempt.responses)
-    call = api.read(request.headers.get(ACTOR_HEADER), attempt.sampling)
+    try:
+        call = api.read(request.headers.get(ACTOR_HEADER), attempt.sampling)
+        options = body.get("stream_options")
+        if options is not None and not isinstance(options, dict):
+            raise TypeError("stream_options is no object")
+    except (TypeError, AttributeError, LookupError) as error:
+        raise RequestRefused(f"the request has a part of the wrong type: {error}") from error
     if not body.get("stream"):
         return web.json_response(api.answer(await attempt.call(call)))
     stream = _Stream(request, api)

@@ -182,6 +182,8 @@ class Attempt:
             reply_tokens = self._room(request, len(prompt))
             started = time.time()
             sampled, message = await server.reply(request, prompt, len(new_ids), reply_tokens, seed, on_part)
+            if self._ended:  # ``outcome`` has counted the calls
+                raise AttemptEnded
             ended = time.time()
             stop_text = _cut_at(message, request.stop)
             timeline, known, new_ids = actor.timelines.extend(place, known, new_ids, sampled.token_ids, message)

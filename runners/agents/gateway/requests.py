@@ -148,15 +148,23 @@ class Api:
     def read(self, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
         """The request. Raises RequestRefused. actor: from the header. sampling: the run's parameters."""
         body, stop = self.body, self.body.get(self.stop) or ()
+        stop = [stop] if isinstance(stop, str) else list(stop)
+        if not all(isinstance(text, str) and text for text in stop):
+            raise RequestRefused(f"{self.stop} must be a text or a list of texts, none empty", param=self.stop)
+        model, messages = str(body.get("model")), tuple(self.messages())
+        if not messages:
+            raise RequestRefused("the request has no message", param="messages")
+        if not f"{model}{actor}".isprintable():
+            raise RequestRefused("the names of model and actor must have printable characters only", param="model")
         tools, tools_dropped = _read_tools(self.tools())
         supported = self.supported | {"model", "tools", "tool_choice", "stream", self.stop, *self.most}
         return ModelRequest(
-            model=str(body.get("model")),
-            messages=tuple(self.messages()),
+            model=model,
+            messages=messages,
             actor=actor,
             **tools,
             reply_tokens=_whole_number(body, self.most),
-            stop=(stop,) if isinstance(stop, str) else tuple(map(str, stop)),
+            stop=tuple(stop),
             dropped=(*_dropped_names(body, supported, sampling), *tools_dropped),
         )
 

@@ -31,11 +31,17 @@ _under_way = sa.and_(
 )
 """Running rollouts with their latest attempts."""
 
+
+def _later(since: sa.ColumnElement[float], seconds: sa.ColumnElement[float]) -> sa.ColumnElement[float]:
+    """The end of a timeout; never without one, and for numbers whose sum PostgreSQL rejects."""
+    end = schema.END_OF_TIME
+    return sa.func.coalesce(smaller(since, end) + smaller(seconds, end), end)
+
+
 _heard = sa.func.coalesce(_attempts.last_heartbeat_time, _attempts.start_time)
 _heard_here = greater(_heard, sa.bindparam("launched", type_=sa.Double()))
 _due = smaller(
-    sa.func.coalesce(_attempts.start_time + _rollouts.timeout_seconds, schema.END_OF_TIME),
-    sa.func.coalesce(_heard_here + _rollouts.unresponsive_seconds, schema.END_OF_TIME),
+    _later(_attempts.start_time, _rollouts.timeout_seconds), _later(_heard_here, _rollouts.unresponsive_seconds)
 )
 """Deadline of a rollout without further heartbeats."""
 
@@ -88,7 +94,7 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         Scans only when a deadline has passed, and every ten seconds. One of several hubs scans at a time, and skips
         rollouts that another hub has locked.
         """
-        if time.time() >= self._next_scan_at:
+        if not 0 < self._next_scan_at - time.time() <= _LONGEST_PAUSE_SECONDS:  # due, or the clock was set back
             await self._close_overdue()
 
     @in_one_transaction

@@ -322,6 +322,21 @@ async def test_which_versions_are_undone_depends_on_the_process_that_enqueued(cl
     assert [rollout.status for rollout in await client.query_rollouts(rollout_id_in=first)] == ["cancelled"] * 2
 
 
+async def test_rollouts_that_no_run_can_have_enqueued_are_not_adopted(client):
+    tasks, known = step_tasks(CONFIG, 1), {"run": RESOURCES.run_name}
+    forged = [
+        ({**known, "task_id": ["a list"]}, RESOURCES.resources_id),
+        ({**known, "task_id": tasks[0].game_id}, "of-nobody"),
+        ({**known, "task_id": tasks[1].game_id, earlier_games._PROCESS: "first"}, RESOURCES.resources_id),
+    ]
+    for metadata, resources_id in forged:
+        await client.update_resources(resources_id, RESOURCES.encode())
+        given = EnqueueRolloutRequest(input=tasks[0].encode(), resources_id=resources_id, metadata=metadata)
+        await client.enqueue_many_rollouts([given])
+    found = await HubRollouts(client, GAME, CONFIG.rollout, ResumePoint(0, 1)).adopt(tasks, RESOURCES)
+    assert found[:2] == ({}, tasks)
+
+
 async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touched(client):
     """With ``max_policy_lag`` weights change in mid-game: a game from before the checkpoint may have later turns."""
     config = werewolf_config(groups_per_step=2, rollouts_per_group=2, max_attempts=2, max_policy_lag=1)

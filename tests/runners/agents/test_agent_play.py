@@ -160,6 +160,34 @@ async def test_a_failure_of_the_agents_own_is_an_outcome_and_not_tried_again(cli
     assert len(told) == 1, "one for each raising line"
 
 
+@rollout
+def exits(task, llm):
+    raise SystemExit(2)
+
+
+@rollout
+async def exits_in_its_loop(task, llm):
+    raise SystemExit(2)
+
+
+@rollout
+async def cancels_itself(task, llm):
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize(
+    ("agent", "failure"),
+    [
+        (exits, "RuntimeError: SystemExit: 2"),
+        (exits_in_its_loop, "RuntimeError: SystemExit: 2"),
+        (cancels_itself, "CancelledError: the agent cancelled its own call"),
+    ],
+)
+async def test_an_agent_that_exits_or_cancels_itself_fails_alone(client, vllm, agent, failure):
+    results = await played(client, vllm, LitPlayer(agent), task_of(1), task_of(2), at_once=1)
+    assert [read.outcome.failure for _, read, _ in results] == [failure] * 2
+
+
 async def test_an_agent_that_takes_too_long_is_stopped_with_an_outcome(client, vllm):
     stopped = asyncio.Event()
 
@@ -256,6 +284,24 @@ async def test_a_service_plays_tasks_and_a_function_judges_its_answers(client, v
     (body, *_) = service.bodies
     assert body["trace_id"].count("/") == 1
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("policy", 1.0, 300)
+
+
+async def test_a_timeout_within_the_reward_function_is_not_the_agents(client, vllm, service):
+    def out_of_patience(task, answer):
+        raise TimeoutError("the judge does not answer")
+
+    task = task_of(max_seconds=60, input={"question": "?"})
+    ((found, _, _),) = await played(client, vllm, ServicePlayer(service.url, out_of_patience), task)
+    assert found.status == "failed" and "the judge does not answer" in found.attempt.metadata["reason"]
+
+
+async def test_an_answer_that_is_not_json_is_the_agents_failure(client, vllm, service):
+    async def answer(request):
+        return web.Response(text="{", content_type="application/json")
+
+    service.answer = answer
+    ((_, read, _),) = await played(client, vllm, ServicePlayer(service.url, judge), task_of())
+    assert "is not JSON" in read.outcome.failure
 
 
 async def test_a_services_own_error_is_the_agents_failure_and_its_refusal_is_not(client, vllm, service):

@@ -1,6 +1,7 @@
 """The gateway as agents meet it, through the real openai package, before a fake of vLLM."""
 
 import asyncio
+import json
 import logging
 
 import httpx
@@ -8,6 +9,7 @@ import pytest
 from openai import APIError, APIStatusError, BadRequestError, NotFoundError
 
 from runners.agents.gateway import address, requests
+from runners.agents.gateway.chat_server import ChatServer
 from runners.errors import PolicyUnavailable
 from runners.uploads import SpansRejected
 from tests.support.agents.fakes_agents import CALL, QUESTION, client_of
@@ -127,13 +129,18 @@ async def test_what_vllm_refuses_to_render_is_the_agents_to_know(world, openai):
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "1"}]}]}, "without a function"),
         ({"messages": QUESTION, "tools": [{"type": "web_search"}]}, "'web_search'"),
         ({"messages": QUESTION, "model": "gpt-5"}, "unknown model 'gpt-5'"),
+        ({"messages": QUESTION, "model": "policy/\ud83d"}, "printable"),
+        ({"messages": QUESTION, "stop": [""]}, "none empty"),
+        ({"messages": QUESTION, "stop": 5}, "wrong type"),
+        ({"messages": QUESTION, "tools": 5}, "wrong type"),
+        ({"messages": QUESTION, "stream": True, "stream_options": [1]}, "wrong type"),
     ],
 )
 async def test_the_error_of_a_malformed_request_names_the_problem(world, body, message):
     async with world.gateway.serving(world.attempt()) as address, httpx.AsyncClient(trust_env=False) as http:
         if isinstance(body, dict):
             body = {"model": "policy", **body}
-        answer = await http.post(f"{address}/chat/completions", json=body)
+        answer = await http.post(f"{address}/chat/completions", content=json.dumps(body))
     assert answer.status_code in (400, 404)
     assert message in answer.json()["error"]["message"]
 
@@ -165,6 +172,21 @@ async def test_a_call_under_way_at_the_end_is_broken_off_and_leaves_no_span(worl
     assert ended.value.status_code == 410
     assert len(world.spans) == 1
     await client.close()
+
+
+async def test_a_reply_that_comes_as_its_attempt_ends_leaves_no_span(world, monkeypatch):
+    attempt, reply = world.attempt(), ChatServer.reply
+
+    async def reply_at_the_end(*args):
+        found = await reply(*args)
+        attempt.end()
+        return found
+
+    monkeypatch.setattr(ChatServer, "reply", reply_at_the_end)
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        with pytest.raises(APIStatusError) as ended:
+            await ask(client)
+    assert ended.value.status_code == 410 and not world.spans
 
 
 async def test_a_call_that_the_agent_gives_up_is_broken_off_and_leaves_no_span(world, openai):
