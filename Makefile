@@ -17,7 +17,7 @@ EXTRA ?=
 SET := $(or $(filter cpu gpu,$(EXTRA)),$(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu))
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
-# For two cores and 24 GB. Tests wait for processes to start, which use one core each.
+# For two cores and 24 GB: tests wait for processes that start on one core each. The heaviest three at once take 17 GB.
 TEST_WORKERS ?= 3
 # Of the recipes; see `python -m algo.recipe --help`.
 SIDE ?=

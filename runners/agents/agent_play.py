@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import pkgutil
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -181,6 +181,14 @@ def read_task(rollout: Rollout) -> AgentTask:
         return AgentTask.decode(rollout.input)
     except ValueError as error:
         raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
+
+
+async def without_exit(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """The coroutine's result; its ``exit``, which would end the event loop, is a RuntimeError."""
+    try:
+        return await coroutine
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 async def in_thread(function: Callable[[], Result]) -> Result:

@@ -28,7 +28,7 @@ from agentlightning import (
 from agentlightning.emitter import get_rewards_from_span
 from pydantic import TypeAdapter
 
-from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in_thread, load
+from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in_thread, load, without_exit
 from runners.agents.rewards import dimensions_of
 
 logger = logging.getLogger(__name__)
@@ -122,15 +122,7 @@ class LitPlayer:
 
     async def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         # The task inherits the current context, in which emitted rewards are recorded.
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_without_exit(coroutine), self._loop))
-
-
-async def _without_exit(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """The coroutine's result; an exit of the agent, which would end the loop of all agents, is an error of its own."""
-    try:
-        return await coroutine
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(without_exit(coroutine), self._loop))
 
 
 def load_agent(name: str) -> LitAgent[Any]:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in_thread
+from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in_thread, without_exit
 from runners.agents.rewards import dimensions_of
 from runners.errors import CannotPlay
 
@@ -60,7 +60,7 @@ class ServicePlayer:
             return dimensions_of(reward, where=f"{self._url} (without --reward)")
         judged = self._reward
         if inspect.iscoroutinefunction(judged):
-            found = await judged(given, answer)
+            found = await without_exit(judged(given, answer))
         else:
             found = await in_thread(lambda: judged(given, answer))
         return dimensions_of(found, where="the reward function")

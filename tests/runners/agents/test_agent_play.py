@@ -295,6 +295,14 @@ async def test_a_timeout_within_the_reward_function_is_not_the_agents(client, vl
     assert found.status == "failed" and "the judge does not answer" in found.attempt.metadata["reason"]
 
 
+async def test_a_reward_function_that_exits_fails_its_attempt_alone(client, vllm, service):
+    async def leaves(task, answer):
+        raise SystemExit(2)
+
+    ((found, _, _),) = await played(client, vllm, ServicePlayer(service.url, leaves), task_of(input={"question": "?"}))
+    assert found.status == "failed" and "SystemExit: 2" in found.attempt.metadata["reason"]
+
+
 async def test_an_answer_that_is_not_json_is_the_agents_failure(client, vllm, service):
     async def answer(request):
         return web.Response(text="{", content_type="application/json")
