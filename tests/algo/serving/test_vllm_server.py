@@ -200,9 +200,14 @@ def new_connections():
     return aiohttp.ClientSession(trust_env=False, connector=aiohttp.TCPConnector(force_close=True))
 
 
-async def until_paused(serving):
-    """Return once the first server begins nothing new."""
-    while not (await serving.servers[0]._call("GET", "/is_paused", timeout=10))["is_paused"]:
+async def sampled_tokens(serving):
+    """How many tokens the first server has sampled since its start."""
+    return (await serving.servers[0].read_metrics()).get("vllm:generation_tokens_total", 0)
+
+
+async def until_paused(serving, push):
+    """Return once the first server begins nothing new, or the push ended between two looks."""
+    while not push.done() and not (await serving.servers[0]._call("GET", "/is_paused", timeout=10))["is_paused"]:
         pass
 
 
@@ -271,14 +276,15 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         assert await serving.score(prompt) == before  # cached by now, yet computed anew
         # A push under load: the reply under way is finished with the old weights, the request that
         # comes meanwhile waits for the new ones.
-        under_way = asyncio.create_task(sample(temperature=1.0, max_tokens=200, ignore_eos=True))
-        while not (await serving.servers[0].read_metrics())["vllm:num_requests_running"]:
+        earlier = await sampled_tokens(serving)
+        under_way = asyncio.create_task(sample(temperature=1.0, max_tokens=400, ignore_eos=True))
+        while await sampled_tokens(serving) < earlier + 10:
             pass
         push = asyncio.create_task(serving.push_weights(other_model, 7))
-        await until_paused(serving)
+        await until_paused(serving, push)
         late = await sample(temperature=1.0)
         await push
-        assert len(check(await under_way, old, 1.0)) == 200
+        assert len(check(await under_way, old, 1.0)) == 400
         check(late, new, 1.0)
         after = await serving.score(prompt)
         assert after == pytest.approx(logprobs_under(new, prompt), abs=1e-5)
@@ -296,6 +302,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         await until(lambda: not serving.servers)
         answers = []
         while not answers or not serving.servers:
+            await serving.check_alive()  # it raises when no restart is left
             assert len(serving.endpoints) == 1  # the address stays
             with contextlib.suppress(aiohttp.ClientConnectionError, AssertionError):  # not there yet, or status 503
                 answers.append(await sample(temperature=1.0))
@@ -345,15 +352,12 @@ async def test_a_reply_that_is_under_way_goes_on_with_pushed_weights_and_says_so
             assert (given[switch:] - of_new[switch:]).abs().max() < 1e-5 if switch < len(ids) else True
             return switch, len(ids) - switch
 
-        async def sampled():
-            return (await serving.servers[0].read_metrics()).get("vllm:generation_tokens_total", 0)
-
-        earlier = await sampled()
+        earlier = await sampled_tokens(serving)
         long = [asyncio.create_task(sample(prompt, 1200, seed)) for seed, prompt in enumerate(prompts)]
-        while await sampled() < earlier + 100:
+        while await sampled_tokens(serving) < earlier + 100:
             pass
         push = asyncio.create_task(serving.push_weights(other_model, 7))
-        await until_paused(serving)
+        await until_paused(serving, push)
         late = await sample(prompts[0], 20, 5)
         await push
         assert late["versions"][-1] in (None, "7") and by_which(late, prompts[0])[1] > 0
