@@ -1,7 +1,7 @@
 """Demonstrations of a warm start: games played for it or read from the hub, and the selected replies."""
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -136,10 +136,12 @@ class Demonstrations:
     """Selected replies of games.
 
     trajectories: one for each selected seat and segment; the loss mask marks the imitated replies.
+    flawed: for each trajectory, the ranges in ``token_ids`` of the seat's replies that are not imitated.
     left_out: reason -> number of the other stored turns.
     """
 
     trajectories: tuple[Trajectory, ...]
+    flawed: tuple[tuple[tuple[int, int], ...], ...]
     left_out: Counter[str]
 
     @property
@@ -162,7 +164,8 @@ def demonstrations_of(
     Other replies stay in the conversation as context of the later ones. Raises NothingToImitate if none is selected.
     """
     left_out: Counter[str] = Counter()
-    cleaned = [_without_flawed_replies(game, left_out, demonstrator) for game in games]
+    flawed: dict[tuple[str, str], list[Triplet]] = defaultdict(list)
+    cleaned = [_without_flawed_replies(game, left_out, flawed, demonstrator) for game in games]
     found = build_trajectories(
         cleaned, partial(game_rewards, weights=config.reward), config.training.max_sequence_tokens
     )
@@ -179,10 +182,29 @@ def demonstrations_of(
             f"no reply of {len(cleaned)} games is selected; left out: {dict(left_out)}. For {CUT_REPLY} raise "
             f"rollout.reply_tokens; other reasons follow from warm_start.selection"
         )
-    return Demonstrations(tuple(found.trajectories[row] for row in selected.rows), +left_out)
+    trajectories = tuple(found.trajectories[row] for row in selected.rows)
+    ranges = tuple(_ranges_in(each, flawed[each.task_id, each.actor]) for each in trajectories)
+    return Demonstrations(trajectories, ranges, +left_out)
 
 
-def _without_flawed_replies(game: FinishedRollout, left_out: Counter[str], demonstrator: str | None) -> FinishedRollout:
+def _ranges_in(trajectory: Trajectory, replies: Iterable[Triplet]) -> tuple[tuple[int, int], ...]:
+    """Where the trajectory has those of ``replies`` that belong to its segment."""
+    found = []
+    for triplet in replies:
+        prompt, reply = triplet.prompt["token_ids"], triplet.response["token_ids"]
+        end = len(prompt) + len(reply)
+        if trajectory.token_ids[:end] == (*prompt, *reply):
+            found.append((len(prompt), end))
+    return tuple(found)
+
+
+def _without_flawed_replies(
+    game: FinishedRollout,
+    left_out: Counter[str],
+    flawed: dict[tuple[str, str], list[Triplet]],
+    demonstrator: str | None,
+) -> FinishedRollout:
+    """The game's other replies; the flawed ones are counted in ``left_out`` and added to their seat in ``flawed``."""
     kept = []
     for triplet in game.triplets:
         reason = _flaw(triplet, demonstrator) if triplet.metadata["trainable"] else None
@@ -190,6 +212,7 @@ def _without_flawed_replies(game: FinishedRollout, left_out: Counter[str], demon
             kept.append(triplet)
         else:
             left_out[reason] += 1
+            flawed[triplet.metadata["task"], triplet.metadata["actor"]].append(triplet)
     return replace(game, triplets=tuple(kept))
 
 

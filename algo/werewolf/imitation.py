@@ -203,10 +203,12 @@ def imitation_batch(
         )
     trajectories = [*demonstrations.trajectories, *map(_as_trajectory, answers)]
     weights = []
-    for trajectory in demonstrations.trajectories:
+    for trajectory, flawed in zip(demonstrations.trajectories, demonstrations.flawed, strict=True):
         of_replies = trajectory.turn_shares() if settings.weigh == "reply" else trajectory.loss_mask
         row = [settings.prompt_weight] * len(trajectory.token_ids)
         row[0] = 0.0
+        for start, end in flawed:
+            row[start:end] = [0.0] * (end - start)
         for (start, end), question in zip(trajectory.turn_spans(), trajectory.turn_questions, strict=True):
             for place in compress(range(start, end), trajectory.loss_mask[start:end]):
                 row[place] = of_replies[place] * settings.question_weights.get(question, 1.0)

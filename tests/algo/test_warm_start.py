@@ -147,15 +147,17 @@ def test_replies_that_are_cut_or_unusable_are_only_context(tiny_model):
     assert found.left_out[CUT_REPLY] == len(cut) > 0
     assert found.turns + found.left_out.total() == len(turns_of(games))
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    inside = 0
-    for trajectory in found.trajectories:
-        ids = zip(trajectory.token_ids, trajectory.loss_mask, strict=True)
-        given = tokenizer.decode([token for token, is_reply in ids if not is_reply])
-        inside += sum(
-            turn.metadata["reply"] in given
-            for turn in cut
-            if (turn.metadata["task"], turn.metadata["actor"]) == (trajectory.task_id, trajectory.actor)
-        )
+    batch, inside = imitation_batch(found, WarmStartConfig(prompt_weight=0.5)), 0
+    for trajectory, weights in zip(found.trajectories, batch["loss_mask"].unbind(), strict=True):
+        given = zip(trajectory.token_ids, weights.tolist(), trajectory.loss_mask, strict=True)
+        given = [(token, weight) for token, weight, is_reply in given if not is_reply]
+        context = tokenizer.decode([token for token, _ in given])
+        learned = tokenizer.decode([token for token, weight in given if weight])
+        for turn in cut:
+            reply, seat = turn.metadata["reply"], (turn.metadata["task"], turn.metadata["actor"])
+            if seat == (trajectory.task_id, trajectory.actor) and reply in context:
+                inside += 1
+                assert learned.count(reply) == context.count(reply) - 1  # the record repeats what was said
     assert inside > 0  # later replies of the seat were given after them
 
 
