@@ -38,7 +38,7 @@ def test_what_a_speech_states_is_mostly_understood_and_never_otherwise():
     stated = {said.strip(): Counter(words.split()) for said, words in LINES}
     assert {said: words for said, words in heard.items() if words - stated[said]} == {}
     understood = sum(heard[said].total() for said in heard)
-    assert understood >= 0.86 * sum(words.total() for words in stated.values())
+    assert understood >= 0.88 * sum(words.total() for words in stated.values())
 
 
 ABOUT = dict(
