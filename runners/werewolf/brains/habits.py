@@ -8,6 +8,7 @@ from dataclasses import replace
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.scripted import BALLOTS, ScriptedBrain
 from runners.werewolf.game import Action, Decision, Observation, Option, Role, Side
+from runners.werewolf.language.saying import fit_together
 from runners.werewolf.language.speech import understand
 
 Habit = Callable[[TableMemory, Observation, Action | None], Action | None]
@@ -42,7 +43,7 @@ def self_kill(memory: TableMemory, seen: Observation, action: Action | None) -> 
         return action
     if min(memory.team) not in seen.question.targets:
         return action
-    return Action(min(memory.team), f"自刀{min(memory.team)}号。" if seen.question.speaks else "")
+    return Action(min(memory.team), fit_together([f"自刀{min(memory.team)}号。"], seen.question.speech_chars))
 
 
 def pose(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:

@@ -4,11 +4,12 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from runners.werewolf import brains
 from runners.werewolf.brains import ExpertBrain, RandomBrain, ScriptedBrain, TimidBrain
+from runners.werewolf.brains.habits import PoserBrain
 from runners.werewolf.game import Action, Option, observe, pending, winner
 from runners.werewolf.language import saying
 from runners.werewolf.language.replies import parse_reply, render_reply
@@ -24,7 +25,8 @@ def test_who_plays_without_a_model_is_known_everywhere_by_the_same_names():
     assert set(brains.BRAINS) == set(PLAYERS_WITHOUT_A_MODEL)
 
 
-@pytest.mark.parametrize("brain", (RandomBrain, TimidBrain, ScriptedBrain))
+@pytest.mark.parametrize("brain", (RandomBrain, TimidBrain, ScriptedBrain, PoserBrain))
+@example(TWELVE, 4, 0)
 @given(st.sampled_from(TEST_PRESETS), st.integers(1, 60) | st.none(), st.integers(0, 10_000))
 @settings(max_examples=25, deadline=None)
 def test_brains_play_whole_games_by_seed_in_answers_that_are_legal_parsed_and_no_longer_than_is_heard(
