@@ -1,7 +1,8 @@
 """All figures of an evaluation, computed from its rows.
 
-The unit is the game, never the seat: all seats of a game share its outcome. One side against one opponent plays each
-deal once, so every game is a trial of Wilson's interval; intervals over both sides or several seeds resample deals.
+The unit is the game, never the seat: all seats of a game share its outcome. Where each deal is played once, every game
+is a trial of Wilson's interval; where deals are played more often, as over both sides or several seeds, intervals
+resample them.
 """
 
 from collections import Counter, defaultdict
@@ -19,6 +20,7 @@ from algo.evaluation.statistics import (
     Frozen,
     flat_metrics,
     mean_by_cluster,
+    mean_difference,
     paired_difference,
     wilson_interval,
 )
@@ -54,12 +56,9 @@ class Score(Frozen):
         cls, results: Sequence[str], deals: Sequence[Hashable], side: SideName, **compared: Estimate | None
     ) -> Self:
         """Score of games in which a player had one side, by their results. deals: one for each."""
-        wins = results.count(side)
-        if len({*deals}) < len(results):
-            rate = mean_by_cluster(deals, [float(result == side) for result in results], seed=1)
-        else:
-            rate = wilson_interval(wins, len(results)) if results else None
-        return cls(games=len(results), wins=wins, draws=results.count("draw"), win_rate=rate, **compared)
+        rate = _win_rate([float(result == side) for result in results], deals, seed=1)
+        wins, draws = results.count(side), results.count("draw")
+        return cls(games=len(results), wins=wins, draws=draws, win_rate=rate, **compared)
 
     @classmethod
     def of_rows(cls, rows: Iterable[GameRow], side: SideName, **compared: Estimate | None) -> Self:
@@ -189,17 +188,27 @@ def won_by_deal(rows: Iterable[GameRow], side: SideName) -> dict[int, float]:
 
 
 def _both_sides(rows: Iterable[GameRow], opponent: str | None, seed: int) -> Score:
-    """Of the policy's games as either side, against one opponent, or all. seed: of the resampling of deals."""
+    """Of the policy's games as one of the sides, against one opponent, or all. seed: of the resampling of deals.
+
+    Games against itself, which it always wins and loses, are left out.
+    """
     played = [
-        (row, side)
+        (row, sides[0])
         for row in rows
-        for side in row.sides_of(TRAINED_POLICY)
-        if opponent is None or row.is_whole(OTHER_SIDE[side], opponent)
+        if len(sides := row.sides_of(TRAINED_POLICY)) == 1
+        if opponent is None or row.is_whole(OTHER_SIDE[sides[0]], opponent)
     ]
     wins = [float(row.result == side) for row, side in played]
-    rate = mean_by_cluster([row.cluster for row, _ in played], wins, seed) if played else None
+    rate = _win_rate(wins, [row.cluster for row, _ in played], seed)
     draws = sum(row.result == "draw" for row, _ in played)
     return Score(games=len(played), wins=int(sum(wins)), draws=draws, win_rate=rate)
+
+
+def _win_rate(won: Sequence[float], deals: Sequence[Hashable], seed: int) -> Estimate | None:
+    """deals: one for each game."""
+    if len({*deals}) < len(won):
+        return mean_by_cluster(deals, won, seed)
+    return wilson_interval(sum(won), len(won)) if won else None
 
 
 def _cells(rows: Iterable[GameRow]) -> Iterator[Cell]:
@@ -297,7 +306,7 @@ def differences(ours: GameEvaluation, other: GameEvaluation, among: Subset = "al
         both = [place for place in of if place in of_other.get(name, {})]
         if both:
             deals = [deal_of[place] for place in both]
-            value = mean_by_cluster(deals, [of[place] - of_other[name][place] for place in both], seed)
+            value = mean_difference(deals, [of[place] - of_other[name][place] for place in both], seed)
             yield Difference(name, len(set(deals)), value, share=name in (VOTES_FOR_WOLVES, ODDS_OF_VOTES))
 
 

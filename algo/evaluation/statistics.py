@@ -68,6 +68,41 @@ def mean_by_cluster(
     Where all clusters have the same mean, the bootstrap has no width: the interval then is Wilson's, with each cluster
     as one trial, for a mean from 0 to 1, and else the mean alone. Raises ValueError when the counts are all 0.
     """
+    total, count = _totals(clusters, values, counts)
+    mean = float(total.sum() / count.sum())
+    if np.ptp(total / count) == 0:
+        within = 0 <= mean <= 1
+        return wilson_interval(mean * len(total), len(total)) if within else Estimate(value=mean, low=mean, high=mean)
+    weights = _draws(len(total), _RESAMPLES, seed)
+    return percentile_interval(mean, (weights @ total) / (weights @ count))
+
+
+def mean_difference(clusters: Sequence[Hashable], differences: Sequence[float], seed: int) -> Estimate:
+    """Mean of paired differences, with the bootstrap over clusters. clusters: one for each difference.
+
+    Where all clusters have the same mean, the bootstrap has no width: the half width then is the upper end of Wilson's
+    interval of 0 among these clusters. Raises ValueError without differences.
+    """
+    total, count = _totals(clusters, differences)
+    if np.ptp(total / count) > 0:
+        return mean_by_cluster(clusters, differences, seed)
+    value, unseen = float(total.sum() / count.sum()), wilson_interval(0, len(total)).high
+    return Estimate(value=value, low=value - unseen, high=value + unseen)
+
+
+def paired_difference(ours: Mapping[Hashable, float], others: Mapping[Hashable, float], seed: int) -> Estimate | None:
+    """Mean of ``ours`` less ``others`` over the clusters (deals, tasks) that both have; None where there are none.
+
+    Each cluster counts once. Pairing removes the variance between clusters, so far fewer are needed.
+    """
+    both = [cluster for cluster in ours if cluster in others]
+    return mean_difference(both, [ours[cluster] - others[cluster] for cluster in both], seed) if both else None
+
+
+def _totals(
+    clusters: Sequence[Hashable], values: Sequence[float], counts: Sequence[float] | None = None
+) -> tuple[Floats, Floats]:
+    """(sum of the values, sum of the counts) of each cluster with a count: shape (clusters,)."""
     sums: defaultdict[Hashable, Floats] = defaultdict(lambda: np.zeros(2))
     for cluster, value, count in zip(clusters, values, counts or [1.0] * len(values), strict=True):
         sums[cluster] += value, count
@@ -75,29 +110,7 @@ def mean_by_cluster(
     if not parts:
         raise ValueError("no values to average")
     total, count = np.array(parts).T
-    mean = float(total.sum() / count.sum())
-    if np.ptp(total / count) == 0:
-        within = 0 <= mean <= 1
-        return wilson_interval(mean * len(parts), len(parts)) if within else Estimate(value=mean, low=mean, high=mean)
-    weights = _draws(len(parts), _RESAMPLES, seed)
-    return percentile_interval(mean, (weights @ total) / (weights @ count))
-
-
-def paired_difference(ours: Mapping[Hashable, float], others: Mapping[Hashable, float], seed: int) -> Estimate | None:
-    """Mean of ``ours`` less ``others`` over the clusters (deals, tasks) that both have; None where there are none.
-
-    Each cluster counts once. Pairing removes the variance between clusters, so far fewer are needed.
-    Where all differences are equal, the bootstrap has no width: the half width then is the upper end of Wilson's
-    interval of 0 among these clusters.
-    """
-    both = [cluster for cluster in ours if cluster in others]
-    if not both:
-        return None
-    differences = [ours[cluster] - others[cluster] for cluster in both]
-    if max(differences) == min(differences):
-        unseen = wilson_interval(0, len(both)).high
-        return Estimate(value=differences[0], low=differences[0] - unseen, high=differences[0] + unseen)
-    return mean_by_cluster(both, differences, seed)
+    return total, count
 
 
 # --- strengths --------------------------------------------------------------------------------------------------------

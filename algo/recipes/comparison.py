@@ -5,7 +5,7 @@ from typing import Any
 
 from algo.evaluation.figures import games_of
 from algo.evaluation.page import Table, cells, signed_text, value_text
-from algo.evaluation.statistics import Estimate, mean_by_cluster
+from algo.evaluation.statistics import Estimate, mean_difference
 from algo.recipes.report import SIDE_TITLES, change_of, changes_of
 from algo.recipes.results import RecipeRun
 from store.schema import TRAINED_POLICY
@@ -52,7 +52,7 @@ def _difference(run: RecipeRun, first: RecipeRun) -> Estimate | None:
         for of in (run, first)
     )
     both = [place for place in ours if place in theirs]
-    return mean_by_cluster([deal for _, deal in both], [ours[at] - theirs[at] for at in both], 0) if both else None
+    return mean_difference([deal for _, deal in both], [ours[at] - theirs[at] for at in both], 0) if both else None
 
 
 def _changed(run: RecipeRun, first: RecipeRun) -> str:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from algo.evaluation.actions import truth_of
-from algo.evaluation.figures import Score
+from algo.evaluation.figures import Score, figures_of
+from algo.evaluation.statistics import wilson_interval
 from algo.evaluation.strengths import fit_strengths
 from store.werewolf_study import SpeechRecord
-from tests.support.algo.made_games import made_row
+from tests.support.algo.made_games import made_evaluation, made_row
 
 
 def test_a_reported_check_of_a_seat_that_is_not_there_is_false():
@@ -23,6 +24,14 @@ def test_games_of_the_same_deals_do_not_narrow_an_interval():
     thrice = Score.of_side(results * 3, [*range(100)] * 3, "good").win_rate
     assert thrice.value == once.value == 0.4
     assert thrice.high - thrice.low == pytest.approx(once.high - once.low, rel=0.1)
+
+
+def test_over_all_opponents_no_game_counts_that_the_policy_plays_against_itself():
+    rows = [made_row("scripted", "policy", "good" if deal else "wolf", deal) for deal in range(20)]
+    itself = [made_row("policy", "policy", "good", deal) for deal in range(20)]
+    figures = figures_of(made_evaluation([*rows, *itself], panel="cross", opponents=("scripted", "policy")))
+    assert figures.all_games == figures.opponents["scripted"].both_sides == Score.of_rows(rows, "good")
+    assert figures.all_games.win_rate == wilson_interval(19, 20)
 
 
 # --- strengths --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from algo.evaluation.statistics import mean_by_cluster, paired_difference, wilson_interval
+from algo.evaluation.statistics import Estimate, mean_by_cluster, mean_difference, paired_difference, wilson_interval
 
 
 def share(counts, totals, seed):
@@ -17,6 +17,14 @@ def test_a_difference_is_paired_by_cluster_and_each_cluster_counts_once():
     assert found.value == pytest.approx(0.0)
     assert found.low < 0 < found.high
     assert paired_difference(ours, {"d": 1.0}, seed=1) is None
+
+
+@pytest.mark.parametrize("each", [-1.0, 0.0, 0.25, 1.0])
+def test_equal_differences_are_no_share_their_interval_reaches_to_both_sides(each):
+    reach = wilson_interval(0, 3).high
+    expected = Estimate(value=each, low=each - reach, high=each + reach)
+    assert mean_difference("aabbc", [each] * 5, seed=1) == expected
+    assert paired_difference(dict.fromkeys("abc", each), dict.fromkeys("abc", 0.0), seed=1) == expected
 
 
 @pytest.mark.parametrize(

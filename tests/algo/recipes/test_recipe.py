@@ -302,9 +302,10 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     assert other.done() == {"build", "imitate of seed 1", "place of seed 1"}
     trained = next(step.folder for step in other.steps() if step.stage.do == "train")
     keep(trained, GameRow, made_evaluation(rows(8), "step 0"), made_evaluation(rows(38), "step 3", step=3))
-    runs = [read_run(folder) for folder in (first.directory, other.directory)]
-    (plain, changed) = comparison_table(runs).rows
+    runs = [read_run(folder) for folder in (first.directory, other.directory, first.directory)]
+    (plain, changed, equal) = comparison_table(runs).rows
     assert plain[3] == "" and changed[3].startswith("+20.0 (") and changed[5] == "run.steps=4"
+    assert equal[3] == "+0.0 (-8.8 to +8.8)"  # no difference in 40 deals
     empty = begin(recipe_file(tmp_path), [], None, tmp_path / "empty", tmp_path, "command")
     with pytest.raises(ConfigError, match="stage 'build' is not done"):
         copy_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
