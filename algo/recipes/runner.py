@@ -155,17 +155,20 @@ def read_recipe_folder(directory: Path) -> RecipeFolder:
 def resume(directory: Path, seeds: Sequence[int] | None, command: str) -> RecipeFolder:
     """Open a recipe to resume it. seeds: added to its seeds. Raises ConfigError."""
     opened = read_recipe_folder(directory)
-    added = tuple(seed for seed in seeds or () if seed not in opened.recipe.seeds)
-    recipe = opened.recipe.model_copy(update={"seeds": (*opened.recipe.seeds, *added)})
+    every = dict.fromkeys((*opened.recipe.seeds, *(seeds or ())))
+    if min(every) < 0:
+        raise ConfigError(f"--seeds {' '.join(map(str, seeds or ()))}: seeds must not be negative")
+    recipe = opened.recipe.model_copy(update={"seeds": tuple(every)})
     return _write(RecipeFolder(opened.directory, recipe, (*opened.commands, command)))
 
 
 def newest(runs_dir: Path, name: str) -> Path:
     """The newest folder of the recipe of this name. Raises ConfigError if there is none."""
-    found = sorted(path.parent for path in runs_dir.glob(f"{name}-*/{RECIPE_FILE}"))
-    if not found:
-        raise ConfigError(f"{runs_dir} has no run of the recipe {name!r} to resume; leave out --resume")
-    return found[-1]
+    for path in sorted(runs_dir.glob(f"{name}-*/{RECIPE_FILE}"), reverse=True):
+        # The name of another recipe may begin with this one's.
+        if read_recipe_folder(path.parent).recipe.name == name:
+            return path.parent
+    raise ConfigError(f"{runs_dir} has no run of the recipe {name!r} to resume; leave out --resume")
 
 
 def copy_stages(opened: RecipeFolder, other: Path) -> None:

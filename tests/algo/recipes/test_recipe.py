@@ -23,7 +23,7 @@ from algo.recipes.comparison import comparison_table
 from algo.recipes.recipe import read_recipe, stage_config
 from algo.recipes.report import report_of, write_report
 from algo.recipes.results import read_run
-from algo.recipes.runner import begin, command_of, copy_stages, read_recipe_folder
+from algo.recipes.runner import begin, command_of, copy_stages, newest, read_recipe_folder, resume
 from configs.section import ConfigError
 from tests.support.algo.made_games import made_evaluation, made_row
 
@@ -124,6 +124,25 @@ def test_each_stage_begins_with_what_the_one_before_has_learned(tmp_path):
     # As they were when it began, whatever becomes of the recipe's file.
     (tmp_path / "small.yaml").unlink()
     assert read_recipe_folder(out).config(opened.recipe.stages[-1]).training.learning_rate == 0.5
+
+
+@pytest.mark.parametrize(("added", "seeds"), [([7, 7, 1], (1, 7)), ([7, -1], None)])
+def test_seeds_that_are_added_are_valid_and_each_counts_once(tmp_path, added, seeds):
+    folder = begun(tmp_path).directory
+    if seeds is None:
+        with pytest.raises(ConfigError, match="--seeds 7 -1: seeds must not be negative"):
+            resume(folder, added, "command")
+    else:
+        assert resume(folder, added, "command").recipe.seeds == seeds
+    assert read_recipe_folder(folder).recipe.seeds == (seeds or (1,))
+
+
+def test_the_newest_run_of_a_recipe_is_none_of_another_whose_name_begins_alike(tmp_path):
+    for name, time_ in (("small", "20260101-000000"), ("small", "20260102-000000"), ("small-more", "20250101-000000")):
+        begin(recipe_file(tmp_path, name=name), [], None, tmp_path / f"{name}-{time_}", tmp_path, "command")
+    assert newest(tmp_path, "small").name == "small-20260102-000000"
+    with pytest.raises(ConfigError, match="no run of the recipe 'sma'"):
+        newest(tmp_path, "sma")
 
 
 # --- killed in each stage ---------------------------------------------------------------------------------------------
