@@ -80,6 +80,7 @@ def _report(folders: list[Path]) -> int:
     from algo.werewolf.file_names import how_to_see
 
     console, runs = wide_console(), [read_run(folder) for folder in folders]
+    compared = [comparison_table(runs)] if len(runs) > 1 else []
     for one in runs:
         path, page = write_report(one)
         if len(runs) == 1:
@@ -87,8 +88,7 @@ def _report(folders: list[Path]) -> int:
             console.print(page.verdict, highlight=False, markup=False)
         console.print(str(path), highlight=False, markup=False, soft_wrap=True)
         console.print(how_to_see(one.opened.directory), highlight=False, markup=False, soft_wrap=True)
-    if len(runs) > 1:
-        show_tables([comparison_table(runs)], console)
+    show_tables(compared, console)
     return 0
 
 

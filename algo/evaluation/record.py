@@ -105,7 +105,7 @@ class Record(Generic[AnyRow]):
         self._row = row
 
     def read(self) -> list[Evaluation[AnyRow]]:
-        """The newest evaluation of each label, in order of their begin. Raises ValueError, naming the invalid line."""
+        """The newest evaluation of each label, in order of their begin. Raises ConfigError, naming the invalid line."""
         evaluations = self._read_all()
         newest = {one.header.label: one.header.key for one in evaluations}
         return [one for one in evaluations if newest[one.header.label] == one.header.key]
@@ -132,7 +132,7 @@ class Record(Generic[AnyRow]):
                     end = document["end"]
                     ends[document["of"]] = {"failures": end["failures"], "retried": end["retried"], "ended": True}
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{self.path}, line {number}, is invalid: {error}") from error
+                raise ConfigError(f"{self.path}, line {number}, is invalid: {error}") from error
         return [
             Evaluation[self._row](  # type: ignore[name-defined]
                 header=header,

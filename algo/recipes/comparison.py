@@ -8,6 +8,7 @@ from algo.evaluation.page import Table, cells, signed_text, value_text
 from algo.evaluation.statistics import Estimate, mean_difference
 from algo.recipes.report import SIDE_TITLES, change_of, changes_of
 from algo.recipes.results import RecipeRun
+from configs.section import ConfigError
 from store.schema import TRAINED_POLICY
 
 _OF_THE_PLACE = ("run.name", "run.dir", "run.seed", "model.path", "store.url", "serving.port")
@@ -15,7 +16,13 @@ _OF_THE_PLACE = ("run.name", "run.dir", "run.seed", "model.path", "store.url", "
 
 
 def comparison_table(runs: Sequence[RecipeRun]) -> Table:
-    """Runs compared with the first: changed settings and results on shared deals or tasks, by seed."""
+    """Runs compared with the first: changed settings and results on shared deals or tasks, by seed.
+
+    Raises ConfigError for runs of different workloads.
+    """
+    if len({run.agents for run in runs}) > 1:
+        workloads = (f"{run.opened.directory.name} is {run.opened.recipe.workload}" for run in runs)
+        raise ConfigError(f"compare runs of one workload: {', '.join(workloads)}")
     rows: list[tuple[str, ...]] = []
     first = runs[0]
     for run in runs:

@@ -17,7 +17,8 @@ import yaml
 
 from algo.agents.evaluate import AttemptRow
 from algo.evaluation.games import GameRow
-from algo.evaluation.record import Record
+from algo.evaluation.record import EVALUATIONS_FILE, Record
+from algo.recipe import main
 from algo.recipes import runner
 from algo.recipes.comparison import comparison_table
 from algo.recipes.recipe import read_recipe, stage_config
@@ -328,6 +329,17 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     empty = begin(recipe_file(tmp_path), [], None, tmp_path / "empty", tmp_path, "command")
     with pytest.raises(ConfigError, match="stage 'build' is not done"):
         copy_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
+
+
+def test_what_cannot_be_compared_is_named(tmp_path, monkeypatch, capsys):
+    game = finished(begun(tmp_path)).directory
+    agents = begin(Path("agents"), [], None, tmp_path / "agents", tmp_path, "command").directory
+    monkeypatch.setattr(sys, "argv", ["recipe", "--compare", str(agents), str(game)])
+    assert main() == 2
+    assert "compare runs of one workload: agents is agents, out is werewolf" in capsys.readouterr().err
+    damaged = game / "seed-1" / EVALUATIONS_FILE
+    damaged.write_text("[]\n")
+    assert main() == 2 and f"error: {damaged}, line 1, is invalid" in capsys.readouterr().err
 
 
 def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
