@@ -240,10 +240,15 @@ def _imitations_table(run: RecipeRun) -> Table:
 def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
     """One evaluation with the games of several evaluations of equal matches."""
     first = evaluations[0].header
-    planned = {name: count * len(evaluations) for name, count in first.planned.items()}
-    rows = [row for evaluation in evaluations for row in evaluation.rows]
-    numbered = [row.model_copy(update={"number": number}) for number, row in enumerate(rows)]
-    return Evaluation(header=first.model_copy(update={"planned": planned}), rows=tuple(numbered))
+    several = len(evaluations)
+    planned = {name: count * several for name, count in first.planned.items()}
+    # A row's number tells its match, also where other rows are missing.
+    rows = [
+        row.model_copy(update={"number": several * row.number + place})
+        for place, evaluation in enumerate(evaluations)
+        for row in evaluation.rows
+    ]
+    return Evaluation(header=first.model_copy(update={"planned": planned}), rows=tuple(rows))
 
 
 def _sample_games(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Iterator[tuple[str, str]]:

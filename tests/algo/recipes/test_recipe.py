@@ -342,6 +342,21 @@ def test_what_cannot_be_compared_is_named(tmp_path, monkeypatch, capsys):
     assert main() == 2 and f"error: {damaged}, line 1, is invalid" in capsys.readouterr().err
 
 
+def test_games_of_all_seeds_that_are_not_finished_are_those_of_their_opponent(tmp_path):
+    opened = begun(tmp_path, seeds=[1, 2])
+    for seed, lost in ((1, 3), (2, 0)):
+        for step in (0, 3):
+            found = made_evaluation(
+                [*rows(20), *rows(20, wolf="expert")], f"step {step}", opponents=("scripted", "expert"), step=step,
+                planned={"scripted": 40, "expert": 40},
+            )  # fmt: skip
+            played = found.model_copy(update={"rows": found.rows[lost:]})
+            keep(opened.directory / f"seed-{seed}", GameRow, played)
+    page = report_of(read_run(opened.directory))
+    (outcomes, *_) = next(section.tables for section in page.sections if section.title == "All seeds, before")
+    assert [row[-1] for row in outcomes.rows if row[0].startswith("both sides")] == ["3", "0"]
+
+
 def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
     def trained(name, *correct):
         """Before and after: how many of 40 tasks are done right."""
