@@ -59,7 +59,7 @@ class TaskResult:
 class Arena:
     """Plays the tasks of a search. Rollouts that an earlier process enqueued or finished are not enqueued again.
 
-    check_alive: see ``RolloutQueue.collect``. resumed: such rollouts may exist. spent, failed: rollouts so far.
+    check_alive: see ``RolloutQueue.watch``. resumed: such rollouts may exist. spent, failed: rollouts so far.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Arena:
     ) -> list[list[TaskResult]]:
         """Play each task of a stage with each candidate; returns the results by candidate and task.
 
-        Raises what ``RolloutQueue.collect`` does, AllRolloutsFailed, and ConfigError for a reward out of bounds.
+        Raises what ``RolloutQueue.watch`` does, AllRolloutsFailed, and ConfigError for a reward out of bounds.
         """
         wanted = {one: [self.workload.tasks(stage, number, one) for number in numbers] for one in candidates}
         queued: list[Task] = []
@@ -114,13 +114,27 @@ class Arena:
         return TaskResult(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
 
     async def _collect(self, stage: Stage, tasks: Sequence[Task]) -> None:
-        """Wait for rollouts, and write their rewards into the journal."""
-        played = await self._queue.collect(tasks, self._check_alive, game_progress(stage.name, len(tasks)))
-        for reason, count in played.failures.items():
+        """Wait for rollouts, and write their rewards into the journal.
+
+        Raises AllRolloutsFailed if no rollout of the search has succeeded so far.
+        """
+        task_ids = [task.task_id for task in tasks]
+        await self._queue.watch(
+            task_ids,
+            lambda: len(self._queue.ended(task_ids)) == len(tasks),
+            self._check_alive,
+            game_progress(stage.name, len(tasks)),
+        )
+        played = self._queue.take_ended(task_ids)
+        failures = played.failures + played.own_failures
+        for reason, count in failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
-        if (failures := played.own_failures).total() == len(played.finished):
+        # The journal has no reward before the first success. Later failures count: a resumed search may lack a single
+        # task, and no prompt can do it.
+        has_succeeded = any("reward" in answer for answer in self._journal.values())
+        if failures.total() == len(tasks) and not has_succeeded:
             raise AllRolloutsFailed(
-                f"no rollout has a result: {failure_summary(failures, len(played.finished))}. See the runners' logs. "
+                f"no rollout has a result: {failure_summary(failures, len(tasks))}. See the runners' logs. "
                 f"Fix the agent; a resumed search (--resume auto) plays these rollouts again"
             )
         finished = {one.outcome.task: one for one in played.finished}

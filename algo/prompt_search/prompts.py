@@ -1,6 +1,8 @@
 """Candidate prompts: read from files, validated before the first rollout, kept as a tree of edits."""
 
 import difflib
+import hashlib
+import json
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
@@ -89,6 +91,12 @@ class Candidate:
     def name(self) -> str:
         """ "#3"."""
         return f"#{self.number}"
+
+    @property
+    def digest(self) -> int:
+        """Of the templates. A search that is resumed with other limits of the proposer may number them otherwise."""
+        texts = json.dumps(dict(self.templates), sort_keys=True).encode()
+        return int.from_bytes(hashlib.blake2b(texts, digest_size=4).digest())
 
     @property
     def title(self) -> str:

@@ -106,6 +106,7 @@ class Proposer:
                 seed=self._calls,
             )
             reply = (completion.choices[0].message.content if completion.choices else None) or ""
+            reply = reply.encode(errors="replace").decode()  # no file can hold half a surrogate pair
             chars = sum(len(message["content"]) for message in messages) + len(reply)
             tokens = completion.usage.total_tokens if completion.usage else chars
             self._journal.add(key, {"reply": reply, "tokens": tokens})

@@ -54,11 +54,16 @@ Opened = tuple[Workload, RolloutQueue, Callable[[], Awaitable[object]]]
 def run(config: Config, options: argparse.Namespace, plan: SearchPlan, slots: Slots, tree: Tree, suffix: str) -> int:
     """Search and print the result; returns the exit status. suffix: see ``open_run``."""
     resume = options.resume == "auto"
-    opened = begin_run(config, options.log_level, suffix=suffix, log="find_best_prompt.log", resume=resume)
+    opened = begin_run(
+        config,
+        options.log_level,
+        suffix=suffix,
+        log="find_best_prompt.log",
+        resume=resume,
+        policy_version=sys.maxsize,  # versions are digests of prompts here, and all stay valid
+    )
     if isinstance(opened, int):
         return opened
-    # Versions are numbers of prompts here, so rollouts of every version stay valid.
-    opened.state.policy_version = sys.maxsize
     folder = opened.config.run_dir
     status, search = run_to_completion(
         _search(opened, options, plan, slots, tree),
@@ -131,7 +136,8 @@ async def _game(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterator
 def _check_plan(journal: Journal, options: argparse.Namespace, plan: SearchPlan, tree: Tree) -> None:
     """Raise ConfigError if the journal belongs to a search with another plan."""
     tasks = hashlib.sha256(options.tasks.read_bytes() if options.tasks else b"").hexdigest()
-    chosen = {name: getattr(options, name) for name in ("held_out", "player", "opponent", "proposer_model")}
+    chosen = {name: getattr(options, name) for name in ("held_out", "model", "player", "opponent", "proposer_model")}
+    chosen["reward_range"] = options.reward_range[0]  # the reward of a failed agent; the upper bound may be corrected
     planned = {"prompts": [one.templates for one in tree.candidates], "tasks": tasks, **asdict(plan), **chosen}
     if "plan" not in journal:
         journal.add("plan", planned)

@@ -48,7 +48,7 @@ class AgentTasks:
         group_id = f"{stage.name}-task{number:05d}"
         return [
             AgentTask(
-                task_id=f"{group_id}-prompt{candidate.number:03d}",
+                task_id=f"{group_id}-prompt{candidate.digest:08x}",
                 group_id=group_id,
                 input=drawn,
                 sampling_seed=chance.getrandbits(31),
@@ -83,7 +83,7 @@ class GameTasks:
         group_id = f"{stage.name}-deal{number:05d}"
         return [
             GameTask(
-                game_id=f"{group_id}-prompt{candidate.number:03d}-{side}",
+                game_id=f"{group_id}-prompt{candidate.digest:08x}-{side}",
                 group_id=group_id,
                 seed=deal,
                 sampling_seed=derived_seed(f"prompt/{stage.name}/{side}", deal),
@@ -109,6 +109,6 @@ Workload = AgentTasks | GameTasks
 
 
 def resources_of(workload: Workload, candidate: Candidate) -> PolicyResources:
-    """Resources with the candidate's prompts and, as the version, its number."""
+    """Resources with the candidate's prompts and, as the version, their digest: runners cache resources by version."""
     prompts = workload.base.prompt_templates | dict(candidate.templates)
-    return workload.base.model_copy(update={"version": candidate.number, "prompt_templates": prompts})
+    return workload.base.model_copy(update={"version": candidate.digest, "prompt_templates": prompts})

@@ -28,15 +28,16 @@ def begin_run(
     suffix: str,
     log: str,
     resume: bool = False,
+    policy_version: int = 0,
 ) -> OpenedRun | int:
     """Open a run with its log file; returns the exit status on an error.
 
     check: raises ConfigError; for checks that are too slow for ``read_configuration``.
-    suffix: of the run's name. log: name of the log file.
+    log: name of the log file. suffix, resume, policy_version: see ``open_run``.
     """
     try:
         check(config)
-        opened = open_run(config, resume, suffix)
+        opened = open_run(config, resume, suffix, policy_version)
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

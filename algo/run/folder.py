@@ -49,12 +49,12 @@ class OpenedRun:
         return ResumePoint(self.state.policy_version, self.state.resumes, tuple(self.state.resumed_at[:-1]))
 
 
-def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
+def open_run(config: Config, resume: bool, suffix: str = "", policy_version: int = 0) -> OpenedRun:
     """Create or resume the run's folder, and lock it.
 
     resume: continue the run of this name from its newest checkpoint or, without one, from the start; create it if it
         does not exist. Otherwise a number is added to a name that is in use.
-    suffix: of the configured name, for other than training runs.
+    suffix: of the configured name, for other than training runs. policy_version: at the start of a new run.
     Raises ConfigError for a locked run, and for one that cannot be resumed with this configuration.
     """
     name = run_name(config, resume, suffix)
@@ -76,7 +76,8 @@ def open_run(config: Config, resume: bool, suffix: str = "") -> OpenedRun:
             (config.run_dir / "config.yaml").replace(config.run_dir / f"config-before-resume-{state.resumes}.yaml")
     else:
         # Runners cache resources by id, and names of runs on a shared hub could collide.
-        state = RunState(run_id=f"{name}-{secrets.token_hex(4)}", settings=fixed_settings(config))
+        run_id, settings = f"{name}-{secrets.token_hex(4)}", fixed_settings(config)
+        state = RunState(run_id=run_id, policy_version=policy_version, settings=settings)
         write_run_file(config.run_dir, state)
     (config.run_dir / "config.yaml").write_text(as_yaml(config), encoding="utf-8")
     return OpenedRun(config, state, checkpoint, is_resumed, lock)

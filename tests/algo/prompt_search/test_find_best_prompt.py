@@ -63,7 +63,15 @@ class SearchProcess:
     async def run(self, *more, status=0):
         """Run to the end; the log."""
         self.start(*more)
-        assert await self.ended() == status, self._log.read_text()
+        assert await self.ended() == status, self.log
+        return self.log
+
+    async def kill(self):
+        os.kill(self.process.pid, signal.SIGKILL)
+        await self.ended()
+
+    @property
+    def log(self):
         return self._log.read_text()
 
     @property
@@ -95,8 +103,9 @@ async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub,
         assert told in log
     held_out = [one["key"] for one in search.journal if one["key"].startswith("held-out")]
     assert len(held_out) == 2 * verdict["tasks"] >= 40
-    log = await search.run("--disjoint-intervals", "--resume", "auto", "--budget", "190", status=1)
-    assert "a search with other budget" in log
+    others = ("--budget", "190", "--endpoint", "http://127.0.0.1:1/v1", "--model", "m", "--reward-range", "-1", "1")
+    log = await search.run("--disjoint-intervals", "--resume", "auto", *others, status=1)
+    assert "a search with other budget, model, reward_range:" in log
 
 
 async def test_a_search_that_is_killed_goes_on_without_playing_anything_twice(hub, client, tmp_path):
@@ -105,16 +114,33 @@ async def test_a_search_that_is_killed_goes_on_without_playing_anything_twice(hu
         search.start()
         async with asyncio.timeout(120):
             await until(lambda: len(search.journal) >= 20)
-        os.kill(search.process.pid, signal.SIGKILL)
-        await search.ended()
+        await search.kill()
         before = search.journal
-        await search.run("--resume", "auto")
+        await search.run("--resume", "auto", "--reward-range", "0", "2")  # the upper bound may change
     assert search.journal[: len(before)] == before
     assert search.result["winner"] == 2 and search.result["confirmed"]
     played = [one["key"] for one in search.journal if "-task" in one["key"]]
     assert search.result["spent"] == len(played) == len(set(played))
     in_hub = Counter(one.metadata["task_id"] for one in await client.query_rollouts(limit=1000))
     assert in_hub == Counter(played)
+
+
+async def test_a_search_that_is_killed_twice_reads_what_its_first_process_queued(hub, client, tmp_path):
+    search, found = SearchProcess(tmp_path, hub), "rollouts queued with prompt #2, 16 of them in the hub before"
+
+    async def all_queued():
+        return len(await client.query_rollouts(limit=1000)) == 48  # the first round of the first race
+
+    search.start()
+    await until(all_queued)
+    await search.kill()
+    search.start("--resume", "auto")
+    await until(lambda: found in search.log)
+    await search.kill()
+    async with working(client):
+        await search.run("--resume", "auto")
+    played = [one["key"] for one in search.journal if "-task" in one["key"]]
+    assert Counter(one.metadata["task_id"] for one in await client.query_rollouts(limit=1000)) == Counter(played)
 
 
 async def test_a_search_of_an_agent_that_always_fails_ends_and_resumes_with_a_fixed_one(hub, client, tmp_path):

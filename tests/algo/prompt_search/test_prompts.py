@@ -93,7 +93,8 @@ def test_all_candidates_play_the_same_deals_with_the_same_luck_and_the_held_out_
         assert (one.seed % 2, held_out.seed % 2) == (0, 1)
         assert one.seating[0].side == "wolf" and "policy" in one.seating[0].players
     published = resources_of(workload, OTHER)
-    assert published.prompt_templates == {"seer": "验人。", "wolf": "藏好身份。"} and published.version == 1
+    assert published.prompt_templates == {"seer": "验人。", "wolf": "藏好身份。"}
+    assert published.resources_id != resources_of(workload, Candidate(1, {})).resources_id
 
 
 def test_a_role_is_tried_on_its_side_and_the_frame_and_several_prompts_on_both():

@@ -1,0 +1,96 @@
+"""What a search that goes on finds in its journal, with a real hub and a real worker."""
+
+import openai
+import pytest
+from agentlightning import rollout
+
+from algo.prompt_search.arena import Arena, Journal
+from algo.prompt_search.prompts import TEMPLATE, Candidate, Slot, Tree, format_names
+from algo.prompt_search.proposer import Proposer
+from algo.prompt_search.tasks import AgentTasks, Stage
+from algo.rollouts.played import AllRolloutsFailed
+from algo.rollouts.queue import RolloutQueue
+from runners.agents.agent_play import AgentPlay
+from runners.agents.lit import LitPlayer
+from runners.errors import CannotPlay
+from store.agents import AGENTS
+from store.schema import PolicyResources, TokenLimits
+from tests.support.algo.playing import alive, playing
+from tests.support.settings import werewolf_config
+from tests.support.werewolf.fakes_api import FakeChatApi
+
+BASE = PolicyResources(run_name="search", version=0, endpoints=(), model="none")
+EASY, HARD = Stage("template-0", (TEMPLATE,)), Stage("held-out", (TEMPLATE,), held_out=True)
+GOOD, BAD = {TEMPLATE: "good"}, {TEMPLATE: "bad"}
+
+
+@rollout
+async def scripted_agent(task, prompt_template):
+    if task == "hard":
+        raise ValueError("no answer")
+    return float(prompt_template.format() == "good")
+
+
+class Play(AgentPlay):
+    async def __call__(self, rollout, on_turn):
+        if rollout.input["input"] == "lost":
+            raise CannotPlay("no server")
+        return await super().__call__(rollout, on_turn)
+
+
+class Searches:
+    """Processes of one search, one after the other."""
+
+    def __init__(self, client, folder, hard="hard"):
+        self._client = client
+        self._file = folder / "journal.jsonl"
+        self._workload = AgentTasks(
+            ["easy"], [hard], BASE, TokenLimits(context_tokens=100, reply_tokens=10), seed=1, bounds=(0.0, 1.0)
+        )
+
+    async def play(self, stage, *candidates):
+        """Rewards of each candidate in another process, with the same worker."""
+        journal = Journal(self._file)
+        queue = RolloutQueue(self._client, AGENTS, werewolf_config(max_attempts=1).rollout)
+        try:
+            found = await Arena(self._workload, queue, journal, alive, resumed=True).play(stage, candidates, range(2))
+        finally:
+            journal.close()
+        return [[one.reward for one in of_one] for of_one in found]
+
+
+@pytest.fixture
+async def worker(client):
+    async with playing(client, Play(client, LitPlayer(scripted_agent))):
+        yield
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize(("hard", "reward"), [("hard", 0.0), ("lost", float("nan"))])
+async def test_tasks_that_no_prompt_can_do_end_a_search_only_before_its_first_success(client, tmp_path, hard, reward):
+    search = Searches(client, tmp_path, hard)
+    with pytest.raises(AllRolloutsFailed, match="failed 2 of 2"):
+        await search.play(HARD, Candidate(0, GOOD))
+    assert await search.play(EASY, Candidate(0, GOOD)) == [[1.0, 1.0]]
+    (rewards,) = await search.play(HARD, Candidate(0, GOOD))
+    assert rewards == pytest.approx([reward] * 2, nan_ok=True)
+
+
+@pytest.mark.usefixtures("worker")
+async def test_a_reward_belongs_to_a_text_also_where_a_resumed_search_numbers_it_otherwise(client, tmp_path):
+    search = Searches(client, tmp_path)
+    assert await search.play(EASY, Candidate(1, GOOD)) == [[1.0, 1.0]]
+    assert await search.play(EASY, Candidate(1, BAD), Candidate(2, GOOD)) == [[0.0, 0.0], [1.0, 1.0]]
+    assert len(await client.query_rollouts()) == 4  # the good text's were not repeated
+
+
+async def test_half_a_surrogate_pair_in_an_edit_is_replaced(tmp_path):
+    api, journal, tree = FakeChatApi(), Journal(tmp_path / "journal.jsonl"), Tree()
+    api.answer = lambda messages: "<reason>too long \ud83d</reason><prompt>short \ud83d</prompt>"
+    async with openai.AsyncOpenAI(base_url=f"{await api.start()}/v1", api_key="none") as model:
+        proposer = Proposer(model, "fake", calls=1, tokens=10_000, journal=journal, language="en")
+        slot = Slot(TEMPLATE, frozenset(), frozenset(), format_names)
+        (edit,) = await proposer.edits(tree, slot, tree.add({TEMPLATE: "long"}), [], 1)
+    await api.stop()
+    journal.close()
+    assert (edit.reason, edit.templates) == ("too long ?", {TEMPLATE: "short ?"})
