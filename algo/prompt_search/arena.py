@@ -98,7 +98,8 @@ class Arena:
                 queued += missing
         if queued:
             self._resumed = False  # only rollouts in flight at a process's end can be unread
-            await self._collect(stage, queued)
+            asked = [task for of_one in wanted.values() for tasks in of_one for task in tasks]
+            await self._collect(stage, queued, asked)
         results = [list(map(self._result, of_one)) for of_one in wanted.values()]
         for candidate, found in zip(candidates, results, strict=True):
             if earned := [one.reward for one in found if not math.isnan(one.reward)]:
@@ -113,10 +114,11 @@ class Arena:
         summary = "; ".join(answer["summary"] for answer in answers).strip()
         return TaskResult(fmean(rewards), summary, "\n\n".join(answer["transcript"] for answer in answers).strip())
 
-    async def _collect(self, stage: Stage, tasks: Sequence[Task]) -> None:
-        """Wait for rollouts, and write their rewards into the journal.
+    async def _collect(self, stage: Stage, tasks: Sequence[Task], asked: Sequence[Task]) -> None:
+        """Wait for the rollouts of ``tasks``, and write their rewards into the journal.
 
-        Raises AllRolloutsFailed if no rollout of the search has succeeded so far.
+        Raises AllRolloutsFailed if none of ``asked`` has succeeded: those, and others that a resumed search has from
+        its journal.
         """
         task_ids = [task.task_id for task in tasks]
         await self._queue.watch(
@@ -129,10 +131,8 @@ class Arena:
         failures = played.failures + played.own_failures
         for reason, count in failures.items():
             logger.warning("%d rollouts failed for good: %s", count, reason)
-        # The journal has no reward before the first success. Later failures count: a resumed search may lack a single
-        # task, and no prompt can do it.
-        has_succeeded = any("reward" in answer for answer in self._journal.values())
-        if failures.total() == len(tasks) and not has_succeeded:
+        journaled = (self._journal[task.task_id] for task in asked if task.task_id in self._journal)
+        if failures.total() == len(tasks) and all(answer["failed"] for answer in journaled):
             raise AllRolloutsFailed(
                 f"no rollout has a result: {failure_summary(failures, len(tasks))}. See the runners' logs. "
                 f"Fix the agent; a resumed search (--resume auto) plays these rollouts again"
@@ -140,7 +140,7 @@ class Arena:
         finished = {one.outcome.task: one for one in played.finished}
         low, high = self.workload.bounds
         for task in tasks:
-            answer = {"reward": None, "summary": "failed", "transcript": ""}
+            answer = {"reward": None, "failed": True, "summary": "failed", "transcript": ""}
             if one := finished.get(task.task_id):
                 reward = self.workload.reward(task, one)
                 if not low <= reward <= high:
@@ -148,5 +148,6 @@ class Arena:
                         f"task {task.task_id}: reward {reward:g} is not from {low:g} to {high:g}; set the bounds with "
                         f"--reward-range LOW HIGH"
                     )
-                answer = {"reward": reward, "summary": one.outcome.summary, "transcript": one.outcome.transcript}
+                failed, told = bool(one.outcome.own_failure), one.outcome
+                answer = {"reward": reward, "failed": failed, "summary": told.summary, "transcript": told.transcript}
             self._journal.add(task.task_id, answer)

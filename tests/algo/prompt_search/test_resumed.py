@@ -20,7 +20,7 @@ from tests.support.settings import werewolf_config
 from tests.support.werewolf.fakes_api import FakeChatApi
 
 BASE = PolicyResources(run_name="search", version=0, endpoints=(), model="none")
-EASY, HARD = Stage("template-0", (TEMPLATE,)), Stage("held-out", (TEMPLATE,), held_out=True)
+EASY, HELD_OUT = Stage("template-0", (TEMPLATE,)), Stage("held-out", (TEMPLATE,), held_out=True)
 GOOD, BAD = {TEMPLATE: "good"}, {TEMPLATE: "bad"}
 
 
@@ -45,15 +45,19 @@ class Searches:
         self._client = client
         self._file = folder / "journal.jsonl"
         self._workload = AgentTasks(
-            ["easy"], [hard], BASE, TokenLimits(context_tokens=100, reply_tokens=10), seed=1, bounds=(0.0, 1.0)
+            ["easy"], ["easy", hard], BASE, TokenLimits(context_tokens=100, reply_tokens=10), seed=1, bounds=(0.0, 1.0)
         )
 
-    async def play(self, stage, *candidates):
+    def input_of(self, stage, number):
+        (task,) = self._workload.tasks(stage, number, Candidate(0, GOOD))
+        return task.input
+
+    async def play(self, stage, *candidates, numbers=(0, 1)):
         """Rewards of each candidate in another process, with the same worker."""
         journal = Journal(self._file)
         queue = RolloutQueue(self._client, AGENTS, werewolf_config(max_attempts=1).rollout)
         try:
-            found = await Arena(self._workload, queue, journal, alive, resumed=True).play(stage, candidates, range(2))
+            found = await Arena(self._workload, queue, journal, alive, resumed=True).play(stage, candidates, numbers)
         finally:
             journal.close()
         return [[one.reward for one in of_one] for of_one in found]
@@ -67,13 +71,16 @@ async def worker(client):
 
 @pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize(("hard", "reward"), [("hard", 0.0), ("lost", float("nan"))])
-async def test_tasks_that_no_prompt_can_do_end_a_search_only_before_its_first_success(client, tmp_path, hard, reward):
-    search = Searches(client, tmp_path, hard)
-    with pytest.raises(AllRolloutsFailed, match="failed 2 of 2"):
-        await search.play(HARD, Candidate(0, GOOD))
-    assert await search.play(EASY, Candidate(0, GOOD)) == [[1.0, 1.0]]
-    (rewards,) = await search.play(HARD, Candidate(0, GOOD))
-    assert rewards == pytest.approx([reward] * 2, nan_ok=True)
+async def test_a_search_ends_when_no_task_of_a_batch_succeeds_those_that_it_played_before_included(
+    client, tmp_path, hard, reward
+):
+    search, one = Searches(client, tmp_path, hard), Candidate(0, GOOD)
+    easy, failing = (next(n for n in range(20) if search.input_of(HELD_OUT, n) == each) for each in ("easy", hard))
+    with pytest.raises(AllRolloutsFailed, match="failed 1 of 1"):
+        await search.play(HELD_OUT, one, numbers=[failing])
+    assert await search.play(HELD_OUT, one, numbers=[easy]) == [[1.0]]
+    (rewards,) = await search.play(HELD_OUT, one, numbers=[easy, failing])
+    assert rewards == pytest.approx([1.0, reward], nan_ok=True)
 
 
 @pytest.mark.usefixtures("worker")
