@@ -47,9 +47,10 @@ async def serve_players(
         games = RolloutQueue(client, GAME, config.rollout, opened.resumption)
         serving = None
         if TRAINED_POLICY in players:
-            served = config
-            if model is not None and config.serving.mode == "start":
-                served = config.model_copy(update={"model": config.model.model_copy(update={"path": model})})
+            # A folder has whole weights, also of a run with adapters.
+            path = model if model is not None and config.serving.mode == "start" else config.model.path
+            whole = config.model.model_copy(update={"path": path, "lora_rank": 0})
+            served = config.model_copy(update={"model": whole})
             serving = await stack.enter_async_context(await ServerGroup.open(served))
             if model is not None and config.serving.mode == "attach":
                 try:
