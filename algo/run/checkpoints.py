@@ -132,7 +132,7 @@ def checkpoint_at(run_dir: Path, step: int | None = None) -> Path:
         found = newest_checkpoint(run_dir)
     else:
         named = run_dir / _CHECKPOINTS / f"step-{step:06d}"
-        found = named if named.is_dir() else None
+        found = named if (named / STATE_FILE).is_file() else None
     if found is None:
         which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
         raise ConfigError(f"{run_dir} has {which} (checkpoint.every_steps)")
@@ -166,12 +166,12 @@ def save_checkpoint(config: Config, engine: "Engine", state: RunState, exported:
         for learner, folder_of_model in models_in(config, unfinished).items():
             engine.select(learner)
             _save_model(config, engine, config.folder_of(learner, exported), folder_of_model, state)
-        state = state.model_copy(update={"settings": fixed_settings(config)})
         write_atomically(unfinished / STATE_FILE, state.model_dump_json() + "\n")
     for old in expired_checkpoints(
         _complete_checkpoints(config.run_dir), config.checkpoint.keep, config.checkpoint.keep_best
     ):
-        shutil.rmtree(old)
+        # Under this name, what a kill leaves of it is deleted by the next checkpoint.
+        shutil.rmtree(old.rename(old.with_name(f"unfinished-{old.name}")))
     return folder
 
 

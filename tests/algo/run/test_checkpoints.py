@@ -1,6 +1,7 @@
 """Checkpoints: whole or not there, kept by age and by win rate, and only gone on from by the same run."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,14 @@ import pytest
 from algo.run.checkpoints import (
     RunState,
     check_same_run,
+    checkpoint_at,
     expired_checkpoints,
     fixed_settings,
     load_state,
     newest_checkpoint,
     save_checkpoint,
 )
+from algo.run.folder import open_run
 from configs.loading import load_config
 from configs.section import ConfigError
 
@@ -97,6 +100,25 @@ def test_a_write_that_is_cut_short_leaves_the_checkpoint_before(config, monkeypa
     assert names(config) == ["step-000001", "step-000002"]
 
 
+def test_what_a_kill_leaves_of_an_expired_checkpoint_is_none_and_goes(config, monkeypatch):
+    for step in (1, 2):
+        save(config, step)
+
+    def killed(folder, ignore_errors=False):
+        (folder / "state.json").unlink(missing_ok=ignore_errors)
+        if not ignore_errors:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
+        broken.setattr("algo.run.checkpoints.shutil.rmtree", killed)
+        save(config, 3)
+    save(config, 4)
+    assert names(config) == ["step-000003", "step-000004"]
+    (config.run_dir / "checkpoints" / "step-000001").mkdir()  # as earlier versions left it
+    with pytest.raises(ConfigError, match="no checkpoint of step 1"):
+        checkpoint_at(config.run_dir, 1)
+
+
 def test_a_run_goes_on_only_with_what_it_began_with(config):
     settings = json.loads(json.dumps(fixed_settings(config)))
     check_same_run(settings, config, config.run_dir)
@@ -124,6 +146,22 @@ def test_a_prompt_may_move_and_may_not_change(tmp_path):
     for other in (settings("third", "shy"), load_config(None)):
         with pytest.raises(ConfigError, match=r"another game\.prompts"):
             check_same_run(before, other, tmp_path)
+
+
+def test_a_run_goes_on_with_the_prompts_that_it_read_when_it_was_opened(tmp_path):
+    prompt = tmp_path / "wolf.txt"
+    prompt.write_text("bold")
+    opened = open_run(load_config(None, [f"run.dir={tmp_path}", f"game.prompts.wolf={prompt}"]), resume=True)
+    for step, edit in enumerate((partial(prompt.write_text, "shy"), prompt.unlink), start=1):
+        edit()
+        opened.state.step = step
+        save_checkpoint(opened.config, FakeEngine(), opened.state, tmp_path / "nowhere")
+    opened.lock.close()
+    prompt.write_text("shy")
+    with pytest.raises(ConfigError, match=r"another game\.prompts"):
+        open_run(opened.config, resume=True)
+    prompt.write_text("bold")
+    assert open_run(opened.config, resume=True).state.step == 2
 
 
 TEAM = "policies={wolves: {side: wolf}, villagers: {side: good}}"
