@@ -32,6 +32,9 @@ from algo.sequences.trajectories import build_trajectories
 
 logger = logging.getLogger(__name__)
 
+_SAVE_SECONDS = 120.0
+"""For a checkpoint at an early end; systemd and compose kill the algorithm after three minutes (``configs/fleet``)."""
+
 
 async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
     """Run the remaining steps up to ``run.steps``; returns the summary (``RunSummary.as_dict``)."""
@@ -50,6 +53,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
         with stopwatch.stage("start"):
             run = await start(opened, workload, summary, stack)
             cancel_on_signals()  # again, since Ray replaces the handlers
+        stack.push_async_callback(lambda: _finish(saving))  # before the trainer stops
         in_flight = InFlight(run.queue, schedule, per_step, workload.tasks, adopting=opened.is_resumed)
         if state.step == 0 and run.evaluation_is_due():
             with stopwatch.stage("evaluate"):
@@ -158,3 +162,15 @@ async def _written(saving: asyncio.Future[Path] | None) -> None:
     """Await the writing of a checkpoint; raises its error."""
     if saving is not None:
         await asyncio.shield(saving)
+
+
+async def _finish(saving: asyncio.Future[Path] | None) -> None:
+    """At an early end, wait for a checkpoint that is being written; a second Ctrl-C ends the wait."""
+    if saving is None or saving.done():
+        return
+    logger.info("a checkpoint is being written: waiting up to %.0f s", _SAVE_SECONDS)
+    await asyncio.wait([saving], timeout=_SAVE_SECONDS)
+    if not saving.done():
+        logger.error("the checkpoint is not written after %.0f s and is lost", _SAVE_SECONDS)
+    elif error := saving.exception():
+        logger.error("the checkpoint could not be written: %s", error)

@@ -1,5 +1,7 @@
 """The training loop with groups in flight, over a real hub and a real worker; vLLM, verl and the game are fakes."""
 
+import asyncio
+import threading
 from collections import Counter
 from contextlib import AsyncExitStack
 from functools import partial
@@ -24,6 +26,7 @@ from store.schema import PolicyResources
 from store.werewolf import GAME
 from tests.support.algo.playing import OneTurnPlay, playing
 from tests.support.settings import werewolf_config
+from tests.support.waiting import until
 
 STEPS = 5
 
@@ -180,6 +183,47 @@ async def test_a_checkpoint_that_fails_ends_the_run_before_its_trainer_is_asked_
         with pytest.raises(Killed):
             await machine.process()
     assert len(assessed) == 1
+
+
+@pytest.mark.parametrize(
+    ("then", "events", "logged"),
+    [
+        ("it is written", ["written", "stopped"], ""),
+        ("it fails", ["stopped"], "could not be written"),
+        ("it takes too long", ["stopped", "written"], "is lost"),
+        ("Ctrl-C again", ["stopped", "written"], ""),
+    ],
+)
+async def test_an_early_end_waits_for_a_checkpoint_that_is_being_written(
+    machine, client, monkeypatch, caplog, then, events, logged
+):
+    machine, released, found = machine(lag=0), threading.Event(), []
+    monkeypatch.setattr(loop, "_SAVE_SECONDS", 0.1 if then == "it takes too long" else 60.0)
+
+    def interrupt():
+        running.cancel()
+        if then != "it takes too long":
+            event_loop.call_later(0.1, running.cancel if then == "Ctrl-C again" else released.set)
+
+    def save(*_):
+        event_loop.call_soon_threadsafe(interrupt)
+        assert released.wait(60) and then != "it fails"
+        found.append("written")
+
+    async def start(opened, workload, summary, stack):
+        stack.callback(released.set)
+        stack.callback(found.append, "stopped")
+        return await machine.start(opened, workload, summary, stack)
+
+    monkeypatch.setattr(loop, "save_checkpoint", save)
+    monkeypatch.setattr(loop, "start", start)
+    event_loop = asyncio.get_running_loop()
+    async with playing(client, machine.play):
+        running = asyncio.create_task(machine.process())
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    await until(lambda: len(found) == len(events))
+    assert found == events and logged in caplog.text
 
 
 @pytest.mark.parametrize("lag", [0, 1, 2])
