@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic_core import from_json
 
 from store.players import TRAINED_POLICY, SeatingRule, SideName
 from store.protocol import Span
@@ -392,18 +393,19 @@ def encode_events(first: int, events: Sequence[Mapping[str, Any]], asked: Sequen
     )
 
 
-def read_events(spans: Iterable[TurnSpan | ResultSpan]) -> list[dict[str, Any]]:
+def read_events(spans: Sequence[TurnSpan | ResultSpan]) -> list[dict[str, Any]]:
     """The events of a game's spans in their order, up to the first gap. Raises MalformedSpan."""
     found: list[dict[str, Any]] = []
     try:
-        parts = [json.loads(span.events) for span in spans if span.events]
+        # Unlike json, it refuses what cannot be written again, such as halves of a character.
+        parts = [from_json(span.events) for span in spans if span.events]
         for part in sorted(parts, key=lambda part: part["first"]):
             if part["first"] == len(found):
                 found += part["events"]
         if not all(isinstance(event, dict) for event in found):
             raise ValueError("an event is not a JSON object")
     except (ValueError, TypeError, LookupError) as error:
-        raise MalformedSpan(f"the events of a game cannot be read: {error}") from error
+        raise MalformedSpan(f"the events of game {spans[0].task} cannot be read: {error}") from error
     return found
 
 

@@ -124,6 +124,7 @@ def read_attempt(
             raise IncompleteRollout(f"{where}: turns of other {what}, {sorted(strangers)}")
     if resources is not None:
         _check_learners(where, turns, resources)
+    outcome.as_data(turns)  # raises MalformedSpan, which would end the run when its transcript is written
     triplets = tuple(triplets_of(turns))
     duplicates = sum(map(kind.call.is_in, spans)) - len(turns)
     left_out = Counter({BROKEN_CONTEXT: len(turns) - len(triplets), DUPLICATE_SPAN: duplicates})

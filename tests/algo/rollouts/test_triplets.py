@@ -13,7 +13,7 @@ from algo.rollouts.triplets import DUPLICATE_SPAN, IncompleteRollout, read_attem
 from algo.sequences.trajectories import build_trajectories
 from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
-from store.token_spans import context_digest
+from store.token_spans import MalformedSpan, context_digest
 from store.werewolf import GAME, Judgement
 from tests.support.fakes import make_result, make_turn, spans_of
 
@@ -85,6 +85,13 @@ def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
     ]:
         with pytest.raises(IncompleteRollout, match=message):
             read_attempt(GAME, "ro-1", "at-1", spans)
+
+
+@pytest.mark.parametrize("events", ["[1]", '[{"text": "\\ud800"}]', pytest.param("[" * 10_000, id="nested")])
+def test_events_that_cannot_be_read_or_written_again_make_no_game(events):
+    turns = seat_turns(2, TWO_TURNS, events=f'{{"first": 0, "events": {events}}}')
+    with pytest.raises(MalformedSpan, match="the events of game g"):
+        read_attempt(GAME, "ro-1", "at-1", as_spans(turns, [seat_result(2)]))
 
 
 def test_a_span_stored_twice_counts_once():
