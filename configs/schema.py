@@ -202,6 +202,11 @@ class Config(Section):
             ):
                 if value != only:
                     raise ValueError(f"{name}={value} needs GPUs; with training.device=cpu it must be {only}")
+        devices, wide = self.serving.devices, self.serving.tensor_parallel
+        if devices is not None and len(devices) != self.started_servers * wide:
+            raise ValueError(
+                f"serving.devices has {len(devices)} GPUs; {self.started_servers} servers need {wide} each"
+            )
         self._check_weight_transfer()
         if self.model.lora_rank > LORA_RANKS[-1]:
             raise ValueError(
@@ -251,6 +256,11 @@ class Config(Section):
     def learners(self) -> Mapping[str, LearnerConfig]:
         """The policies that learn, by name: those of ``policies``, else one."""
         return self.team or {SOLE_LEARNER: LearnerConfig()}
+
+    @property
+    def started_servers(self) -> int:
+        """vLLM servers of all learning policies, with ``serving.mode`` start; adapters share those of one."""
+        return self.serving.servers * (1 if self.model.lora_rank else len(self.learners))
 
     def folder_of(self, learner: str, folder: Path) -> Path:
         """The subfolder of a learner's files; the folder itself for a learner without a name in ``policies``."""

@@ -250,7 +250,7 @@ def _on_gpus(
     for policy in frozen:
         for device in policy.devices or (0,):
             taken[device] += policy.gpu_memory_utilization
-    ours = set(serving.devices or range(serving.servers * serving.tensor_parallel))
+    ours = {device for launch in policy_launches(config) for device in launch.devices}
     with_ours, elsewhere = (
         {FROZEN: max(taken[each] for each in devices) * gpu} if devices else {}
         for devices in (taken.keys() & ours, taken.keys() - ours)

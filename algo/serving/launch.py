@@ -68,14 +68,14 @@ def policy_launches(config: Config, learner: str | None = None, version: int | N
     settings = config.serving
     width = settings.tensor_parallel
     before = 0 if learner is None else [*config.learners].index(learner) * settings.servers
-    devices = settings.devices or tuple(range(before * width, (before + settings.servers) * width))
+    devices = settings.devices or tuple(range(config.started_servers * width))
     log = "vllm" if learner is None else f"vllm-{learner}"
     return [
         Launch(
             model=config.model.path,
             port=settings.port + before + number,
             log_name=f"{log}.log" if number == 0 else f"{log}-{number + 1}.log",
-            devices=devices[number * width : (number + 1) * width],
+            devices=devices[(before + number) * width : (before + number + 1) * width],
             kv_cache_gb=settings.kv_cache_gb,
             gpu_memory_utilization=settings.gpu_memory_utilization,
             learns=True,

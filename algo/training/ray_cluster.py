@@ -84,7 +84,7 @@ def training_gpus(config: Config) -> str | None:
     shared = config.training.device == "cpu" or serving.share_gpus or serving.mode == "attach"
     if shared or "CUDA_VISIBLE_DEVICES" in os.environ:
         return None
-    taken = serving.devices or range(serving.servers * serving.tensor_parallel)
+    taken = serving.devices or range(config.started_servers * serving.tensor_parallel)
     return ",".join(str(number) for number in range(torch.cuda.device_count()) if number not in taken)
 
 

@@ -27,7 +27,8 @@ class ServingConfig(Section):
     tensor_parallel: int = Field(1, ge=1, description="GPUs of each started server")
     devices: tuple[int, ...] | None = Field(
         None,
-        description="GPUs of the started servers, tensor_parallel for each in order; null: from GPU 0 on",
+        description="GPUs of the started servers, tensor_parallel for each, in the order of policies and servers; "
+        "null: from GPU 0 on",
     )
     share_gpus: bool = Field(
         False,
@@ -95,10 +96,6 @@ class ServingConfig(Section):
             raise ValueError("serving.urls needs serving.mode=attach; a vLLM started here uses serving.port")
         if self.public_urls and len(self.public_urls) != self.server_count:
             raise ValueError(f"serving.public_urls has {len(self.public_urls)} entries for {self.server_count} servers")
-        if self.devices is not None and len(self.devices) != self.servers * self.tensor_parallel:
-            raise ValueError(
-                f"serving.devices has {len(self.devices)} GPUs; {self.servers} servers need {self.tensor_parallel} each"
-            )
         if self.port + self.servers > 65536:
             raise ValueError("serving.port is too high for that many servers; lower it")
         return self

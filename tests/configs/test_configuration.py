@@ -109,6 +109,8 @@ WOLVES, VILLAGERS = "policies={wolves: {side: wolf}}", "policies={w: {side: wolf
         "advantage={credit: branch, branching: {share: 0.3, continuations: 4}}; rollout.groups_per_step=4",
         "advantage.branching.share=0.1; rollout.max_policy_lag=1",
         "watch={sampling/entropy/good: {below: 0.01, steps: 5, stop: true}}",
+        f"{SIDES}; serving.devices=[2, 3]",
+        f"{SIDES}; serving.devices=[2]; model.lora_rank=8",
         # Who is never seated needs no policy.
         f"{WOLVES}; game.train_sides=[wolf]; game.opponent=scripted",
         f"{VILLAGERS}; game.seating=[{{role: seer, players: {{expert: 1}}}}]",
@@ -156,6 +158,7 @@ def test_what_fits_together_is_taken(overrides):
         (f"{SIDES}; serving.mode=attach; serving.urls=[http://h:1]", "or train adapters"),
         (f"{SIDES}; serving.public_urls=[http://h:1]", r"remove serving\.urls .* or train adapters"),
         (f"{SIDES}; training.device=cuda; serving.weight_transfer=nccl", "sends the weights of one policy"),
+        (f"{SIDES}; serving.devices=[0]", "1 GPUs; 2 servers need 1"),
         (f"{SIDES}; serving.port=65535", "serving.port is too high for the servers of all policies"),
         # The pool.
         ("game.opponent=past", "game.opponent: 'past' needs a pool of past selves: set league.every_steps"),

@@ -254,11 +254,15 @@ def test_each_server_sees_its_gpus(configure, monkeypatch):
     gpus = {"servers": 2, "tensor_parallel": 2}
     config = configure(training={"device": "cuda"}, **gpus)
 
-    def visible(config):
-        return [vllm_environment(config, launch)["CUDA_VISIBLE_DEVICES"] for launch in policy_launches(config)]
+    def visible(config, learner=None):
+        launches = policy_launches(config, learner)
+        return [vllm_environment(config, launch)["CUDA_VISIBLE_DEVICES"] for launch in launches]
 
     assert visible(config) == ["0,1", "2,3"]
     assert visible(configure(training={"device": "cuda"}, devices=(7, 6, 5, 4), **gpus)) == ["7,6", "5,4"]
+    team = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
+    config_of_team = configure(training={"device": "cuda"}, devices=(3, 2, 1, 0), servers=2, policies=team)
+    assert [visible(config_of_team, learner) for learner in team] == [["3", "2"], ["1", "0"]]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5, 6,7")
     assert visible(config) == ["4,5", "6,7"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")

@@ -106,6 +106,8 @@ def test_training_takes_the_gpus_that_serving_leaves_free(model, monkeypatch, se
     config = make_config(model, training={"device": "cuda"}, serving=serving, rollout={"max_policy_lag": 0})
     assert training_gpus(config) == expected
     assert training_gpus(make_config(model)) is None
+    team = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
+    assert training_gpus(make_config(model, training={"device": "cuda"}, policies=team)) == "2,3"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     assert training_gpus(config) is None
 
