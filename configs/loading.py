@@ -133,12 +133,13 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
 class _NoDuplicates(yaml.SafeLoader):
     """Rejects duplicate keys, of which YAML takes the last."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+    def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)  # before merge keys (<<), whose values may be overridden
+        keys = [key.value for key, _ in node.value]
         for key in keys:
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} occurs twice", node.start_mark)
-        return super().construct_mapping(node, deep)
+        return node
 
 
 def _explain(problem: Any, schema: type[Config]) -> str:

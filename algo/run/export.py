@@ -122,7 +122,8 @@ def write_card(
     """
     base = config.model.path
     for file in [*base.glob("LICENSE*"), *base.glob("*TERMS*")]:
-        shutil.copy(file, folder)
+        if file.is_file():
+            shutil.copy(file, folder)
     example = ""
     if played:
         text = Tokenizer.from_file(str(folder / "tokenizer.json")).decode(played, skip_special_tokens=False)

@@ -67,7 +67,10 @@ class RunSummary:
         """state: from an earlier process of the run."""
         self.run_dir = run_dir
         state = state or {}
-        self.steps: list[dict[str, float]] = list(state.get("steps", []))
+        # The state has None for numbers that are not finite.
+        self.steps: list[dict[str, float]] = [
+            {name: value for name, value in metrics.items() if value is not None} for metrics in state.get("steps", [])
+        ]
         self.before: dict[str, float] = dict(state.get("before", {}))
         self.stopwatch = Stopwatch(state.get("seconds", {}))
         self._groups: list[list[str]] = list(state.get("groups", []))

@@ -65,6 +65,18 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path, text, message):
     assert "mine.yaml" in str(caught.value)
 
 
+def test_mappings_may_be_merged_and_their_values_overridden(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("""
+frozen:
+  one: &one {path: m, kv_cache_gb: 0.3}
+  two: &two {<<: *one, path: n}
+  three: {<<: *two, kv_cache_gb: 0.4}
+""")
+    frozen = load_config(path).frozen.values()
+    assert [(str(one.path), one.kv_cache_gb) for one in frozen] == [("m", 0.3), ("n", 0.3), ("n", 0.4)]
+
+
 def test_files_are_relative_to_the_configuration_and_those_of_overrides_to_the_working_folder(tmp_path, monkeypatch):
     for folder in ("run", "elsewhere"):
         (tmp_path / folder).mkdir()

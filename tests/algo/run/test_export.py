@@ -47,6 +47,7 @@ def test_the_card_says_how_the_model_came_about_and_not_where(folder, tmp_path):
     (base / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Base\n")
     (base / "LICENSE").write_text("the licence")
     (base / "GEMMA_TERMS.html").write_text("the terms")
+    (base / "LICENSES").mkdir()
     config = load_config(None, [f"model.path={base}", "serving.mode=attach", "serving.urls=[http://my-machine:8000]"])
     said = {"title": "run, step 3", "data": "40 games", "compared": "before -> after"}
     write_card(folder, config, **said, results=[("win rate", "10 % -> 30 %")], played=[3, 1, 4])

@@ -1,6 +1,7 @@
 """The numbers of a step: each seat counts once, dimensions by side and by role."""
 
 import json
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -8,9 +9,12 @@ import pytest
 
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
+from algo.run.checkpoints import RunState
 from algo.run.metrics import time_metrics, trajectory_metrics
 from algo.run.summary import RunSummary
+from algo.run.watch import watch
 from algo.werewolf.metrics import game_metrics
+from configs.sections.watch import BoundConfig
 from tests.support.algo.trajectories import made_trajectory
 from tests.support.fakes import make_result
 
@@ -98,3 +102,13 @@ def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
     summary = second.as_dict(2)
     assert (summary["steps"], summary["rollouts"]["finished"]) == (2, 10)
     assert summary["turns"]["left_out"] == {"stale": 3} and summary["seconds_by_stage"] == {"play": 5.0}
+
+
+def test_a_number_that_is_not_finite_is_missing_after_a_resume(tmp_path):
+    first = RunSummary(tmp_path)
+    first.add_step(step_of(**{"actor/grad_norm": math.inf, "tokens/trained": math.nan}), Counter())
+    state = RunState(run_id="run-1", summary=first.state()).model_dump_json()
+    second = RunSummary(tmp_path, RunState.model_validate_json(state).summary)
+    second.add_step(step_of(**{"actor/grad_norm": 9.0}), Counter())
+    watch(second.steps, {"actor/grad_norm": BoundConfig(above=5.0, steps=2, stop=True)})
+    assert second.as_dict(2)["tokens"]["trained"] == 1
