@@ -119,12 +119,12 @@ class Pages:
         }
 
     def _cards(self, paths: Iterable[tuple[str, Path]]) -> list[dict[str, Any]]:
-        """Cards of files; an invalid file has only its name, so that its page shows the error."""
+        """Cards of files; an invalid or deleted file has only its name, so that its page shows the error."""
         cards = []
         for game_id, path in paths:
             try:
                 cards.append(self._runs.card(path, game_id) | {"file": path.name})
-            except UnreadableGame:
+            except (UnreadableGame, OSError):
                 cards.append({"id": game_id, "file": path.name, "when": 0.0})
         return cards
 

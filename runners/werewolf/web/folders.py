@@ -52,17 +52,23 @@ class RunFolders:
             recipe = path.parent.parent
             if (recipe / _RECIPE).is_file():
                 found[f"{path.parent.name}@{recipe.name}"] = path
-        return sorted(found, key=lambda name: found[name].stat().st_mtime, reverse=True)
+        usable = [name for name in found if self._find(name)]  # a copy may be named "first (copy)"
+        return sorted(usable, key=lambda name: found[name].stat().st_mtime, reverse=True)
 
     def run(self, name: str) -> Path:
         """A run's folder. Raises NotThere."""
+        if (path := self._find(name)) is None:
+            raise NotThere(f"no run {name!r}")
+        return path
+
+    def _find(self, name: str) -> Path | None:
         run, _, recipe = name.rpartition("@")
         for parts in ((name,), (recipe, run)):
             if self._folder is not None and all(map(_NAME.fullmatch, parts)):
                 path = self._folder.joinpath(*parts)
                 if (path / "config.yaml").is_file():
                     return path
-        raise NotThere(f"no run {name!r}")
+        return None
 
     def of_recipe(self, name: str) -> list[str]:
         """The runs of the same recipe, this one first."""
@@ -80,12 +86,7 @@ class RunFolders:
     def run_of(self, run_id: str) -> Path | None:
         """The folder of the run with this id in games and resources, or None."""
         own = run_id.removesuffix("-evaluation")  # evaluations publish resources under this name
-        for name in (run_id, own, own.rpartition("-")[0]):
-            try:
-                return self.run(name)
-            except NotThere:
-                continue
-        return None
+        return next(filter(None, map(self._find, (run_id, own, own.rpartition("-")[0]))), None)
 
     def config_of(self, run_id: str) -> Mapping[str, Any] | None:
         """The configuration of the run with this id, or None."""

@@ -1,0 +1,30 @@
+"""Run folders on the pages: odd names, values and labels break nothing."""
+
+import pytest
+
+from runners.werewolf.web.folders import RunFolders
+from tests.support.werewolf.web_server import WebServer
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A folder with one run."""
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "config.yaml").write_text("{}")
+    return tmp_path / "runs"
+
+
+async def test_the_home_page_leaves_out_folders_with_odd_names_and_names_a_file_that_is_gone(tmp_path, runs):
+    for name in ("first (copy)", "demo@2/seed-1", "demo/seed 1"):
+        (runs / name).mkdir(parents=True)
+        (runs / name / "config.yaml").write_text("{}")
+        (runs / name).with_name("recipe.json").write_text("{}")
+    game = tmp_path / "game.json"
+    game.write_text("{}")
+    async with WebServer(tmp_path, [game], runs=runs) as server:
+        await server.get("/api/config")
+        game.unlink()
+        status, lobby = await server.get("/api/config")
+    assert status == 200 and [run["name"] for run in lobby["runs"]] == ["first"]
+    assert [game["file"] for game in lobby["games"]] == ["game.json"]
+    assert RunFolders(runs).checkpoint_of("/a/model") is None  # asked at the start
