@@ -117,7 +117,8 @@ def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
 def _headline(path: Path) -> dict[str, Any]:
     """steps, metric and curve of a run's card, from the end of its log."""
     steps, _ = _read_log(path, max(0, path.stat().st_size - _MOST_AT_ONCE))
-    metric = next((metric for metric in _HEADLINES if any(metric in one["data"] for one in steps)), None)
+    known = {metric for one in steps for metric, value in one["data"].items() if value is not None}
+    metric = next((metric for metric in _HEADLINES if metric in known), None)
     curve = [
         [one["step"], *(one["data"].get(f"{metric}{end}") for end in ("", "/low", "/high"))]
         for one in steps

@@ -63,16 +63,16 @@ const HEADLINES = {
 
 /** A run in one sentence, its headline with the interval, and how it came there. */
 function runCard(run) {
-  const against = run.against.map(playerName).join(say("和", " and ")), known = HEADLINES[run.metric]?.(against);
-  const [, value, low, high] = run.curve.at(-1) ?? [], shares = run.metric === "evaluation/win_rate";
+  const against = run.against.map(playerName).join(say("和", " and ")), curve = run.curve.filter(([, value]) => Number.isFinite(value));
+  const known = curve.length ? HEADLINES[run.metric]?.(against) : null, [, value, low, high] = curve.at(-1) ?? [], shares = run.metric === "evaluation/win_rate";
   const number = (x, unit = "") => (shares ? `${Math.round(x * 100)}${unit}` : Number(x.toPrecision(3)).toString());
-  const first = run.curve.length > 1 ? say(`，开始时 ${number(run.curve[0][1], " %")}`, `, at first ${number(run.curve[0][1], " %")}`) : "";
+  const first = curve.length > 1 ? say(`，开始时 ${number(curve[0][1], " %")}`, `, at first ${number(curve[0][1], " %")}`) : "";
   return h("li", { class: "run-card" }, h("a", { href: `/run/${encodeURIComponent(run.name)}` },
     h("b", { dir: "auto" }, runName(run.name)),
     known ? h("span", { class: "headline" }, h("strong", {}, number(value, " %")), low !== null && low !== undefined ? h("small", {}, ` (${number(low)}–${number(high)})`) : null) : null,
     h("span", {}, known ? say(...known) + first : say("还没有数字", "no metrics yet")),
     run.steps ? h("span", { class: "faint" }, say(`${run.steps} 步`, `${run.steps} ${run.steps === 1 ? "step" : "steps"}`)) : null,
-    run.curve.length > 1 ? spark(run.curve, shares) : null));
+    curve.length > 1 ? spark(curve, shares) : null));
 }
 
 export const runCards = (runs) => h("ul", { class: "cards runs" }, runs.map(runCard));

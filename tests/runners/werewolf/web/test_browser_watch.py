@@ -111,6 +111,7 @@ def make_imitation(folder):
     (run.parent / "recipe.json").write_text("{}")
     (run / "config.yaml").write_text("run: {name: seed-1-imitate-warm-start}\n")
     (run / "summary.json").write_text(json.dumps({"games": {"learned_from": 300, "failed": {"cut": 2, "lost": 1}}}))
+    (run / "metrics.jsonl").write_text('{"step": 1, "data": {"imitation/loss": "no number"}}\n' * 2)
     return f"{run.name}@{run.parent.name}"
 
 

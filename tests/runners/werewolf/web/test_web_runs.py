@@ -1,8 +1,12 @@
 """Run folders on the pages: odd names, values and labels break nothing."""
 
+import json
+import math
+
 import pytest
 
 from runners.werewolf.web.folders import RunFolders
+from runners.werewolf.web.run_numbers import RunNumbers
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -28,3 +32,10 @@ async def test_the_home_page_leaves_out_folders_with_odd_names_and_names_a_file_
     assert status == 200 and [run["name"] for run in lobby["runs"]] == ["first"]
     assert [game["file"] for game in lobby["games"]] == ["game.json"]
     assert RunFolders(runs).checkpoint_of("/a/model") is None  # asked at the start
+
+
+def test_a_card_shows_the_first_metric_that_has_a_value(runs):
+    data = {"imitation/held_out_loss": math.nan, "imitation/loss": 0.5}
+    (runs / "first" / "metrics.jsonl").write_text(json.dumps({"step": 1, "data": data}) + "\n")
+    card = RunNumbers(RunFolders(runs)).card("first")
+    assert (card["metric"], card["curve"]) == ("imitation/loss", [[1, 0.5, None, None]])
