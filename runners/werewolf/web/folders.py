@@ -99,7 +99,8 @@ class RunFolders:
         None for a game of training.
         """
         run = self.run_of(str(game.about.get("run", "")))
-        for path in [] if run is None else sorted((run / "evaluated").glob("*/evaluated.json")):
+        # The longer name first: "step-1-" also begins the games of "step 1-b".
+        for path in [] if run is None else sorted((run / "evaluated").glob("*/evaluated.json"), reverse=True):
             written = read_file(path)
             if str(game.about.get("game", "")).startswith(written["games"]):
                 return written["label"], path.parent

@@ -7,6 +7,7 @@ import pytest
 
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.run_numbers import RunNumbers
+from runners.werewolf.web.views import ShownGame
 from tests.support.werewolf.web_server import WebServer
 
 
@@ -39,3 +40,15 @@ def test_a_card_shows_the_first_metric_that_has_a_value(runs):
     (runs / "first" / "metrics.jsonl").write_text(json.dumps({"step": 1, "data": data}) + "\n")
     card = RunNumbers(RunFolders(runs)).card("first")
     assert (card["metric"], card["curve"]) == ("imitation/loss", [[1, 0.5, None, None]])
+
+
+def test_a_game_belongs_to_the_evaluation_of_its_whole_label(runs):
+    for label in ("step 1", "step 1-b"):
+        in_names = label.replace(" ", "-")
+        (runs / "first" / "evaluated" / in_names).mkdir(parents=True)
+        about = {"label": label, "games": f"first-evaluation-{in_names}-"}
+        (runs / "first" / "evaluated" / in_names / "evaluated.json").write_text(json.dumps(about))
+    for in_names, label in (("step-1", "step 1"), ("step-1-b", "step 1-b")):
+        about = {"run": "first-evaluation", "game": f"first-evaluation-{in_names}-0123abcd-deal000-wolf"}
+        found = RunFolders(runs).evaluation_of(ShownGame(events=[], about=about))
+        assert found == (label, runs / "first" / "evaluated" / in_names)
