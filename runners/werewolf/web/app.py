@@ -137,7 +137,7 @@ class Pages:
         return self._shown(await self._found(request.query.get("id", "")), request)
 
     async def game_live(self, request: web.Request) -> web.StreamResponse:
-        """Stream a hub's game; ``from`` and ``turns``: numbers of events and turns that the page has."""
+        """Stream a hub's game; ``from`` and ``turns``: numbers of events and turns that the page has of ``attempt``."""
         return await _stream(request, self._news(request))
 
     async def tokens(self, request: web.Request) -> dict[str, Any]:
@@ -173,12 +173,16 @@ class Pages:
         return shown(game, viewer_of(request.query.get("view", GOD), game), events, turns)
 
     async def _news(self, request: web.Request) -> AsyncGenerator[Mapping[str, Any]]:
-        game_id, events, turns = request.query.get("id", ""), _count(request, "from"), _count(request, "turns")
+        game_id, attempt = request.query.get("id", ""), request.query.get("attempt", "")
+        events, turns = _count(request, "from"), _count(request, "turns")
         if not game_id.startswith("hub:") or self._hub is None:
             raise NotThere(f"no running game {game_id!r}")
         before: dict[str, Any] = {}
         async with aclosing(self._hub.follow(game_id)) as follows:
             async for game in follows:
+                if attempt and game.attempt != attempt:
+                    events = turns = 0  # the game begins again
+                attempt = game.attempt
                 data = self._shown(self._named(game), request, events, turns)
                 now = {name: data[name] for name in ("asked", "live", "result", "notice")}
                 if not data["events"] and not data["turns"] and now == before:

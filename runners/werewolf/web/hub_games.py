@@ -184,17 +184,21 @@ class _Watched:
                 raise NotThere(f"the hub has no game {self._rollout_id!r}; it may have been deleted")
             self._rollout = found[0]
         self._looks += 1
-        spans = await self._client.query_spans(self._rollout_id, "latest", offset=self._seen)
-        if spans and spans[0].attempt_id != self._attempt:  # a new attempt
-            if self._seen:
-                self._seen = 0
-                spans = await self._client.query_spans(self._rollout_id, "latest")
-            self._attempt, self.turns, self._result = spans[0].attempt_id, [], None
+        # The last known span comes again, since only its absence shows a new attempt with fewer spans.
+        spans = await self._client.query_spans(self._rollout_id, "latest", offset=max(self._seen - 1, 0))
+        is_retried = self._seen > 0 and not any(span.attempt_id == self._attempt for span in spans)
+        if is_retried:
+            self._seen, self._attempt, self.turns, self._result = 0, "", [], None
+            spans = await self._client.query_spans(self._rollout_id, "latest")
+        elif self._seen:
+            del spans[0]
+        if spans:
+            self._attempt = spans[0].attempt_id
         self._seen += len(spans)
         try:
             self.turns += [TurnSpan.decode(span) for span in spans if is_turn(span)]
             self._result = next((ResultSpan.decode(span) for span in spans if is_result(span)), self._result)
-            has_news = bool(spans) or self._rollout.status != status
+            has_news = bool(spans) or is_retried or self._rollout.status != status
             self.game = self._read_game() if has_news else self.game
         except ValueError as error:
             raise UnreadableGame(f"rollout {self._rollout_id} is incompatible with this version: {error}") from error
@@ -221,6 +225,7 @@ class _Watched:
             events=read_events(spans) or [event_data(event) for event in state.events],
             turns=[turn.as_data() for turn in self.turns],
             about=about,
+            attempt=self._attempt,
             live=live,
             asked=asked if live else (),
             notice=status if not live and result is None else "waiting" if live and status not in _PLAYED else "",

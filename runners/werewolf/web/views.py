@@ -90,6 +90,7 @@ class ShownGame(BaseModel):
     players: dict[int, str] = {}  # seat -> player
     turns: list[ShownTurn] = []
     about: dict[str, Any] = {}  # further data, for the god view only
+    attempt: str = ""  # id of a hub's attempt; empty before its first turn
     viewer: int | None = None  # the seat of the stored view; None for a full game
     live: bool = False  # whether it is running
     asked: list[Asked] = []  # pending requests
@@ -172,6 +173,7 @@ def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int
         "preset": game.preset,
         "seats": game.seats,
         "roles": {str(event.get("seat")): event["data"]["role"] for event in dealt},
+        "attempt": game.attempt,
         "live": game.live,
         "result": game.result,
         "notice": game.notice,

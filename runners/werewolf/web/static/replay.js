@@ -48,9 +48,9 @@ export class Replay {
   }
 
   listen() {
-    const address = () => `/api/game/live?${new URLSearchParams({ id: this.options.id, view: this.view, from: this.game.events.length, turns: this.game.turns.length })}`;
+    const address = () => `/api/game/live?${new URLSearchParams({ id: this.options.id, view: this.view, from: this.game.events.length, turns: this.game.turns.length, attempt: this.game.attempt })}`;
     this.stopListening = listen(address, (news) => {
-      if (news.first !== this.game.events.length || news.firstTurn !== this.game.turns.length) return void this.load(this.at); // a new attempt
+      if (news.first !== this.game.events.length || news.firstTurn !== this.game.turns.length) return void this.reload(); // a new attempt
       if (news.result !== null && !this.game.result) { // its transcript has the whole game
         this.game.live = false;
         this.stopListening();
@@ -59,7 +59,7 @@ export class Replay {
       }
       this.game.events.push(...news.events);
       this.game.turns.push(...news.turns);
-      Object.assign(this.game, { asked: news.asked, live: news.live, result: news.result, notice: news.notice, total: news.total });
+      Object.assign(this.game, { attempt: news.attempt, asked: news.asked, live: news.live, result: news.result, notice: news.notice, total: news.total });
       if (this.following) this.at = this.game.events.length - 1;
       this.build();
       this.show();

@@ -8,7 +8,9 @@ import json
 import re
 from itertools import product
 
-from runners.werewolf.transcript import game_data
+from runners.werewolf.game import new_game
+from runners.werewolf.transcript import event_data, game_data
+from runners.werewolf.web.views import ShownGame
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.protocol import EnqueueRolloutRequest
@@ -92,6 +94,49 @@ async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
         await working
         await play.close()
         await server_of_policy.stop()
+
+
+def attempt_that_says(text, times):
+    """A running game whose attempt is named after its speeches."""
+    speech = {"kind": "speech", "day": 1, "seat": 1, "text": text}
+    events = [*map(event_data, new_game(TINY, 4).events), *[speech] * times]
+    return ShownGame(id="hub:x", preset=TINY.name, events=events, attempt=text, live=True)
+
+
+class RetriedGame:
+    """Stands for a hub's games: one that is retried while a page has lost its connection."""
+
+    url = "http://hub"
+
+    def __init__(self):
+        self.states = [attempt_that_says("", 0), attempt_that_says("第一回", 3), attempt_that_says("第二回", 5)]
+
+    async def game(self, game_id):
+        return self.states[0]
+
+    async def follow(self, game_id):
+        yield self.states[0]
+        if len(self.states) > 1:
+            yield self.states[1]
+            del self.states[:2]
+            raise ConnectionError
+
+    async def close(self):
+        pass
+
+
+async def test_a_page_shows_a_new_attempt_alone_and_stays_at_its_end(tmp_path, person):
+    games = RetriedGame()
+
+    def visit(p):
+        p.opens(f"{server.url}/game?id=hub:x&lang=zh")
+        p.sees(".log", "第一回")
+        assert "第一回" not in p.sees(".log", "第二回").text
+        events = len(games.states[0].events)
+        p.sees(".place", f"{events} / {events}")
+
+    async with WebServer(tmp_path, games=games) as server:
+        await at_the_browser(visit, person)
 
 
 def make_run(folder):

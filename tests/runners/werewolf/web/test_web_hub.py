@@ -13,6 +13,7 @@ from runners.werewolf.game import get_preset, new_game
 from runners.werewolf.local import play_locally
 from runners.werewolf.seating import players_by_seat
 from runners.werewolf.transcript import event_data
+from runners.werewolf.web import hub_games
 from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.views import GOD, read_game, shown
 from runners.werewolf.werewolf_play import WerewolfPlay
@@ -21,8 +22,8 @@ from store.client import StoreClient
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
 from store.werewolf import encode_events, read_events
-from tests.support.fakes import make_turn
-from tests.support.hub.asking import enqueue_tasks
+from tests.support.fakes import make_turn, spans_of
+from tests.support.hub.asking import RETRY, enqueue_tasks
 from tests.support.tasks import game_task
 from tests.support.tasks import play_task as played
 from tests.support.werewolf.web_server import WebServer
@@ -188,7 +189,46 @@ async def test_a_hub_that_goes_away_ends_the_stream_and_who_asks_again_is_told(h
             assert response.status == 502
 
 
-async def test_all_who_watch_a_game_share_one_question_and_each_look_asks_only_for_what_is_new(hub, client, unserved):
+async def test_a_retried_game_is_streamed_from_its_beginning_though_its_new_attempt_is_shorter(
+    hub, client, unserved, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(hub_games, "_SOONEST_LOOK_SECONDS", 0.05)
+    (rollout_id,) = await enqueue_tasks(client, unserved, [make_task(1)], config=RETRY)
+    games = [(await played(make_task(1, sampling_seed=seed), unserved))[1][:turns] for seed, turns in ((1, 8), (2, 4))]
+    expected = [([event["kind"] for event in read_events(turns)], len(turns)) for turns in games]
+
+    async def begin(turns):
+        (taken,) = await client.dequeue_many_rollouts()
+        attempt = taken.attempt.attempt_id
+        await client.upload_spans(spans_of(turns, rollout_id, attempt))
+        return attempt
+
+    async def received(stream, attempt):
+        """The kinds of the events and the number of turns, up to the first news of the attempt."""
+        kinds, turns = [], 0
+        async for line in stream.content:
+            if line.startswith(b"data: "):
+                news = json.loads(line[6:])
+                kinds, turns = kinds + [event["kind"] for event in news["events"]], turns + len(news["turns"])
+                if news["attempt"] == attempt:
+                    return kinds, turns
+
+    query = {"id": f"hub:{rollout_id}"}
+    first = await begin(games[0])
+    async with WebServer(tmp_path, hub=hub.url) as server, asyncio.timeout(20):
+        async with server.session.get("/api/game/live", params=query) as stream:
+            assert await received(stream, first) == expected[0]
+            await client.update_attempt(rollout_id, first, status="failed")
+            second = await begin(games[1])
+            assert await received(stream, second) == expected[1]
+        had = {"from": len(expected[0][0]), "turns": expected[0][1], "attempt": first}
+        async with server.session.get("/api/game/live", params=query | had) as stream:
+            assert await received(stream, second) == expected[1]
+
+
+async def test_all_who_watch_a_game_share_one_question_and_each_look_goes_on_where_the_last_ended(
+    hub, client, unserved
+):
     counting = CountingClient(hub.url)
     games = HubGames(counting, hub.url)
     (rollout_id,) = await enqueue_tasks(client, unserved, [make_task(2, preset="9p")])
