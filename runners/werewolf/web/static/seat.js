@@ -158,7 +158,8 @@ export async function seatPage(main, secret) {
 
   const PASS = { sign_up: "do not run", withdrawal: "stay in", explosion: "do not explode", witch: "use nothing", badge: "tear it up", duel: "no duel" };
   const OPTIONS = { save: "save", run: "run for sheriff", withdraw: "withdraw", explode: "explode", sheriff_left: "rising from me", sheriff_right: "falling from me", dead_left: "rising from the dead", dead_right: "falling from the dead" };
+  const SUBJECTS = { witch: (seat) => `${seat} was attacked tonight. `, explosion: (seat) => `${seat} is about to be elected sheriff. ` };
   const choiceName = (entry, request) => say(entry.name, typeof entry.value === "number" ? `${request.decision === "witch" ? "poison " : ""}${entry.value}` : OPTIONS[entry.value] ?? entry.name);
   // The buttons replace the form of the answer, so only the text before it is shown.
-  const questionText = (request) => say(tidy(request.text).split(/，可选：|。/)[0].replace(/^\d+号，/, ""), `${request.subject ? `${request.subject} was attacked tonight. ` : ""}${QUESTIONS[request.decision] ?? request.decision}`);
+  const questionText = (request) => say(tidy(request.text).split(/，可选：|。/)[0].replace(/^\d+号，/, ""), `${request.subject ? SUBJECTS[request.decision](request.subject) : ""}${QUESTIONS[request.decision] ?? request.decision}`);
 }

@@ -1,9 +1,13 @@
 """A person at a table, at a browser, that reloads its page."""
 
+import asyncio
 import random
 
+from runners.werewolf.game import Phase, known_events, observe, pending
 from runners.werewolf.web.folders import read_file
+from runners.werewolf.web.seats import Seat
 from runners.werewolf.web.views import read_game
+from tests.support.game.game_scripts import twelve, until
 from tests.support.werewolf.browser import PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
@@ -82,3 +86,26 @@ async def test_one_person_plays_a_whole_game_by_clicks_reloads_and_then_sees_it_
     game = read_game(read_file(kept))
     assert game.result and game.seats == 9 and list(game.players.values()).count("person") == 1
     assert any(event.get("text") == "说到一半" for event in game.events)
+
+
+async def test_a_question_says_in_english_whom_it_is_about(tmp_path, person):
+    asked = (
+        (twelve("night_actions: 9,10,11,12=5"), Phase.WITCH_ACTION, "5 was attacked tonight."),
+        (twelve("sign_up: 1=run"), Phase.UNOPPOSED, "1 is about to be elected sheriff."),
+    )
+    async with WebServer(tmp_path) as server:
+        table = server.tables.table((await server.tables.open({"preset": "12p_sheriff", "clock": 0}))["table"])
+        table.phase = "playing"
+        for begun, phase, told in asked:
+            state = until(begun, phase)
+            number = pending(state)[0].seat
+            seat = server.tables._seats["secret"] = Seat(number, table)
+            seat.known += known_events(state, number)
+            deciding = asyncio.create_task(seat.decide(observe(state, number)))
+
+            def visit(p, told=told):
+                p.opens(f"{server.url}/seat/secret?lang=en")
+                p.sees(".ask p", told)
+
+            await at_the_browser(visit, person)
+            deciding.cancel()
