@@ -161,5 +161,5 @@ export async function seatPage(main, secret) {
   const SUBJECTS = { witch: (seat) => `${seat} was attacked tonight. `, explosion: (seat) => `${seat} is about to be elected sheriff. ` };
   const choiceName = (entry, request) => say(entry.name, typeof entry.value === "number" ? `${request.decision === "witch" ? "poison " : ""}${entry.value}` : OPTIONS[entry.value] ?? entry.name);
   // The buttons replace the form of the answer, so only the text before it is shown.
-  const questionText = (request) => say(tidy(request.text).split(/，可选：|。/)[0].replace(/^\d+号，/, ""), `${request.subject ? SUBJECTS[request.decision](request.subject) : ""}${QUESTIONS[request.decision] ?? request.decision}`);
+  const questionText = (request) => say(tidy(request.text).split(/，可选：|。/)[0].replace(/^\d+号，/, ""), `${request.subject ? SUBJECTS[request.decision]?.(request.subject) ?? "" : ""}${QUESTIONS[request.decision] ?? request.decision}`);
 }
