@@ -50,8 +50,9 @@ def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]
     checkpoint = checkpoint_at(run, options.step)
     own = (
         f"model.path={(_policy_in(checkpoint, options.policy) / 'huggingface').absolute()}",
-        *("policies={}", "model.lora_rank=0", "serving.mode=start", "serving.servers=1", "serving.public_urls=[]"),
-        *("serving.share_gpus=false", f"serving.port={free_port('127.0.0.1')}"),
+        *("policies={}", "model.lora_rank=0", "serving.mode=start", "serving.urls=[]", "serving.public_urls=[]"),
+        *("serving.servers=1", "serving.devices=null", f"serving.port={free_port('127.0.0.1')}"),
+        *("serving.share_gpus=false", "serving.weight_transfer=folder"),
     )
     config = load_config(run / "config.yaml", [*own, *options.overrides], WerewolfConfig)
     moved = config.run.model_copy(update={"dir": run.parent, "name": run.name})

@@ -14,7 +14,8 @@ from rich.console import Console
 from algo.machine import child_guard
 from algo.machine.ports import free_port
 
-GRACE_SECONDS = 45.0
+GRACE_SECONDS = 150.0
+"""An algorithm that stops finishes a checkpoint for up to two minutes."""
 _POLL_SECONDS = 0.2
 _console = Console(stderr=True, highlight=False)
 

@@ -196,11 +196,11 @@ async def test_games_of_a_lost_dequeue_reply_are_played_after_their_timeout(clie
 
 
 async def test_an_outage_does_not_count_as_idleness(client, proxy, afar):
-    worker = Worker(afar, Play(), "w", idle_exit_seconds=1.5, heartbeat_seconds=0.2)
+    worker = Worker(afar, Play(), "w", idle_exit_seconds=4, heartbeat_seconds=0.2)
     async with working(worker):
         await until(lambda: worker.ready)
         await proxy.stop()
-        await asyncio.sleep(3)  # twice as long as it may be idle
+        await asyncio.sleep(6)  # longer than it may be idle
         await proxy.start()
         (seen,) = (await client.request("post", "/workers/search", {}))["items"]
 

@@ -20,7 +20,7 @@ from selenium.webdriver.remote.webelement import WebElement
 
 SCREENSHOTS = Path("runs/screenshots")
 LAPTOP, PHONE = (1400, 900), (390, 844)
-_PATIENCE_SECONDS = 25
+_PATIENCE_SECONDS = 60.0
 _FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --disable-dev-shm-usage --hide-scrollbars "
@@ -46,7 +46,7 @@ def start_driver() -> webdriver.Chrome:
 
 
 class Person:
-    """A person at a browser. Waiting polls until the condition holds, for 25 seconds by default."""
+    """A person at a browser. Waiting polls until the condition holds, for a minute by default."""
 
     def __init__(self, driver: webdriver.Chrome):
         self.driver = driver

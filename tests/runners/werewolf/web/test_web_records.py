@@ -14,8 +14,10 @@ from safetensors.torch import load_file
 from algo import evaluate
 from algo.evaluation.people import PeopleScores
 from algo.publish import publish
+from algo.run.checkpoints import RunState
 from algo.serve import parse_arguments as serve_arguments
 from algo.serve import served_checkpoint
+from algo.serving.launch import policy_launches
 from algo.werewolf.demonstrations import (
     OTHER_PLAYER,
     NothingToImitate,
@@ -23,7 +25,7 @@ from algo.werewolf.demonstrations import (
     demonstrations_of,
     stored_games,
 )
-from configs.loading import load_config
+from configs.loading import as_yaml, load_config
 from configs.roles_and_decks import Role
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.opponents import Opponents, keys_of
@@ -174,6 +176,25 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     assert seats == {("wolf", "policy"), ("good", "scripted"), ("good", PERSON)}
     spoken = [event["text"] for event in replay["events"] if event["kind"] == "speech"]
     assert spoken and max(map(len, spoken)) <= 40
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("serving.mode=attach", "serving.urls=[http://gpus:8000, http://gpus:8001]"),
+        ("training.device=cuda", "serving.servers=2", "serving.devices=[2, 3]"),
+        ("training.device=cuda", "serving.share_gpus=true", "serving.weight_transfer=ipc"),
+    ],
+)
+def test_a_checkpoint_is_served_however_its_run_served_its_policy(tmp_path, settings):
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine", *settings])
+    checkpoint = config.run_dir / "checkpoints" / "step-000003"
+    checkpoint.mkdir(parents=True)
+    (config.run_dir / "config.yaml").write_text(as_yaml(config), encoding="utf-8")
+    (checkpoint / "state.json").write_text(RunState(run_id="mine-1", step=3, policy_version=3).model_dump_json())
+    served, version = served_checkpoint(serve_arguments([str(config.run_dir)]))
+    (launch,) = policy_launches(served)
+    assert (launch.model, launch.devices, version) == (checkpoint / "huggingface", (0,), 3)
 
 
 async def test_the_policy_of_a_run_is_found_among_those_of_a_hub(hub, client):
