@@ -53,8 +53,6 @@ STARTED_BY = {
     "hub": {"HubProcess", "StockHub", "hub_process", "fork"},
     "real": {"real_model", "real_tokenizer"},
 }
-LONG_GROUPS = {"machine", "ray", "hub"}
-"""Half of all time: if one of them begins late, the other workers end long before it."""
 LONGEST_ID = 60
 LEFT_OUT = {
     "vllm": "vLLM",
@@ -82,8 +80,6 @@ def pytest_collectstart():
 def pytest_collection_modifyitems(items: list[pytest.Item]):
     """Mark each test by what it starts. What shares processes, or a file, goes to one worker; the longest first.
 
-    The order of groups is that of their first tests.
-
     Hubs are forked from a process that has imported what they need, which takes longer than most tests of hubs.
     """
     for item in items:
@@ -97,12 +93,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]):
         if not item.get_closest_marker("xdist_group"):
             shared = next((marker for marker in ("ray", "hub") if item.get_closest_marker(marker)), item.location[0])
             item.add_marker(pytest.mark.xdist_group(shared))
-    items.sort(
-        key=lambda item: (
-            item.get_closest_marker("xdist_group").args[0] not in LONG_GROUPS,
-            -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0),
-        )
-    )
+    items.sort(key=lambda item: -max((mark.args[0] for mark in item.iter_markers("timeout")), default=0))
 
 
 def pytest_collection_finish(session: pytest.Session):
