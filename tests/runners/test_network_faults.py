@@ -197,16 +197,20 @@ async def test_games_of_a_lost_dequeue_reply_are_played_after_their_timeout(clie
 
 async def test_an_outage_does_not_count_as_idleness(client, proxy, afar):
     worker = Worker(afar, Play(), "w", idle_exit_seconds=4, heartbeat_seconds=0.2)
+
+    async def last_heard():
+        found = (await client.request("post", "/workers/search", {}))["items"]
+        return found and found[0]["last_heartbeat_time"]
+
+    async def is_heard_again():
+        return await last_heard() != before
+
     async with working(worker):
-        await until(lambda: worker.ready)
+        await until(last_heard)
         await proxy.stop()
+        before = await last_heard()
         await asyncio.sleep(6)  # longer than it may be idle
         await proxy.start()
-        (seen,) = (await client.request("post", "/workers/search", {}))["items"]
-
-        async def is_heard_again():
-            return (await client.request("get", "/workers/w"))["last_heartbeat_time"] != seen["last_heartbeat_time"]
-
         await until(is_heard_again)
         ids = await enqueue(client, 1)
         await all_closed(client, ids)
