@@ -28,4 +28,10 @@ class TrainerThread:
 
     async def run(self, call: Callable[..., _Result], *arguments: Any) -> _Result:
         """Await a call. Cancellation does not end the call; closing the engine does."""
-        return await asyncio.shield(self.submit(call, *arguments))
+        future = self.submit(call, *arguments)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            # The closed engine ends the call with an error, which asyncio would report.
+            future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+            raise
