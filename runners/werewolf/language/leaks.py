@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections.abc import Set
 
-from runners.werewolf.language.lexicon import normal
+from runners.werewolf.language.lexicon import normal, without_emoji
 
 PROMPT_RUN_CHARS = 16
 """Least length, in letters and digits, of a run from the system prompt that is no coincidence in a speech."""
@@ -123,7 +123,7 @@ def gives_wolves_away(speech: str, mates: Set[int]) -> bool:
 
     mates: seats of the other wolves, dead or alive.
     """
-    text = normal(re.sub(r"[*_`#~]+", "", speech.strip())).replace("不好意思", "")  # its 不 is no denial
+    text = normal(without_emoji(re.sub(r"[*_`#~]+", "", speech.strip()))).replace("不好意思", "")  # its 不 is no denial
     whole = _QUOTATION.fullmatch(text)
     text = whole[1] if whole else text  # quotation marks around a whole speech do not make it a quotation
     text = _QUOTATION.sub(lambda quoted: quoted[1] if len(quoted[1]) < _LONG_QUOTATION else "", text)

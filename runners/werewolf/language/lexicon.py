@@ -23,6 +23,9 @@ _NUMERAL_SEAT = re.compile(rf"{_NUMERAL}(?=号)")
 _NUMERAL_ALONE = re.compile(rf"(?<=[投刀守验毒]){_NUMERAL}$|^{_NUMERAL}$")
 _GAP_BEFORE_SUFFIX = re.compile(r"(?<=[0-9])[^\S\n]+(?=号)")
 _APOSTROPHE = re.compile(r"(?<=[a-z])[’'](?=[a-z])")
+_TELLING = frozenset("❌✖✗✘❎🚫⛔🙅❓❔🤔")
+_EMOJI_PARTS = re.compile("[\ufe0f\u20e3\u200d\U0001f3fb-\U0001f3ff]")
+"""What joins emoji, their skin colors, and what makes an emoji of a digit."""
 
 ROLES: Mapping[str, Role] = {
     word: role for role, card in CARDS.items() if role.side is Side.GOOD for word in (card.name, *card.called)
@@ -40,6 +43,12 @@ def normal(text: str) -> str:
     text = unicodedata.normalize("NFKC", text).lower().translate(_SIMPLIFIED).replace("白狼王", "狼王")
     text = _GAP_BEFORE_SUFFIX.sub("", _APOSTROPHE.sub("", text))
     return _NUMERAL_SEAT.sub(lambda numeral: _NUMERALS[numeral[0]], text)
+
+
+def without_emoji(text: str, instead: str = "") -> str:
+    """``text`` with ``instead`` for each emoji, except those that negate or doubt (❌, 🤔)."""
+    parts = _EMOJI_PARTS.sub("", text)
+    return "".join(instead if unicodedata.category(sign) == "So" and sign not in _TELLING else sign for sign in parts)
 
 
 def in_digits(clause: str) -> str:

@@ -12,7 +12,6 @@ nearly stated makes the reply invalid, since the speech would reveal the seat's 
 """
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -144,9 +143,7 @@ _SENTENCE_STOP = re.compile(r"(?:[。！？!?…；;]|\.(?=\s))[”’」』）)
 _CLAUSE_STOP = re.compile("[，,：:、]")
 _SENTENCE = re.compile(r"[^。!?;\n]+[。!?;]?")
 _CLAUSE_END = re.compile(r"[,:()|—→…]|->| - ")
-_SIGNS = re.compile(r"[*_`#~$【】\[\]《》<>{}\ufe0f\u20e3]+|<\|[^|<>\n]{1,30}\|>")
-_TELLING = frozenset("❌✖✗✘❎🚫⛔🙅❓❔🤔")
-"""Emoji that negate or doubt: a clause with one states no choice. Others have no meaning."""
+_SIGNS = re.compile(r"[*_`#~$【】\[\]《》<>{}]+|<\|[^|<>\n]{1,30}\|>")
 _QUOTES = str.maketrans(dict.fromkeys("“”「」『』‘’'", '"'))
 _STOP = re.compile(r"(?<!no)\.(?![0-9])")
 _GAP = re.compile(r"(?<=[^\x00-\xff]|[^\S\n])[^\S\n]+|(?<![^\S\n])[^\S\n]++(?=[^\x00-\xff])")
@@ -186,13 +183,9 @@ class _Clause(NamedTuple):
 
 def _plain(text: str) -> str:
     # A space for an emoji: 1💥2号 is not 12号.
-    plain = "".join(" " if _is_emoji(sign) else sign for sign in _SIGNS.sub("", normal(text)))
+    plain = lexicon.without_emoji(_SIGNS.sub("", normal(text)), " ")
     plain = _GAP.sub("", _STOP.sub("。", plain.translate(_QUOTES)))
     return _ASIDE.sub("", plain)
-
-
-def _is_emoji(sign: str) -> bool:
-    return sign not in _TELLING and unicodedata.category(sign) in ("So", "Sk")
 
 
 def _clauses(plain: str, request: Request) -> Iterator[_Clause]:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from runners.werewolf.game import Role, Side
-from runners.werewolf.language.lexicon import ROLES, SEATS, normal, seats_in
+from runners.werewolf.language.lexicon import ROLES, SEATS, normal, seats_in, without_emoji
 from runners.werewolf.language.saying import LEADS, TEMPLATES, VERDICTS
 from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
@@ -154,8 +154,8 @@ _DENIES = re.compile("不|没|别|未|非|勿|甭|否认|取消|撤回|放过|�
 _ROLE = "|".join(ROLES)
 _CLAIM = re.compile(
     r"(?:^|我|本人|俺)(?:也|就|真的|确实|其实|今天|这[局把张]牌?|直接|只能?|在这里?|现在|才|[摊明]牌|手里|得|必须|身份|底牌|"
-    r"牌面?|拿|摸到|的|起?跳|拍|认|是|为|一?[名个张]|全场|唯一|普通|作为|身为)*+"
-    rf"(?<=[跳拍认是为我牌份张名个人俺])真?({_ROLE})(?:牌|身份)?(?![验查救毒守]的|的|面|团|坑|位|出局|报|说|给|这)|"
+    r"牌面?|拿|摸到|的|起?跳|拍|认|是|为|一?[名个张]|普通|作为|身为|可|当然)*+"
+    rf"(?:(?<=[跳拍认是为我牌份张名个人俺])|(?<=是真的))(?:全场)?(?:唯一的?)?真?({_ROLE})(?:牌|身份)?(?![验查救毒守]的|的|面|团|坑|位|出局|报|说|给|这)|"
     rf"真?({_ROLE})就?(?:是(?:本人|我(?![的们]))|在此|在这里?$)"
 )
 _VERDICT = "(?:是|为|一?[张只个]|铁|我?的|他|她|身份|底牌|结果|:)*(?:狼人|狼王|查杀|坏人|狼|好人|金水|好的)"
@@ -211,6 +211,7 @@ def _sentences(text: str) -> list[str]:
 
 @lru_cache(maxsize=16384)
 def _understand_sentence(sentence: str) -> Heard:
+    sentence = without_emoji(sentence)
     known = _of_a_template(sentence)
     if known is not None:
         return known

@@ -41,6 +41,12 @@ def test_what_a_speech_states_is_mostly_understood_and_never_otherwise():
     assert understood >= 0.88 * sum(words.total() for words in stated.values())
 
 
+def test_emoji_change_no_statement():
+    for said, _ in LINES:
+        assert understand("👍🏽".join(said)) == understand(said), said
+    assert understand("2️⃣号是金水🐺，我是预言家") == understand("2号是金水，我是预言家")
+
+
 ABOUT = dict(
     accused=7, followed=8, trusted=9, seat=10, checked=1, first=5, second=6, mate=2, other=3, saved=4, poisoned=11,
     prey=12, poser=12, night=1, role="女巫", side="狼人", verdict="查杀",
