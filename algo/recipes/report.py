@@ -248,7 +248,12 @@ def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
         for place, evaluation in enumerate(evaluations)
         for row in evaluation.rows
     ]
-    return Evaluation(header=first.model_copy(update={"planned": planned}), rows=tuple(rows))
+    failures, retried = (
+        dict(sum(map(Counter, counts), Counter()))
+        for counts in ([one.failures for one in evaluations], [one.retried for one in evaluations])
+    )
+    header = first.model_copy(update={"planned": planned})
+    return Evaluation(header=header, rows=tuple(rows), failures=failures, retried=retried)
 
 
 def _sample_games(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Iterator[tuple[str, str]]:

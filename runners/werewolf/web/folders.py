@@ -130,7 +130,7 @@ class RunFolders:
         for step in sorted((run / "transcripts").glob("step-*"), reverse=True):
             for path in sorted(step.glob("*.json")) if len(cards) < most else ():
                 game_id = f"run:{name}/{step.name}/{path.stem}"
-                with suppress(UnreadableGame):  # incomplete
+                with suppress(UnreadableGame, FileNotFoundError):  # incomplete, or deleted since it was listed
                     cards.append(self.card(path, game_id) | {"step": number_in(step.name.removeprefix("step-"))})
         return cards[:most]
 

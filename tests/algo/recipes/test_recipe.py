@@ -248,7 +248,7 @@ def keep(folder, row, *evaluations):
     for evaluation in evaluations:
         record.begin(evaluation.header)
         record.add(evaluation.header, evaluation.rows)
-        record.end(evaluation.header, {}, {}, {})
+        record.end(evaluation.header, evaluation.failures, evaluation.retried, {})
 
 
 def finished(opened, before=8, after=30, in_place=10):
@@ -350,11 +350,18 @@ def test_games_of_all_seeds_that_are_not_finished_are_those_of_their_opponent(tm
                 [*rows(20), *rows(20, wolf="expert")], f"step {step}", opponents=("scripted", "expert"), step=step,
                 planned={"scripted": 40, "expert": 40},
             )  # fmt: skip
-            played = found.model_copy(update={"rows": found.rows[lost:]})
+            played = found.model_copy(
+                update={
+                    "rows": found.rows[lost:],
+                    "failures": {"no reply": lost} if lost else {},
+                    "retried": {"no reply": 2},
+                }
+            )
             keep(opened.directory / f"seed-{seed}", GameRow, played)
     page = report_of(read_run(opened.directory))
-    (outcomes, *_) = next(section.tables for section in page.sections if section.title == "All seeds, before")
+    (outcomes, *_, failures) = next(section.tables for section in page.sections if section.title == "All seeds, before")
     assert [row[-1] for row in outcomes.rows if row[0].startswith("both sides")] == ["3", "0"]
+    assert failures.rows == [("no reply", "3", "4")]
 
 
 def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
