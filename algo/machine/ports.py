@@ -37,3 +37,13 @@ def free_port(host: str = "127.0.0.1") -> int:
 def port_range() -> tuple[int, int]:
     """(first, end) of a search for a free port; the first is random, so that concurrent searches differ."""
     return random.SystemRandom().randrange(_FIRST, _END - _FEWEST_TO_CHOOSE_FROM), _END
+
+
+def own_address() -> tuple[str, int]:
+    """This Ray node's address and a free port of all its addresses.
+
+    A process of Ray that runs this imports neither torch nor verl.
+    """
+    import ray
+
+    return ray.util.get_node_ip_address().strip("[]"), free_port("")

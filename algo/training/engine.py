@@ -22,7 +22,6 @@ from verl.utils import tensordict_utils
 from verl.workers.config import FSDPOptimizerConfig
 
 from algo.machine.disk import atomic_folder
-from algo.machine.ports import port_range
 from algo.sequences.batch import MiniBatch, mini_batches
 from algo.training import cpu_platform, ray_cluster
 from algo.training.targets_loss import TARGET_ROWS, TARGET_WEIGHT
@@ -65,13 +64,14 @@ class Engine:
         try:
             self._pool = ray_cluster.resource_pool(config.training)
             rank = RayClassWithInitArgs(ray.remote(TrainingRank), configs=parts, policies=self._policies)
+            address, port = ray_cluster.meeting_point(self._pool, config.training.device)
             self._workers = RayWorkerGroup(
                 resource_pool=self._pool,
                 ray_cls_with_init=rank,
                 device_name=config.training.device,
                 worker_env=ray_cluster.worker_environment(config.training),
-                # The default is a port that another connection may take before the workers start, seconds later.
-                master_port_range=list(port_range()),
+                master_addr=address,
+                master_port=port,
             )
             self._workers.wait_until_loaded()
         except BaseException:

@@ -11,8 +11,11 @@ from typing import Any
 
 import ray
 import torch
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from verl.single_controller.ray import RayResourcePool
+from verl.single_controller.ray.base import sort_placement_group_by_node_ip
 
+from algo.machine.ports import own_address
 from algo.machine.secrets import without_secrets
 from algo.serving.control import CONTROL_VARIABLE, control_token
 from algo.training import cpu_platform
@@ -116,6 +119,18 @@ def resource_pool(training: TrainingConfig) -> RayResourcePool:
     return RayResourcePool(
         process_on_nodes=[per_node] * training.nodes, use_gpu=training.device != "cpu", max_colocate_count=1
     )
+
+
+def meeting_point(pool: RayResourcePool, device: str) -> tuple[str, str]:
+    """Address and port on the machine of the first rank, at which the ranks find each other.
+
+    verl would choose them by a task whose process imports verl and torch, ten seconds of a core, and a port that
+    another connection may take before the ranks start.
+    """
+    first = sort_placement_group_by_node_ip(pool.get_placement_groups(device_name=device))[0]
+    where = PlacementGroupSchedulingStrategy(placement_group=first, placement_group_bundle_index=0)
+    address, port = ray.get(ray.remote(own_address).options(scheduling_strategy=where).remote())
+    return address, str(port)
 
 
 def worker_environment(training: TrainingConfig) -> dict[str, str]:
