@@ -20,10 +20,10 @@ RECIPE = """
 extends: {demo}
 name: small
 stages:
-  - {{do: build, command: "{{python}} -m algo.tiny_model {{model}}"}}
   - {{do: imitate}}
   - {{do: train}}
 config:
+  model: {{path: {model}}}
   run: {{steps: 2}}
   rollout: {{groups_per_step: 2, rollouts_per_group: 4}}
   warm_start: {{games: 6, held_out_games: 2}}
@@ -31,9 +31,9 @@ config:
 """
 
 
-def test_a_recipe_that_is_interrupted_goes_on_to_its_report(tmp_path, request):
+def test_a_recipe_that_is_interrupted_goes_on_to_its_report(tmp_path, tiny_model, request):
     file, out, output = tmp_path / "small.yaml", tmp_path / "out", tmp_path / "output.txt"
-    file.write_text(RECIPE.format(demo=request.config.rootpath / "configs/recipes/demo.yaml"))
+    file.write_text(RECIPE.format(demo=request.config.rootpath / "configs/recipes/demo.yaml", model=tiny_model))
 
     def start(*options):
         return start_module(output, "algo.recipe", *options, "--directory", str(out), mark=tmp_path)
@@ -47,7 +47,7 @@ def test_a_recipe_that_is_interrupted_goes_on_to_its_report(tmp_path, request):
 
     recipe = start(str(file))
     try:
-        reach(lambda: told("step 1/2: writing a checkpoint"), "the first step")
+        reach(lambda: told("before: held-out loss"), "the imitation")
         recipe.send_signal(signal.SIGINT)
         assert recipe.wait(timeout=120) == 130, output.read_text()[-5000:]
         wait_until(lambda: not processes_marked(tmp_path), 20, "the end of every process")

@@ -5,11 +5,15 @@ before that vLLM, which keeps who was asked for what, and transformers with the 
 Resuming from a checkpoint: tests/algo/training/test_team.py.
 """
 
+import asyncio
 import json
 from collections import Counter
 
+import aiohttp
 import pytest
 
+from algo.serving.policies import PolicyServers
+from configs.loading import load_config
 from tests.support.algo.machine import LORA, finish
 from tests.support.recording_proxy import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
 
@@ -95,3 +99,36 @@ def test_every_turn_is_of_the_policy_and_the_version_that_it_says(machine, whole
                     apart = max(apart, abs(logprob - found[other][place]))
     assert set(compared) == {(member, version) for member in MEMBERS.values() for version in range(STEPS)}
     assert compared.total() > 1000 and apart > 100 * FLOAT32_TOLERANCE  # the other policy would have been seen
+
+
+async def test_vllm_serves_adapters_beside_one_another_and_their_base(machine, tmp_path):
+    """What a merge in bfloat16 would round away is there."""
+    from tests.support.small_models import load_model, random_adapters, token_log_probs
+
+    def log_probs(adapters):
+        return pytest.approx(token_log_probs(load_model(machine.model, adapters), ids)[1:].tolist(), abs=1e-4)
+
+    ids = list(range(3, 200))
+    config = load_config(
+        None, [*machine.settings("adapters", *TEAM, machine.frozen, f"serving.urls=[{machine.adapters}]")]
+    )
+    serving = await PolicyServers.open(config, None)
+    for version in (0, 1):
+        folders = {
+            name: random_adapters(tmp_path / f"{name}-{version}", machine.model, seed=2 * version + number, rank=8)
+            for number, name in enumerate(MEMBERS.values())
+        }
+        await serving.push(folders, version)
+        # At once, as games ask for them.
+        found = await asyncio.gather(*(serving.scores(ids, name) for name in [*folders] * 2))
+        for name, (scores,) in zip([*folders] * 2, found, strict=True):
+            assert scores == log_probs(folders[name])
+    async with aiohttp.ClientSession() as http:
+        for served in serving.frozen():
+            body = {"model": served.model, "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0}
+            async with http.post(f"{served.endpoints[0]}/completions", json=body) as response:
+                assert response.status == 200, await response.text()
+                entries = (await response.json())["choices"][0]["prompt_logprobs"]
+            scores = [entry[str(token)]["logprob"] for entry, token in zip(entries[1:], ids[1:], strict=True)]
+            assert scores == log_probs({"initial": None, "earlier": machine.earlier}[served.name])
+    await serving.stop()

@@ -1,11 +1,11 @@
-"""LoRA: vLLM serves the policy's adapters beside their base, and is told of new ones at run time."""
+"""LoRA: vLLM serves the policy's adapters beside their base, and is told of new ones at run time.
 
-import asyncio
-import json
+The real vLLM: tests/end_to_end/test_team.py.
+"""
+
 from functools import partial
 from itertools import pairwise
 
-import aiohttp
 import pytest
 
 from algo.run.memory_plan import other_servers
@@ -13,7 +13,6 @@ from algo.serving.launch import policy_launches, vllm_command
 from algo.serving.policies import PolicyServers
 from algo.serving.server_group import ServerGroup, ServingError
 from tests.support.algo.fake_vllm import SERVE
-from tests.support.small_models import load_model, random_adapters, token_log_probs
 from tests.support.waiting import until
 
 LORA = {"lora_rank": 6, "lora_alpha": 12}
@@ -28,10 +27,6 @@ def configure(configure):
 def fake(vllms):
     vllms[0].models = [{"id": "policy-base"}]
     return vllms[0]
-
-
-def log_probs(model, adapters, ids):
-    return token_log_probs(load_model(model, adapters), ids)[1:].tolist()
 
 
 def test_vllm_is_started_for_adapters_of_that_rank(configure, tmp_path):
@@ -109,27 +104,3 @@ async def test_a_server_that_comes_back_has_the_past_selves_before_it_is_in_serv
         await until(lambda: serving.servers)
         loads = [call for call in fake.calls if call in ("/v1/load_lora_adapter", "/update_weight_version")]
         assert loads == ["/v1/load_lora_adapter", "/v1/load_lora_adapter", "/update_weight_version"]
-
-
-@pytest.mark.vllm
-@pytest.mark.timeout(600)
-async def test_real_vllm_serves_adapters_and_their_base(configure, tiny_model, tmp_path):
-    """What a merge in bfloat16 would round away is there."""
-    rank = LORA["lora_rank"]
-    first, second, past = (random_adapters(tmp_path / f"adapters-{n}", tiny_model, n, rank) for n in range(3))
-    config = configure(frozen={"earlier": {"path": past}}, kv_cache_gb=0.25)
-    ids = list(range(3, 200))
-    async with await ServerGroup.open(config, None) as serving, aiohttp.ClientSession() as http:
-        for version, adapters in ((0, first), (1, second)):
-            await serving.push_weights(adapters, version)
-            # Beside one another, as beside games that go on meanwhile.
-            for found in await asyncio.gather(*(serving.score(ids) for _ in range(4))):
-                assert found == pytest.approx(log_probs(tiny_model, adapters, ids), abs=1e-4)
-        for name, adapters in (("initial", None), ("earlier", past)):
-            (served,) = (one for one in PolicyServers(config, {"policy": serving}).frozen() if one.name == name)
-            body = {"model": served.model, "prompt": ids, "max_tokens": 1, "prompt_logprobs": 0}
-            async with http.post(f"{served.endpoints[0]}/completions", json=body) as response:
-                assert response.status == 200, await response.text()
-                entries = json.loads(await response.text())["choices"][0]["prompt_logprobs"]
-            found = [entry[str(token)]["logprob"] for entry, token in zip(entries[1:], ids[1:], strict=True)]
-            assert found == pytest.approx(log_probs(tiny_model, adapters, ids), abs=1e-4)

@@ -154,14 +154,19 @@ def test_a_checkpoint_goes_on_at_the_learning_rate_of_its_run(fresh, tmp_path):
     assert engine.update(batch)["actor/lr"] == LEARNING_RATE
 
 
-def test_a_checkpoint_of_other_ranks_is_refused(fresh, tmp_path):
+def test_a_checkpoint_of_other_ranks_or_policies_is_refused(fresh, tmp_path):
     engine, _ = fresh
     with pytest.raises(ConfigError, match="has no checkpoint"):
         engine.load(tmp_path)
-    written = {"step": 1, "ranks": 16, "lora_rank": 0, "critic": False, "policies": ["policy"]}
-    (tmp_path / "engine.json").write_text(json.dumps(written))
-    with pytest.raises(ConfigError, match=r"training\.ranks=16"):
-        engine.load(tmp_path)
+    engine.save(tmp_path, step=1)
+    written = json.loads((tmp_path / "engine.json").read_text())
+    for other, message in (
+        ({"ranks": 16}, r"training\.ranks=16"),
+        ({"policies": ["wolves", "villagers"]}, r"the policies that learn \(policies\)=\['wolves', 'villagers'\], but"),
+    ):
+        (tmp_path / "engine.json").write_text(json.dumps(written | other))
+        with pytest.raises(ConfigError, match=message):
+            engine.load(tmp_path)
 
 
 def test_ranks_that_the_cluster_cannot_hold_are_refused_before_they_are_waited_for(fresh):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 from tests.support.hub.hub_process import HubProcess
@@ -14,7 +15,6 @@ LORA = ["model.lora_rank=8", "model.lora_alpha=16", "serving.kv_cache_gb=0.5"]
 
 
 TEAM = ["policies={wolves: {side: wolf}, villagers: {side: good}}"]
-LEAGUE = ["league.every_steps=1", "game.opponent=past"]
 
 
 class Machine:
@@ -35,10 +35,21 @@ class Machine:
         """URL of a vLLM for whole weights."""
         return self._serve(self.model)
 
+    @cached_property
+    def earlier(self) -> Path:
+        """Adapters that no run trains."""
+        from tests.support.small_models import random_adapters
+
+        return random_adapters(self.folder / "earlier", self.model, seed=9, rank=8)
+
     @property
     def adapters(self) -> str:
-        """URL of a vLLM for the adapters of one policy or of a team, and of their past selves."""
-        return self._serve(self.model, *LORA, *TEAM, *LEAGUE)
+        """URL of a vLLM for the adapters of a team, beside ``earlier``, which has the name of a frozen policy."""
+        return self._serve(self.model, *LORA, *TEAM, self.frozen)
+
+    @property
+    def frozen(self) -> str:
+        return f"frozen={{earlier: {{path: {self.earlier}}}}}"
 
     def settings(self, name: str, *more: str) -> list[str]:
         return [
