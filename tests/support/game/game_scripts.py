@@ -14,7 +14,7 @@ rounds of the wolves' talk or a chain of shots are one line; ``9=5/6`` answers 5
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from runners.werewolf.game import (
@@ -122,48 +122,3 @@ def all_of(state: GameState, kind: EventKind) -> list[Event]:
 def last(state: GameState, kind: EventKind) -> Event:
     """The latest event of a kind."""
     return all_of(state, kind)[-1]
-
-
-def _pairs(kind: EventKind) -> Callable[[GameState], object]:
-    return lambda state: [f"{event.seat}>{event.target or 0}" for event in all_of(state, kind)]
-
-
-FACTS: Mapping[str, Callable[[GameState], object]] = {
-    "phase": lambda state: state.phase,
-    "day": lambda state: state.day,
-    "result": lambda state: state.result,
-    "sheriff": lambda state: state.sheriff,
-    "asked": lambda state: [request.seat for request in pending(state)],
-    "asks": lambda state: pending(state)[0].decision,
-    "targets": lambda state: pending(state)[0].targets,
-    "options": lambda state: pending(state)[0].options,
-    "subject": lambda state: pending(state)[0].subject,
-    "unsaved": lambda state: pending(state)[0].unsaved,
-    "pass": lambda state: pending(state)[0].may_pass,
-    "dead": lambda state: sorted({*state.preset.seats} - state.living),
-    "deaths": lambda state: last(state, EventKind.DEATHS_ANNOUNCED).seats,
-    "hit": lambda state: last(state, EventKind.WOLF_TARGET).target,
-    "told": lambda state: [event.target or 0 for event in all_of(state, EventKind.WITCH_TOLD)],
-    "guns": lambda state: [f"{e.seat}:{e.data['may_shoot']}" for e in all_of(state, EventKind.SHOT_STATUS)],
-    "talk": lambda state: len(all_of(state, EventKind.WOLF_SAYS)),
-    "votes": _pairs(EventKind.VOTE),
-    "shots": _pairs(EventKind.SHOT),
-    "words": lambda state: [event.seat for event in all_of(state, EventKind.LAST_WORDS)],
-    "count": lambda state: last(state, EventKind.VOTE_COUNT).data["count"],
-    "exiled": lambda state: [event.target for event in all_of(state, EventKind.EXILED)],
-    "revealed": lambda state: [event.target for event in all_of(state, EventKind.REVEALED)],
-    "exploded": lambda state: [event.seat for event in all_of(state, EventKind.EXPLODED)],
-}
-"""What a scenario may tell of a state; lists of targets have 0 for nobody."""
-
-
-def check(state: GameState, told: str) -> None:
-    """Hold a state against facts in a few words: ``phase=shot asked=3 dead=3,5 sheriff=-``."""
-    wanted = dict(fact.split("=") for fact in told.split())
-    assert {name: _in_words(FACTS[name](state)) for name in wanted} == wanted
-
-
-def _in_words(value: object) -> str:
-    if isinstance(value, list | tuple):
-        return ",".join(map(str, value)) or "-"
-    return "-" if value in (None, "") else str(value)

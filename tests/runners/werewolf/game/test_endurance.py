@@ -30,7 +30,7 @@ from runners.werewolf.game import (
     winner,
 )
 from tests.support.game.game_invariants import check_finished, check_invariants, check_start
-from tests.support.game.game_playing import TEST_PRESETS, Step, brain_steps, herd_steps, random_steps
+from tests.support.game.game_playing import TEST_PRESETS, Step, brain_steps, herd_steps, random_steps, steps
 
 GAMES = int(os.environ.get("ENDURANCE_GAMES", "100000"))
 SHORT_RUN = 5
@@ -40,6 +40,7 @@ CHUNK = 20
 PLAYERS: Mapping[str, Callable[[Preset, int, int], Iterator[Step]]] = {
     "random": random_steps,
     "herd": herd_steps,
+    "silent": lambda preset, seed, play_seed: steps(new_game(preset, seed), lambda request: request.default),
     "scripted": lambda preset, seed, play_seed: brain_steps(preset, seed, BRAINS["scripted"]),
     "expert": lambda preset, seed, play_seed: brain_steps(preset, seed, BRAINS["expert"]),
 }
@@ -82,7 +83,8 @@ def pool():
 
 
 def test_two_hundred_games_are_in_order_and_reach_everything():
-    played = (play_games(preset, how, range(SHORT_RUN)) for preset in TEST_PRESETS for how in ("random", "herd"))
+    games = {"random": SHORT_RUN, "herd": SHORT_RUN, "silent": 1}
+    played = (play_games(preset, how, range(count)) for preset in TEST_PRESETS for how, count in games.items())
     seen = sum(played, start=Counter())
     asking = set(Phase) - {Phase.NIGHTFALL, Phase.DAWN, Phase.ANNOUNCEMENT, Phase.AFTERMATH, Phase.GAME_OVER}
     everything = {repr(value) for kind in (EventKind, Decision, Option, BadgeLost, Result, asking) for value in kind}

@@ -1,13 +1,10 @@
-"""What must hold for every preset, seed and choice: every step is in order, states are values, nothing hidden shows.
+"""What must hold for every preset, seed and choice: states are values, and nothing hidden shows.
 
-The invariants themselves are in ``game_invariants`` and ``game_record``; test_endurance checks them in many
-more games.
+That every step is in order is checked in ``test_endurance``.
 """
 
 import copy
 import random
-from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -21,17 +18,13 @@ from runners.werewolf.game import (
     IllegalAction,
     Observation,
     Option,
-    Phase,
     Preset,
-    Role,
     apply,
     choices,
     legal,
-    new_game,
     observe,
     pending,
 )
-from tests.support.game.game_invariants import check_finished, check_invariants, check_start
 from tests.support.game.game_playing import (
     TEST_PRESETS,
     Step,
@@ -39,7 +32,6 @@ from tests.support.game.game_playing import (
     herd_steps,
     random_action,
     random_steps,
-    steps,
 )
 from tests.support.game.two_worlds import draw_worlds
 
@@ -52,42 +44,6 @@ def some_state(preset: Preset, seed: int, play_seed: int, data: st.DataObject) -
     """A state that random players reach, and that asks somebody."""
     history = [before for before, _, _ in data.draw(players)(preset, seed, play_seed)]
     return data.draw(st.sampled_from(history))
-
-
-# --- every step -------------------------------------------------------------------------------------------------------
-
-
-def check_game(preset: Preset, seed: int, played: Iterable[Step]) -> None:
-    """Every invariant at every step, and that every seat hears everything it may know exactly once."""
-    state = new_game(preset, seed)
-    check_start(state)
-    heard = {seat: [] for seat in preset.seats}
-    for before, actions, after in played:
-        assert before == state
-        check_invariants(before, actions, after)
-        questions = {request.seat: request for request in pending(before)}
-        for seat in preset.seats:
-            view = observe(before, seat)
-            assert view.request == questions.get(seat)
-            if seat in actions:
-                heard[seat].extend(view.events)
-        state = after
-    check_finished(state)
-    for seat in preset.seats:
-        known = [event for event in state.events if event.visible_to(seat)]
-        assert [*heard[seat], *observe(state, seat).events] == known
-
-
-@given(presets, seeds, seeds, players)
-@settings(max_examples=150, deadline=None)
-def test_every_step_of_every_game_is_in_order(preset, seed, play_seed, play):
-    check_game(preset, seed, play(preset, seed, play_seed))
-
-
-@given(presets, seeds)
-@settings(max_examples=30, deadline=None)
-def test_defaults_alone_end_every_game(preset, seed):
-    check_game(preset, seed, steps(new_game(preset, seed), lambda request: request.default))
 
 
 # --- states are values ------------------------------------------------------------------------------------------------
@@ -154,59 +110,3 @@ def test_whole_games_in_which_two_unknown_roles_are_swapped_look_the_same(preset
     # looks all the time while somebody is asked in secret.
     for one, other in zip(*(seen_by(observer, world) for world in worlds), strict=True):
         assert all(a == b for a, b in zip(one, other, strict=False))
-
-
-BY_ROLE = (Phase.WOLF_TALK, Phase.NIGHT_ACTIONS, Phase.WITCH_ACTION)
-ELECTION = (
-    *(Phase.SIGN_UP, Phase.CAMPAIGN, Phase.WITHDRAWAL, Phase.UNOPPOSED),
-    *(Phase.SHERIFF_VOTE, Phase.SHERIFF_PK_SPEECH, Phase.SHERIFF_PK_VOTE),
-)
-ELECTED = st.sampled_from([preset for preset in TEST_PRESETS if preset.sheriff])
-
-
-def nights_before_an_election(preset: Preset, seed: int, play_seed: int) -> list[GameState]:
-    """The states at the start of night 1 and, where an explosion put the election off, of night 2."""
-    states = [before for before, _, _ in herd_steps(preset, seed, play_seed) if before.election is not None]
-    nights = {state.day: state for state in reversed(states) if state.phase not in ELECTION}
-    return [*nights.values()]
-
-
-def another_night(state: GameState, night: int) -> GameState:
-    """``state`` after this night, played by ``night``."""
-    rng = random.Random(night)
-    while state.phase in BY_ROLE:
-        state = apply(state, answer_all(state, lambda request: random_action(request, rng)))
-    return state
-
-
-def without_news(state: GameState) -> list[Observation]:
-    """What every seat sees, but for events: of these, those of the night rightly differ for a wolf or a witch."""
-    return [replace(observe(state, seat), events=()) for seat in state.preset.seats]
-
-
-def knows_nothing_of_the_night(state: GameState, seat: int) -> bool:
-    return state.role_of(seat) is Role.VILLAGER or (state.role_of(seat) is Role.HUNTER and seat != state.night.poisoned)
-
-
-@given(ELECTED, seeds, seeds, seeds, seeds, st.data())
-@settings(max_examples=80, deadline=None)
-def test_a_nights_deaths_change_nothing_that_is_seen_before_they_are_announced(
-    preset, seed, play_seed, night, other_night, data
-):
-    start = data.draw(st.sampled_from(nights_before_an_election(preset, seed, play_seed)))
-    one, other = another_night(start, night), another_night(start, other_night)
-    announced = [EventKind.DEATHS_ANNOUNCED in [e.kind for e in s.events[len(start.events) :]] for s in (one, other)]
-    assert announced[0] is announced[1]
-    rng = random.Random(play_seed)
-    while one.phase in ELECTION and one.day == start.day:
-        assert without_news(one) == without_news(other)
-        for seat in preset.seats:
-            if knows_nothing_of_the_night(one, seat) and knows_nothing_of_the_night(other, seat):
-                assert observe(one, seat) == observe(other, seat)
-        actions = answer_all(one, partial(random_action, rng=rng))
-        one, other = apply(one, actions), apply(other, actions)
-    public = [
-        [event for event in state.events[len(start.events) :] if event.audience is None] for state in (one, other)
-    ]
-    before_it = [events[: [event.kind for event in events].index(EventKind.DEATHS_ANNOUNCED)] for events in public]
-    assert before_it[0] == before_it[1]
