@@ -36,18 +36,6 @@ def deck(**counts: int) -> tuple[Role, ...]:
 SEVEN = Preset(name="7p_test", deck=deck(wolf=2, seer=1, villager=4), round_limit=3)
 """Two wolves that talk, may pass and may hit their own; no other night role than the seer."""
 
-STRICT = Preset(
-    name="6p_strict",
-    deck=deck(wolf=2, seer=1, villager=3),
-    win_rule=WinRule.PARITY,
-    round_limit=2,
-    wolf_talk_rounds=0,
-    wolves_may_pass=False,
-    wolves_may_hit_wolves=False,
-    may_abstain=False,
-)
-"""Nobody may pass, and the wolves do not talk."""
-
 STRICT_ELECTION = Preset(
     name="8p_strict_election",
     deck=deck(wolf=2, wolf_king=1, witch=1, guard=1, hunter=1, villager=2),
@@ -60,7 +48,7 @@ STRICT_ELECTION = Preset(
     wolves_may_explode=True,
     may_abstain=False,
 )
-"""As STRICT, with a sheriff that must be voted for."""
+"""Nobody may pass, the wolves do not talk, and a sheriff must be voted for."""
 
 EVERYTHING = Preset(
     name="10p_everything",
@@ -111,7 +99,7 @@ IDIOTS = Preset(
 )
 """Votes that exile nobody, until nobody is left to vote for; explosions that take one along."""
 
-TEST_PRESETS = (*PRESETS.values(), SEVEN, STRICT, STRICT_ELECTION, EVERYTHING, GUNS, VILLAGERS, GODS, ONE_DAY, IDIOTS)
+TEST_PRESETS = (*PRESETS.values(), SEVEN, STRICT_ELECTION, EVERYTHING, GUNS, VILLAGERS, GODS, ONE_DAY, IDIOTS)
 
 RIDING = (Option.EXPLODE, Option.WITHDRAW)
 RIDING_RATE = 0.05

@@ -15,7 +15,6 @@ rounds of the wolves' talk or a chain of shots are one line; ``9=5/6`` answers 5
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from runners.werewolf.game import (
     Action,
@@ -92,9 +91,9 @@ def _next_answer(request: Request, answers: Answers, given: dict[int, int]) -> A
     return action
 
 
-def twelve(script: str, seed: int = 0, **rules: object) -> GameState:
-    """``script`` played with TWELVE_DEAL, in 12p_sheriff with ``rules`` in place of its own."""
-    return play(new_game(replace(TWELVE, **rules), seed, TWELVE_DEAL), script)
+def twelve(script: str, seed: int = 0) -> GameState:
+    """``script`` played in 12p_sheriff with TWELVE_DEAL."""
+    return play(new_game(TWELVE, seed, TWELVE_DEAL), script)
 
 
 def step(state: GameState) -> GameState:
