@@ -188,21 +188,26 @@ async def test_an_agent_that_exits_or_cancels_itself_fails_alone(client, vllm, a
     assert [read.outcome.failure for _, read, _ in results] == [failure] * 2
 
 
-async def test_an_agent_that_takes_too_long_is_stopped_with_an_outcome(client, vllm):
-    stopped = asyncio.Event()
+async def test_an_agent_that_takes_too_long_is_stopped_or_left_behind_with_an_outcome(client, vllm):
+    stopped, release = threading.Event(), threading.Event()
 
     @rollout
     async def endless(task, llm):
         try:
             await asyncio.Event().wait()
         finally:
-            loop.call_soon_threadsafe(stopped.set)
+            stopped.set()
 
-    loop = asyncio.get_running_loop()
-    ((_, read, _),) = await played(client, vllm, LitPlayer(endless), task_of(max_seconds=0.2))
-    assert "timeout after 0.2 s" in read.outcome.failure
-    async with asyncio.timeout(5):
-        await stopped.wait()
+    @rollout
+    def hanging(task, llm):
+        release.wait()
+        return 1.0
+
+    for agent in (endless, hanging):
+        ((_, read, _),) = await played(client, vllm, LitPlayer(agent), task_of(max_seconds=0.2))
+        assert "timeout after 0.2 s" in read.outcome.failure
+    release.set()
+    assert stopped.wait(5)
 
 
 async def test_what_the_agent_needs_and_is_away_is_tried_again(client, vllm):
@@ -286,44 +291,34 @@ async def test_a_service_plays_tasks_and_a_function_judges_its_answers(client, v
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("policy", 1.0, 300)
 
 
-async def test_a_timeout_within_the_reward_function_is_not_the_agents(client, vllm, service):
-    def out_of_patience(task, answer):
-        raise TimeoutError("the judge does not answer")
-
-    task = task_of(max_seconds=60, input={"question": "?"})
-    ((found, _, _),) = await played(client, vllm, ServicePlayer(service.url, out_of_patience), task)
-    assert found.status == "failed" and "the judge does not answer" in found.attempt.metadata["reason"]
+async def out_of_time(task, answer):
+    raise TimeoutError("the judge does not answer")
 
 
-async def test_a_reward_function_that_exits_fails_its_attempt_alone(client, vllm, service):
-    async def leaves(task, answer):
-        raise SystemExit(2)
-
-    ((found, _, _),) = await played(client, vllm, ServicePlayer(service.url, leaves), task_of(input={"question": "?"}))
-    assert found.status == "failed" and "SystemExit: 2" in found.attempt.metadata["reason"]
+async def leaves(task, answer):
+    raise SystemExit(2)
 
 
-async def test_an_answer_that_is_not_json_is_the_agents_failure(client, vllm, service):
-    async def answer(request):
-        return web.Response(text="{", content_type="application/json")
-
-    service.answer = answer
-    ((_, read, _),) = await played(client, vllm, ServicePlayer(service.url, judge), task_of())
-    assert "is not JSON" in read.outcome.failure
+@pytest.mark.parametrize(("reward", "reason"), [(out_of_time, "the judge does not answer"), (leaves, "SystemExit: 2")])
+async def test_an_error_of_the_reward_function_is_not_the_agents_failure(client, vllm, service, reward, reason):
+    task = task_of(max_seconds=60)
+    ((found, _, _),) = await played(client, vllm, ServicePlayer(service.url, reward), task)
+    assert found.status == "failed" and reason in found.attempt.metadata["reason"]
 
 
 async def test_a_services_own_error_is_the_agents_failure_and_its_refusal_is_not(client, vllm, service):
+    answers = {"hard": (500, "no"), "unclear": (200, "{"), "odd": (422, "no")}
+
     async def answer(request):
-        return web.Response(status=500 if (await request.json())["question"] == "hard" else 422, text="no")
+        status, text = answers[(await request.json())["question"]]
+        return web.Response(status=status, text=text, content_type="application/json")
 
     service.answer = answer
-    tasks = [task_of(1, input={"question": "hard"}), task_of(2, input={"question": "odd"})]
-    (failed, read, _), (refused, _, _) = await played(client, vllm, ServicePlayer(service.url, judge), *tasks)
-    assert (failed.status, failed.attempt.sequence_id, read.outcome.failure) == (
-        "succeeded",
-        1,
-        "the service answers 500: no",
-    )
+    tasks = [task_of(number, input={"question": question}) for number, question in enumerate(answers)]
+    *failed, (refused, _, _) = await played(client, vllm, ServicePlayer(service.url, judge), *tasks)
+    assert [(found.status, found.attempt.sequence_id) for found, _, _ in failed] == [("succeeded", 1)] * 2
+    error, unreadable = (read.outcome.failure for _, read, _ in failed)
+    assert error == "the service answers 500: no" and "is not JSON" in unreadable
     assert refused.status == "failed"
     assert "rejects the task (422)" in refused.attempt.metadata["reason"]
 
@@ -350,16 +345,3 @@ async def test_a_service_that_is_not_up_yet_is_waited_for(client, vllm, service)
     await service.start()
     ((found, _, _),) = await playing
     assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)
-
-
-async def test_a_synchronous_agent_that_hangs_does_not_keep_the_runner_from_leaving(client, vllm):
-    release = threading.Event()
-
-    @rollout
-    def hanging(task, llm):
-        release.wait()
-        return 1.0
-
-    ((_, read, _),) = await played(client, vllm, LitPlayer(hanging), task_of(max_seconds=0.2))
-    release.set()
-    assert read.outcome.failure

@@ -170,7 +170,7 @@ async def check_conversation(world, number, kind):
 MANY = pytest.param(500, marks=(pytest.mark.endurance, pytest.mark.timeout(1200)))
 
 
-@pytest.mark.parametrize("conversations", [20, MANY])
+@pytest.mark.parametrize("conversations", [12, MANY])
 @pytest.mark.parametrize("kind", [Chat, Items, Claude])
 async def test_any_conversation_is_one_sequence_of_what_was_sampled(world, kind, conversations):
     seen = {}

@@ -78,13 +78,6 @@ async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world, open
     assert second.prompt_ids.count(end) == 2  # of the reply's turn, and of the question's
 
 
-async def test_a_stop_text_ends_a_reply_and_is_left_out_of_it(world, openai):
-    world.vllm.answer = lambda prompt: "look\nObservation: none"
-    answer = await ask(openai, stop=["Observation:"])
-    assert answer.choices[0].message.content == "look\n"
-    assert world.vllm.exchanges[-1][0]["stop"] == ["Observation:"]
-
-
 async def test_beyond_the_context_or_the_number_of_calls_comes_the_error_that_agents_know(world):
     attempt = world.attempt(limits={"context_tokens": 60, "reply_tokens": 20}, max_calls=3)
     async with world.gateway.serving(attempt) as address, client_of(address) as client:
