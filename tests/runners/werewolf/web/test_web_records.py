@@ -92,13 +92,21 @@ async def test_a_demonstration_is_imitated_and_no_one_elses_turns(hub, client, p
     assert len(replay["turns"]) == len(game.turns)
 
 
+@pytest.fixture
+async def own_hub(tmp_path):
+    """A hub of ours, which never had the run of the checkpoint."""
+    hub = await HubProcess(tmp_path).start()
+    yield hub
+    hub.kill()
+
+
 async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
-    hub, client, policy, tiny_model, tmp_path, capsys
+    own_hub, policy, tiny_model, tmp_path, capsys
 ):
     runs = tmp_path / "runs"
     url = await policy(make_checkpoint(runs, tiny_model))
     results = []
-    async with WebServer(tmp_path, runs=runs, hub=hub.url, model_url=url) as server:
+    async with WebServer(tmp_path, runs=runs, hub=own_hub.url, model_url=url) as server:
         for seed, side in ((1, "wolf"), (2, "good"), (3, "good")):
             wanted = dict(preset="5p_tiny", seed=seed, others="policy", side=side, record="evaluation")
             _, (seat,) = await open_table(server.session, **wanted)
@@ -107,7 +115,7 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
         await play_seat(server.session, seat)
         rows = (await server.get("/api/games", people="1"))[1]["rows"]
         assert [(row["mode"], row["version"], row["people"]) for row in rows] == [("val", 24, True)] * 3
-    config = load_config(None, [f"run.dir={runs}", f"store.url={hub.url}", f"model.path={tiny_model}"])
+    config = load_config(None, [f"run.dir={runs}", f"store.url={own_hub.url}", f"model.path={tiny_model}"])
     options = evaluate.parse_arguments(["--people", "first"])
     code = await asyncio.to_thread(evaluate.run_people, config, options)
     assert code == 0 and "people against" in capsys.readouterr().out
@@ -117,22 +125,6 @@ async def test_people_against_step_24_are_counted_and_stand_on_the_runs_page(
         of_side = [result for played, result in results if played == side]
         assert (against.by_side[side].games, against.by_side[side].wins) == (len(of_side), of_side.count(side))
     assert RunNumbers(RunFolders(runs)).of("first", 0)["people"][0]["label"] == "version 24"
-
-
-async def test_a_game_against_a_checkpoint_goes_to_a_hub_that_never_had_its_run(policy, tiny_model, tmp_path):
-    runs = tmp_path / "runs"
-    url = await policy(make_checkpoint(runs, tiny_model))
-    our_hub = await HubProcess(tmp_path).start()
-    try:
-        async with WebServer(tmp_path, runs=runs, hub=our_hub.url, model_url=url) as server:
-            for seed in (1, 2):
-                wanted = dict(preset="5p_tiny", seed=seed, others="policy", record="evaluation")
-                _, (seat,) = await open_table(server.session, **wanted)
-                page = await play_seat(server.session, seat)
-                assert page["replay"].startswith("hub:"), page["problem"]
-            assert [row["version"] for row in (await server.get("/api/games", people="1"))[1]["rows"]] == [24, 24]
-    finally:
-        our_hub.kill()
 
 
 async def test_a_checkpoint_is_played_with_its_prompts_and_under_its_runs_name(policy, tiny_model, tmp_path):

@@ -2,11 +2,13 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.run_numbers import RunNumbers
+from runners.werewolf.web.token_rows import TokenRows
 from runners.werewolf.web.views import ShownGame
 from tests.support.werewolf.web_server import WebServer
 
@@ -52,3 +54,18 @@ def test_a_game_belongs_to_the_evaluation_of_its_whole_label(runs):
         about = {"run": "first-evaluation", "game": f"first-evaluation-{in_names}-0123abcd-deal000-wolf"}
         found = RunFolders(runs).evaluation_of(ShownGame(events=[], about=about))
         assert found == (label, runs / "first" / "evaluated" / in_names)
+
+
+def test_a_batch_that_a_resumed_run_writes_anew_is_read_anew(tmp_path):
+    batch = tmp_path / "batches" / "step-0006.jsonl"
+    batch.parent.mkdir()
+    rows = TokenRows(SimpleNamespace(run_of=lambda _: tmp_path), None)
+    game = SimpleNamespace(about={"run": "r", "game": "g"})
+
+    def write(*seats):
+        lines = [json.dumps({"task_id": "g", "actor": f"seat {seat:02d}", "segment": 0}) + "\n" for seat in seats]
+        batch.write_text("".join(lines) + '{"task_id": "cut')
+
+    for seats in ((1, 2), (3, 4, 5), (6,)):  # longer and shorter than before
+        write(*seats)
+        assert {seat for seat, _ in rows._places(game)} == set(seats)
