@@ -73,7 +73,7 @@ def sampled_replies(draw, tokenizer):
 
 @pytest.mark.parametrize("family", TEMPLATES)
 @given(data=st.data(), thinking=st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_token_ids_only_grow_for_any_texts_and_samples(tiny_tokenizer, family, data, thinking):
     tokenizer = with_template(tiny_tokenizer, TEMPLATES[family])
     tokens, head = chat_tokens(tokenizer, thinking), reply_head(family, thinking)

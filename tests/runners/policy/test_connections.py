@@ -120,26 +120,6 @@ async def test_a_server_that_does_not_answer_holds_up_no_other(vllms):
     silent.close()
 
 
-async def test_weights_that_change_within_a_game_are_recorded_for_each_turn(vllms, games):
-    vllm = vllms[0]
-    answer = vllm.answer
-
-    def answer_with_newer_weights(prompt):
-        vllm.policy_version = 4 + len(vllm.exchanges) // 8
-        return answer(prompt)
-
-    vllm.answer = answer_with_newer_weights
-    result, turns = await play(games, make_task(trainable=["wolf", "good"]), resources(vllm.endpoint))
-    prompts = whole_prompts(turns)
-    told = {(prompts[turn.seat, turn.turn], turn.response_ids): turn.policy_version for turn in turns}
-    sampled = {
-        (tuple(body["prompt"]), tuple(choice["token_ids"])): 4 + number // 8
-        for number, (body, choice) in enumerate(vllm.exchanges)
-    }
-    assert told == sampled and len(set(told.values())) > 2
-    assert result.policy_version == 3  # what the game was enqueued for
-
-
 async def test_a_turn_during_a_push_records_both_versions(vllms, games):
     _, turns = await play(games, make_task(), resources(vllms[0].endpoint))
     assert {turn.policy_version for turn in turns} == {3}, "of the resources, where the server does not say"

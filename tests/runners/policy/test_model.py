@@ -53,14 +53,6 @@ async def test_sampling_is_seeded_by_game_seat_and_call(vllm):
         assert body["stop_token_ids"] == [vllm.tokenizer.eos_token_id]
 
 
-async def test_another_conversation_starts_a_new_segment(vllm):
-    model = make_model(vllm)
-    await model([SYSTEM, user("一")])
-    turn = (await model([SYSTEM, user("前情提要")])).metadata["sampled"]
-    assert (turn.segment, turn.context_tokens) == (1, 0)
-    assert vllm.exchanges[1][0]["prompt"] == list(turn.prompt_ids)
-
-
 async def test_the_tokens_of_a_call_are_counted_without_a_call(vllm):
     model = make_model(vllm, context_tokens=200, reply_tokens=20)
     text = "长"

@@ -37,9 +37,10 @@ class RepeatingServer:
     model = "fake"
 
     def __init__(self, replies):
-        self.replies = list(replies)
+        self.replies, self.prompts = list(replies), []
 
     async def complete(self, prompt_ids, max_tokens, seed):
+        self.prompts.append(list(prompt_ids))
         token_ids = self.replies.pop(0)
         return Completion(token_ids, (0.0,) * len(token_ids), "stop")
 

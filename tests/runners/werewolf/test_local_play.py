@@ -50,38 +50,17 @@ def test_json_and_a_seats_view_of_a_game_by_other_rules(capsys, tmp_path):
     assert (data["rules"]["win_rule"], data["rules"]["round_limit"]) == ("parity", 4)
 
 
-class Terminal:
-    """A fake terminal: answers as typed, keeps what was shown."""
-
-    def __init__(self, answers):
-        self.shown, self.prompts, self._answers = [], [], iter(answers)
-
-    def ask(self, prompt):
-        self.prompts.append(prompt)
-        try:
-            return next(self._answers)
-        except StopIteration:
-            raise EOFError from None
-
-
-def person_at(preset, seed, answers):
-    terminal = Terminal(answers)
-    return Person(preset, terminal.ask, terminal.shown.append), terminal
-
-
 def test_a_person_plays_a_seat_with_the_prompts_of_a_model():
     preset, seed = PRESETS["5p_tiny"], 2
     state = new_game(preset, seed)
     seat = next(request.seat for request in pending(state))
-    person, terminal = person_at(
-        preset, seed, ["什么", "弃票吧", *["不查验", "空刀", "我是好人", "弃票", "2号", "过"] * 50]
-    )
+    shown, typed = [], iter(["什么", "弃票吧", *["不查验", "空刀", "我是好人", "弃票", "2号", "过"] * 50])
     brains = seeded_brains(preset, seed, SCRIPTED)
-    brains[seat] = person
+    brains[seat] = Person(preset, lambda prompt: next(typed), shown.append)
     state = play_locally(preset, seed, brains)
     assert winner(state) is not None
-    assert f"你是{seat}号" in terminal.shown[0]
-    assert any("无效" in shown for shown in terminal.shown)  # it is told what was wrong and asked again
+    assert f"你是{seat}号" in shown[0]
+    assert any("无效" in words for words in shown)  # it is told what was wrong and asked again
     own = [event.text for event in state.events if event.seat == seat and event.text]
     assert all(text in game_text(state) for text in own)
 

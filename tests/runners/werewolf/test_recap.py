@@ -4,13 +4,13 @@ import pytest
 from agentscope.message import Msg
 
 from runners.errors import CannotPlay
-from runners.policy.client import Completion
 from runners.policy.model import TokenExactChatModel
 from runners.werewolf.game import Action, Event, EventKind, Role
 from runners.werewolf.players import PolicyPlayer
 from runners.werewolf.prompts_zh.questions import render_question
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
 from store.schema import TokenLimits
+from tests.runners.werewolf.test_demonstrations import RepeatingServer
 from tests.support.chat_templates import chat_tokens
 from tests.support.werewolf.reply_tables import QUESTIONS, seen
 
@@ -30,20 +30,6 @@ TODAYS = render_recap(EVENTS[:8], 2, speech_chars=0) + "\n" + render_events(EVEN
 WORDLESS = render_recap(EVENTS, 2, speech_chars=0)
 
 
-class FakeServer:
-    """A fake of ``PolicyClient``: votes for seat 4, and keeps every prompt."""
-
-    model = "fake"
-
-    def __init__(self, tokenizer):
-        self.tokenizer, self.prompts = tokenizer, []
-
-    async def complete(self, prompt_ids, max_tokens, seed):
-        self.prompts.append(list(prompt_ids))
-        reply = (*self.tokenizer.encode("决定：4号", add_special_tokens=False), self.tokenizer.eos_token_id)
-        return Completion(reply, (-1.0,) * len(reply), "stop")
-
-
 @pytest.mark.parametrize(
     ("recap", "context_of"),
     [
@@ -56,7 +42,8 @@ class FakeServer:
     ],
 )
 async def test_words_of_earlier_days_go_first_and_never_a_fact(tiny_tokenizer, recap, context_of):
-    server, tokens = FakeServer(tiny_tokenizer), chat_tokens(tiny_tokenizer)
+    tokens = chat_tokens(tiny_tokenizer)
+    server = RepeatingServer([await tokens.encode_reply("决定：4号")])
 
     async def size(told):
         user = {"role": "user", "content": f"{told}\n{render_question(VOTE)}"}

@@ -58,13 +58,6 @@ async def test_each_seat_is_played_by_its_policy_and_says_so_up_to_its_trajector
     assert len(found) == 5 and all(one.learner == learner_of(one.role) for one in found)
 
 
-async def test_who_is_not_of_the_team_has_no_learner(vllms, tiny_model):
-    resources = team_at(vllms, ServedPolicy(name="old", endpoints=(vllms[0].endpoint,), model="policy"))
-    result, turns = await play(resources, tiny_model, trainable=["good"], seating={"wolf": "old", "good": "policy"})
-    assert {(turn.side, turn.learner is None) for turn in turns} == {("wolf", True), ("good", False)}
-    assert read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), resources).turns
-
-
 async def test_a_past_self_is_played_by_who_plays_such_seats_and_nobody_learns_from_it(vllms, tiny_model):
     wolves, good = vllms
     models = {"wolves": "past-wolves", "seers": "past-seers", "others": "past-others"}
@@ -93,24 +86,18 @@ async def test_a_past_self_is_played_by_who_plays_such_seats_and_nobody_learns_f
     assert read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), resources).turns
 
 
-@pytest.mark.parametrize("wrong", ["seers", "stranger", None])
-async def test_a_turn_of_another_policy_than_its_seats_is_refused(vllms, tiny_model, wrong):
-    resources = team_at(vllms)
+@pytest.mark.parametrize(
+    ("plays", "wrong"), [("wolves", "seers"), ("wolves", "stranger"), ("wolves", None), (None, "wolves")]
+)
+async def test_a_turn_of_another_policy_than_its_seats_is_refused(vllms, tiny_model, plays, wrong):
+    resources = team_at(vllms) if plays else team_at(vllms).model_copy(update={"policies": ()})
     result, turns = await play(resources, tiny_model)
+    assert read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), resources).turns
     number = next(number for number, turn in enumerate(turns) if turn.role == "wolf")
+    assert turns[number].learner == plays
     turns[number] = turns[number].model_copy(update={"learner": wrong})
-    with pytest.raises(WrongLearner, match=rf"was sampled by {wrong!r}, but 'wolves' plays the seat"):
+    with pytest.raises(WrongLearner, match=rf"was sampled by {wrong!r}, but {plays!r} plays the seat"):
         read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), resources)
-
-
-async def test_without_a_team_a_learner_is_refused_and_nobody_has_one(vllms, tiny_model):
-    alone = team_at(vllms).model_copy(update={"policies": ()})
-    result, turns = await play(alone, tiny_model)
-    assert {turn.learner for turn in turns} == {None}
-    assert read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), alone).turns
-    turns[0] = turns[0].model_copy(update={"learner": "wolves"})
-    with pytest.raises(WrongLearner, match="was sampled by 'wolves', but None plays the seat"):
-        read_attempt(GAME, "ro-1", "at-1", spans_of([*turns, result]), alone)
 
 
 async def test_a_seat_that_no_policy_of_the_team_plays_ends_the_game(vllms, tiny_model):

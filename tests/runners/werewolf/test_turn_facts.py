@@ -8,6 +8,7 @@ from runners.policy.model import SampledTurn
 from runners.werewolf.game import Decision, Option, Role, Side
 from runners.werewolf.language.leaks import prompt_runs
 from runners.werewolf.language.replies import ReplyError, parse_reply
+from runners.werewolf.language.speech import understand_wolf
 from runners.werewolf.players import ModelTurn
 from runners.werewolf.turn_facts import (
     Speaker,
@@ -146,7 +147,8 @@ def test_only_in_public_a_role_is_claimed(heard, role):
     assert claimed_role(request(Decision.WOLF_TALK), heard) is None
 
 
-WORDS = [*"决定：发言过自爆我是狼人同伴3号\n\x00 <>【】", "<think>", "</think>", "hello", "\ud800", "𠮷", "ﷺ"]
+_WORDS = "<think> </think> hello 查验 金水 预言家 𠮷 ﷺ"
+WORDS = [*"决定：发言过自爆我是狼人同伴3号\n\x00 <>【】“”\ud800", *_WORDS.split()]
 TEXTS = st.one_of(st.text(max_size=200), st.lists(st.sampled_from(WORDS), max_size=80).map("".join))
 
 
@@ -160,6 +162,8 @@ def test_hostile_text_never_raises_and_facts_stay_in_range(reply, earlier, speec
         heard, error = parse_reply(reply, asked).text, None
     except ReplyError as problem:
         heard, error = "", problem.code
+    assert claimed_role(request(), reply) in (None, *(role for role in Role if role.side is Side.GOOD))
+    understand_wolf(reply, 1)
     found = turn_facts(turn(reply, error), asked, heard, WOLF, earlier)
     assert set(found) == set(TURN_FACTS)
     assert all(0.0 <= value <= TURN_FACTS[name].highest for name, value in found.items())

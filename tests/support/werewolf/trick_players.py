@@ -1,8 +1,7 @@
 """Scripted players with tricks that exploit scripted players, and the gain of these tricks."""
 
 import math
-import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -16,7 +15,6 @@ from runners.werewolf.game import SPEECHES, Action, Observation, Option, Preset,
 from runners.werewolf.language.speech import understand
 from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
-from tests.support.werewolf.speech_classifier import SpeechClassifier
 
 
 def _late_pose(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
@@ -116,24 +114,6 @@ def mean_and_error(changes: Sequence[int]) -> tuple[float, float]:
     """(mean, its standard error)."""
     mean = sum(changes) / len(changes)
     return mean, math.sqrt(sum((change - mean) ** 2 for change in changes)) / len(changes)
-
-
-class ReadsPhrases(ScriptedBrain):
-    """As a good seat, suspects whoever sounds like a wolf to a classifier of speeches."""
-
-    def __init__(self, rng: random.Random, classifier: SpeechClassifier) -> None:
-        super().__init__(rng)
-        self._classifier = classifier
-        self._heard: defaultdict[int, float] = defaultdict(float)
-
-    def act(self, observation: Observation) -> Action:
-        spoken = [event for event in observation.events if event.kind in SPEECHES and event.text]
-        if observation.side is Side.GOOD and spoken:
-            for event, score in zip(spoken, self._classifier.scores([event.text for event in spoken]), strict=True):
-                self._heard[event.seat] += float(score)
-            for seat, sound in self._heard.items():
-                self._memory.hunches[seat] = 0.5 + 2.0 * math.tanh(sound)
-        return super().act(observation)
 
 
 class BelievesPlans(ScriptedBrain):

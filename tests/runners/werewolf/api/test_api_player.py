@@ -1,6 +1,5 @@
-"""Seats played by models behind an API: what they are told, bad replies, long games, mixed tables, failure."""
+"""Seats played by models behind an API: what they are told, bad replies, long games."""
 
-import random
 import re
 
 import pytest
@@ -8,22 +7,16 @@ from agentscope.message import Msg
 
 from runners.werewolf.api.models import ApiModels
 from runners.werewolf.api.player import ApiPlayer
-from runners.werewolf.game import PRESETS, Action, Decision, Event, EventKind
+from runners.werewolf.game import Action, Decision, Event, EventKind
 from runners.werewolf.players import Decided
-from runners.werewolf.prompts_zh.history import HISTORY_PROMPT, said_lines
+from runners.werewolf.prompts_zh.history import HISTORY_PROMPT
 from runners.werewolf.prompts_zh.names import REFEREE
-from runners.werewolf.prompts_zh.record import render_events
-from runners.werewolf.prompts_zh.system import system_prompt
-from runners.werewolf.table import play_game
-from tests.support.tasks import game_task
 from tests.support.werewolf.reply_tables import ask, seen
-from tests.support.werewolf.seat_players import legal_answer
 
 
 @pytest.fixture
 def api(chat_api):
-    answer = legal_answer(random.Random(1))
-    chat_api.answer = lambda messages: answer(messages[-1]["content"].rpartition(REFEREE)[2])
+    chat_api.answer = lambda messages: "决定：3号"
     return chat_api
 
 
@@ -59,7 +52,6 @@ async def test_speeches_of_others_have_their_names_and_the_question_comes_last(a
     player = ApiPlayer(2, models.get(api.endpoint()), "你是2号。")
     last_words = event(EventKind.LAST_WORDS, 1, "我是猎人。")
     await hear(player, event(EventKind.DAY_BREAKS, None), last_words, event(text="1号可疑：他改口了。"))
-    api.answer = lambda messages: "决定：3号"
     decided = await player.decide(vote())
     assert (decided.action, decided.defaulted, decided.turns) == (Action(3), False, ())
     system, user = sent(api)
@@ -95,40 +87,6 @@ async def test_one_reask_with_the_reply_and_the_reason_then_the_default(api, mod
     assert len(api.requests) == 4
     assert await player.decide(vote()) == Decided(Action(1))
     assert "回答" not in sent(api)[1].partition("</history>")[0]  # the past holds what was done, not what was written
-
-
-# --- whole games ------------------------------------------------------------------------------------------------------
-
-
-def make_task(seating, **changes):
-    return game_task(context_tokens=7000, seating=seating, **(dict(preset="12p_sheriff", trainable=[]) | changes))
-
-
-async def test_a_whole_game_tells_each_seat_exactly_what_it_may_know(api, models):
-    model, told = models.get(api.endpoint(history_chars=100_000)), []
-
-    class Witnessed(ApiPlayer):
-        may_know = ()
-
-        async def decide(self, observation):
-            self.may_know += observation.events
-            decided = await super().decide(observation)
-            own = [body["messages"] for body in api.requests if body["messages"][0]["content"] == self._system.content]
-            history = own[-1][1]["content"].removeprefix(f"{HISTORY_PROMPT}<history>\n").partition("\n</history>\n")[0]
-            told.append((history, [f"{who}: {what}" for who, what in said_lines(render_events(self.may_know))]))
-            return decided
-
-    def seat_player(seat, role, name):
-        return Witnessed(seat, model, system_prompt(PRESETS["12p_sheriff"], seat, role))
-
-    task = make_task({"wolf": "strong", "good": "strong"}, rules={"round_limit": 3})
-    result = await play_game(task, 0, seat_player, print)
-    assert len(told) > 40 and result.turns == 0
-    assert all(history == "\n".join(lines) for history, lines in told)
-    for seat in result.seats:
-        assert (seat.policy, seat.trainable, seat.turns, seat.invalid_turns) == ("strong", False, 0, 0)
-    assert sum(seat.decisions for seat in result.seats) == len(told)
-    assert sum(seat.defaulted_decisions for seat in result.seats) == 0
 
 
 def told_words(api, number=-1):

@@ -4,7 +4,6 @@ A default run has the small tables alone: scripted players that change at all fa
 changes them runs `make endurance`.
 """
 
-import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -18,7 +17,7 @@ from runners.werewolf.language.speech import understand
 from tests.support.game.game_playing import play_brains
 from tests.support.werewolf.nonsense import nonsense
 from tests.support.werewolf.speech_classifier import SpeechClassifier, area_under_curve
-from tests.support.werewolf.trick_players import CELLS, BelievesPlans, ReadsPhrases, changes_by_deal, mean_and_error
+from tests.support.werewolf.trick_players import CELLS, BelievesPlans, changes_by_deal, mean_and_error
 
 GAMES = {**dict.fromkeys(PRESETS, 60), "12p_sheriff": 120, "10p": 120, "9p": 200, "7p": 250, "5p_tiny": 500}
 """preset -> games on either side of every comparison; their noise is about 4 points."""
@@ -103,13 +102,6 @@ def test_neither_a_trick_nor_two_gain_much(name_and_tricks):
     name, tricks = name_and_tricks
     gained, error = mean_and_error(changes_by_deal(PRESETS[name], tricks, "scripted", range(DEALS[name])))
     assert gained - 2 * error <= GAIN
-
-
-def test_reading_phrases_gains_the_good_side_little():
-    def reader(rng: random.Random) -> ReadsPhrases:
-        return ReadsPhrases(rng, classifier("7p"))
-
-    assert good_wins(PRESETS["7p"], "scripted", reader, GAMES["7p"]) < usual("7p") + GAIN + NOISE
 
 
 @pytest.mark.endurance

@@ -47,22 +47,6 @@ def claim(seat: int, *reports: tuple[int, int, Side]) -> Event:
     return speech(seat, "".join(["我是预言家。", *checks]))
 
 
-def test_at_the_beginning_every_deal_is_as_likely():
-    found = role_odds([dealt(3, Role.WITCH)], 3, TWELVE.deck)
-    assert found[3] == pytest.approx({role: float(role is Role.WITCH) for role in set(TWELVE.deck)}, abs=1e-6)
-    left = {
-        Role.WOLF: 3,
-        Role.WOLF_KING: 1,
-        Role.SEER: 1,
-        Role.HUNTER: 1,
-        Role.GUARD: 1,
-        Role.VILLAGER: 4,
-        Role.WITCH: 0,
-    }
-    for seat in set(TWELVE.seats) - {3}:
-        assert found[seat] == pytest.approx({role: count / 11 for role, count in left.items()}, abs=1e-6)
-
-
 def test_private_information_of_a_seat_is_certain():
     of_seer = wolf_odds(
         role_odds([dealt(2, Role.SEER), finding(2, 4, Side.WOLF), finding(2, 5, Side.GOOD)], 2, SEVEN.deck)

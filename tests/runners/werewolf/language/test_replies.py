@@ -154,7 +154,7 @@ ANY_QUESTION = st.sampled_from(sorted(QUESTIONS)).map(QUESTIONS.__getitem__)
 @example(QUESTIONS["wolf_speech"], "\x1b自爆")
 @example(QUESTIONS["explosion"], "自曝")
 @given(ANY_QUESTION, HOSTILE)
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=800, deadline=None)
 def test_any_text_gives_a_legal_action_or_a_reply_error(request_, text):
     try:
         action = parse_reply(text, request_)
@@ -175,7 +175,7 @@ def test_any_text_gives_a_legal_action_or_a_reply_error(request_, text):
 @given(ANY_QUESTION, HOSTILE, st.integers(1, 200), st.data())
 @example(QUESTIONS["speech"], "```json 我是好人", 200, None)
 @example(QUESTIONS["speech"], '发言：{"', 200, None)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=400, deadline=None)
 def test_every_legal_action_survives_the_round_trip(request_, text, speech_chars, data):
     assume("自爆" not in text and "退水" not in text)  # said aloud it is the option, or asked about again
     choice = data.draw(st.sampled_from(choices(request_))) if data else None
