@@ -10,8 +10,6 @@ from runners.werewolf.game import PRESETS, Side, new_game, pending, winner
 from runners.werewolf.local import Person, play_locally, seeded_brains
 from runners.werewolf.transcript import game_text
 
-SCRIPTED = dict.fromkeys(Side, "scripted")
-
 
 def run_play(capsys, *arguments):
     options = parse_arguments(["play", *arguments])
@@ -55,7 +53,7 @@ def test_a_person_plays_a_seat_with_the_prompts_of_a_model():
     state = new_game(preset, seed)
     seat = next(request.seat for request in pending(state))
     shown, typed = [], iter(["什么", "弃票吧", *["不查验", "空刀", "我是好人", "弃票", "2号", "过"] * 50])
-    brains = seeded_brains(preset, seed, SCRIPTED)
+    brains = seeded_brains(preset, seed, dict.fromkeys(Side, "scripted"))
     brains[seat] = Person(preset, lambda prompt: next(typed), shown.append)
     state = play_locally(preset, seed, brains)
     assert winner(state) is not None
