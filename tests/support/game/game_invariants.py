@@ -171,6 +171,7 @@ def check_start(state: GameState) -> None:
         *state.preset.seats
     ]
     assert _public(state) == _seen(state)
+    assert all([*observe(state, seat).events] == [*known_events(state, seat)] for seat in state.preset.seats)
 
 
 def check_invariants(before: GameState, actions: Mapping[int, Action], after: GameState) -> None:
