@@ -176,8 +176,6 @@ async def test_a_request_too_large_is_refused(server):
         {"people": True},
         {"people": 4, "side": "wolf"},
         {"clock": -1},
-        {"seed": -1},
-        {"others": ["scripted"]},
     ],
 )
 async def test_a_table_that_cannot_be_is_refused_with_a_reason(server, wanted):
