@@ -152,6 +152,17 @@ ANSWER_KINDS = {
 
 SHOOTERS = {Role.HUNTER, Role.WOLF_KING}
 
+PRIVATE = {
+    EventKind.ROLE_DEALT: set(Role),
+    EventKind.GUARDED: {Role.GUARD},
+    EventKind.SEER_RESULT: {Role.SEER},
+    EventKind.WITCH_TOLD: {Role.WITCH},
+    EventKind.ANTIDOTE_USED: {Role.WITCH},
+    EventKind.POISON_USED: {Role.WITCH},
+    EventKind.SHOT_STATUS: SHOOTERS,
+}
+"""Events that only their own seat learns of, and the roles which that seat may have."""
+
 PK_PHASES = {Phase.SHERIFF_PK_SPEECH, Phase.SHERIFF_PK_VOTE, Phase.PK_SPEECH, Phase.PK_VOTE}
 
 NIGHT = (Phase.WOLF_TALK, Phase.NIGHT_ACTIONS, Phase.WITCH_ACTION)
@@ -163,6 +174,9 @@ HIDDEN = (Phase.SHOT, Phase.DUEL, Phase.UNOPPOSED)
 BEFORE_A_SHERIFF = (Phase.WITHDRAWAL, Phase.SHERIFF_VOTE, Phase.UNOPPOSED)
 BALLOTS_OF_A_PK = (Phase.SHERIFF_PK_VOTE, Phase.PK_VOTE)
 
+WOLVES_ONLY = {EventKind.WOLF_TEAM, EventKind.WOLF_SAYS, EventKind.WOLF_VOTE, EventKind.WOLF_TARGET}
+"""Events that only living wolves see. Events in neither set are public."""
+
 
 def check_start(state: GameState) -> None:
     """What must hold for a new game."""
@@ -170,6 +184,8 @@ def check_start(state: GameState) -> None:
     assert [event.target or event.seat for event in state.events if event.kind is EventKind.ROLE_DEALT] == [
         *state.preset.seats
     ]
+    for event in state.events:
+        _check_audience(event, state.roles, state.living)
     assert _public(state) == _seen(state)
     assert all([*observe(state, seat).events] == [*known_events(state, seat)] for seat in state.preset.seats)
 
@@ -188,6 +204,8 @@ def check_invariants(before: GameState, actions: Mapping[int, Action], after: Ga
     _check_consequences(requests, actions, new, before)
     _check_shooters(requests, before, after, new)
     _check_told(actions, before, after)
+    for event in new:
+        _check_audience(event, before.roles, before.living)
     # Whoever looks on while somebody is asked in secret sees what it saw before.
     assert _public(after) == (_public(before) if after.phase in HIDDEN else _seen(after))
     _check_views(before, {request.seat: request for request in requests})
@@ -314,6 +332,15 @@ def _check_told(actions: Mapping[int, Action], before: GameState, after: GameSta
     for seat in before.preset.seats:
         expected = len(before.events) if seat in actions else before.seen[seat - 1]
         assert after.seen[seat - 1] == expected, (seat, after.seen)
+
+
+def _check_audience(event: Event, roles: tuple[Role, ...], living: frozenset[int]) -> None:
+    if event.kind in PRIVATE:
+        assert event.audience == {event.seat} and roles[event.seat - 1] in PRIVATE[event.kind], event
+    elif event.kind in WOLVES_ONLY:
+        assert event.audience == {seat for seat in living if roles[seat - 1].side is Side.WOLF}, event
+    else:
+        assert event.audience is None, event
 
 
 View = tuple[int, Phase, frozenset[int], int | None, int]
