@@ -213,11 +213,6 @@ async def test_calls_that_wait_outlive_a_connection_that_breaks(two_hubs, words)
     assert broken.is_set()
 
 
-async def kill_the_hub(hub):
-    hub.kill()
-    await hub.start()
-
-
 async def kill_a_worker(hub):
     random.choice(workers_of(hub)).kill()
 
@@ -242,10 +237,6 @@ async def play_with_kills(folder, database, kill, *options):
     said = hub.log.read_text()
     assert PASSWORD not in said and ESCAPED not in said
     return said
-
-
-async def test_a_killed_hub_loses_and_doubles_nothing(tmp_path, postgres_url):
-    await play_with_kills(tmp_path, postgres_url, kill_the_hub)
 
 
 async def test_a_killed_worker_loses_and_doubles_nothing_and_is_restarted(tmp_path, postgres_url):

@@ -304,5 +304,3 @@ def test_a_state_continues_exactly():
     rewards = {"seer": [0.7], "guard": [1.0]}
     assert restored.compare(rewards) == baselines.compare(rewards)
     assert restored.state() == baselines.state() != state
-    with pytest.raises(KeyError):
-        RoleBaselines.from_state({"seer": {"mean": 1.0}}, decay=0.9)

@@ -87,28 +87,19 @@ class FakeQueue:
         return SimpleNamespace(finished=finished, failures={}, retried={})
 
 
-@pytest.mark.parametrize(("resumed", "played"), [(True, 1), (False, 3)])
-async def test_rows_of_lost_weights_are_played_again(tmp_path, resumed, played):
+@pytest.mark.parametrize(("resumed", "old_name", "played"), [(True, "", 1), (False, "", 3), (True, "old-", 3)])
+async def test_rows_of_lost_weights_and_of_before_a_run_was_renamed_are_played_again(
+    tmp_path, resumed, old_name, played
+):
     record, header = Record(tmp_path, GameRow), made_evaluation([], planned={"scripted": 3}).header
     tasks = [SimpleNamespace(task_id=row.task_id) for row in ROWS]
     record.begin(header)
-    record.add(header, [row.model_copy(update={"days": 9}) for row in ROWS[:2]])
+    record.add(header, [row.model_copy(update={"days": 9, "task_id": old_name + row.task_id}) for row in ROWS[:2]])
     found = await play_and_record(
         record, header, tasks, FakeQueue(), None, None, lambda number, _: ROWS[number],
         resumed=resumed, figures=lambda _: {},
     )  # fmt: skip
     assert [row.days == 9 for row in found.rows].count(False) == played and found.ended
-
-
-async def test_an_evaluation_of_a_renamed_run_plays_its_tasks(tmp_path):
-    record, header = Record(tmp_path, GameRow), made_evaluation([], planned={"scripted": 3}).header
-    record.begin(header)
-    record.add(header, [row.model_copy(update={"task_id": f"old-{row.task_id}"}) for row in ROWS])
-    queue, tasks = FakeQueue(), [SimpleNamespace(task_id=row.task_id) for row in ROWS]
-    await play_and_record(
-        record, header, tasks, queue, None, None, lambda number, _: ROWS[number], resumed=True, figures=lambda _: {}
-    )
-    assert queue.enqueued == [row.task_id for row in ROWS]
 
 
 def test_a_model_goes_by_its_folder_or_its_checkpoint(tmp_path):

@@ -29,11 +29,6 @@ async def scripted_agent(task, prompt_template):
     return float(int(number) % 100 < 100 * RATES[word])
 
 
-@rollout
-async def broken_agent(task, prompt_template):
-    return float(task["quetsion"])
-
-
 def _command(log, arguments):
     say_to(log)
     sys.argv = ["find_best_prompt", *arguments]
@@ -84,8 +79,8 @@ class SearchProcess:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def working(client, agent=scripted_agent):
-    return playing(client, AgentPlay(client, LitPlayer(agent)), max_concurrent=8)
+def working(client):
+    return playing(client, AgentPlay(client, LitPlayer(scripted_agent)), max_concurrent=8)
 
 
 async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub, client, tmp_path):
@@ -108,24 +103,7 @@ async def test_the_best_prompt_is_found_through_the_hub_and_written_for_use(hub,
     assert "a search with other budget, model, reward_range:" in log
 
 
-async def test_a_search_that_is_killed_goes_on_without_playing_anything_twice(hub, client, tmp_path):
-    search = SearchProcess(tmp_path, hub)
-    async with working(client):
-        search.start()
-        async with asyncio.timeout(120):
-            await until(lambda: len(search.journal) >= 20)
-        await search.kill()
-        before = search.journal
-        await search.run("--resume", "auto", "--reward-range", "0", "2")  # the upper bound may change
-    assert search.journal[: len(before)] == before
-    assert search.result["winner"] == 2 and search.result["confirmed"]
-    played = [one["key"] for one in search.journal if "-task" in one["key"]]
-    assert search.result["spent"] == len(played) == len(set(played))
-    in_hub = Counter(one.metadata["task_id"] for one in await client.query_rollouts(limit=1000))
-    assert in_hub == Counter(played)
-
-
-async def test_a_search_that_is_killed_twice_reads_what_its_first_process_queued(hub, client, tmp_path):
+async def test_a_search_that_is_killed_three_times_goes_on_without_playing_anything_twice(hub, client, tmp_path):
     search, found = SearchProcess(tmp_path, hub), "rollouts queued with prompt #2, 16 of them in the hub before"
 
     async def all_queued():
@@ -138,20 +116,18 @@ async def test_a_search_that_is_killed_twice_reads_what_its_first_process_queued
     await until(lambda: found in search.log)
     await search.kill()
     async with working(client):
-        await search.run("--resume", "auto")
+        search.start("--resume", "auto")
+        async with asyncio.timeout(120):
+            await until(lambda: len(search.journal) >= 20)
+        await search.kill()
+        before = search.journal
+        await search.run("--resume", "auto", "--reward-range", "0", "2")  # the upper bound may change
+    assert search.journal[: len(before)] == before
+    assert search.result["winner"] == 2 and search.result["confirmed"]
     played = [one["key"] for one in search.journal if "-task" in one["key"]]
-    assert Counter(one.metadata["task_id"] for one in await client.query_rollouts(limit=1000)) == Counter(played)
-
-
-async def test_a_search_of_an_agent_that_always_fails_ends_and_resumes_with_a_fixed_one(hub, client, tmp_path):
-    search = SearchProcess(tmp_path, hub)
-    async with working(client, broken_agent):
-        log = await search.run(status=1)
-    assert "no rollout has a result: failed 48 of 48: KeyError: 'quetsion'" in log
-    assert len(await client.query_rollouts(limit=1000)) == 48  # the first round of the first race
-    async with working(client):
-        await search.run("--resume", "auto")
-    assert search.result["confirmed"] and search.result["failed"] == 0
+    assert search.result["spent"] == len(played) == len(set(played))
+    in_hub = Counter(one.metadata["task_id"] for one in await client.query_rollouts(limit=1000))
+    assert in_hub == Counter(played)
 
 
 def edit(text):

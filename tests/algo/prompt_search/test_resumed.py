@@ -78,6 +78,7 @@ async def test_a_search_ends_when_no_task_of_a_batch_succeeds_those_that_it_play
     easy, failing = (next(n for n in range(20) if search.input_of(HELD_OUT, n) == each) for each in ("easy", hard))
     with pytest.raises(AllRolloutsFailed, match="failed 1 of 1"):
         await search.play(HELD_OUT, one, numbers=[failing])
+    assert (tmp_path / "journal.jsonl").read_text() == ""  # a fixed agent plays it again
     assert await search.play(HELD_OUT, one, numbers=[easy]) == [[1.0]]
     (rewards,) = await search.play(HELD_OUT, one, numbers=[easy, failing])
     assert rewards == pytest.approx([1.0, reward], nan_ok=True)

@@ -190,7 +190,7 @@ if Path("stop-at").read_text() == "build":
 """
 
 
-@pytest.mark.parametrize("stage", ["build", "seed-1-imitate", "seed-1-place", "seed-1"])
+@pytest.mark.parametrize("stage", ["build", "seed-1-imitate", "seed-1"])
 def test_a_run_that_is_killed_in_a_stage_goes_on_with_it(tmp_path, stage):
     stages = [{"do": "build", "command": "{python} build.py {model}"}, *SMALL["stages"][1:]]
     (tmp_path / "build.py").write_text(BUILD_STAND_IN)
@@ -220,7 +220,7 @@ def test_a_run_that_is_killed_in_a_stage_goes_on_with_it(tmp_path, stage):
     tries = {path.parent.name: len(path.read_text()) for path in opened.directory.glob("seed-1*/tries")}
     assert tries == {
         "seed-1-imitate-warm-start": 1,  # what was interrupted lies aside
-        "seed-1-place-evaluation": 1 + (stage == "seed-1-place"),
+        "seed-1-place-evaluation": 1,
         "seed-1": 1 + (stage == "seed-1"),
     }
     assert len(list((opened.directory / "interrupted").glob("*"))) == (stage == "seed-1-imitate")

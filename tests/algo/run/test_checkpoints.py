@@ -135,19 +135,6 @@ def test_a_run_goes_on_only_with_what_it_began_with(config):
         check_same_run(settings, load_config(None, [override]), config.run_dir)
 
 
-def test_a_prompt_may_move_and_may_not_change(tmp_path):
-    def settings(folder, text):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "wolf.txt").write_text(text)
-        return load_config(None, [f"game.prompts={{wolf: {tmp_path / folder / 'wolf.txt'}}}"])
-
-    before = fixed_settings(settings("first", "bold"))
-    check_same_run(before, settings("second", "bold"), tmp_path)
-    for other in (settings("third", "shy"), load_config(None)):
-        with pytest.raises(ConfigError, match=r"another game\.prompts"):
-            check_same_run(before, other, tmp_path)
-
-
 def test_a_run_goes_on_with_the_prompts_that_it_read_when_it_was_opened(tmp_path):
     prompt = tmp_path / "wolf.txt"
     prompt.write_text("bold")
@@ -158,10 +145,14 @@ def test_a_run_goes_on_with_the_prompts_that_it_read_when_it_was_opened(tmp_path
         save_checkpoint(opened.config, FakeEngine(), opened.state, tmp_path / "nowhere")
     opened.lock.close()
     prompt.write_text("shy")
-    with pytest.raises(ConfigError, match=r"another game\.prompts"):
-        open_run(opened.config, resume=True)
-    prompt.write_text("bold")
-    assert open_run(opened.config, resume=True).state.step == 2
+    without = load_config(None, [f"run.dir={tmp_path}"])
+    for other in (opened.config, without):
+        with pytest.raises(ConfigError, match=r"another game\.prompts"):
+            open_run(other, resume=True)
+    moved = tmp_path / "moved.txt"
+    moved.write_text("bold")
+    again = load_config(None, [f"run.dir={tmp_path}", f"game.prompts.wolf={moved}"])
+    assert open_run(again, resume=True).state.step == 2
 
 
 TEAM = "policies={wolves: {side: wolf}, villagers: {side: good}}"
