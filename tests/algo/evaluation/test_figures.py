@@ -1,5 +1,8 @@
-"""What recorded games lack; all other figures and strengths are held to those of recorded games by ``test_frozen``."""
+"""Actions and strengths by hand on made-up games; figures are held to those of recorded games by ``test_frozen``."""
 
+import random
+
+import numpy as np
 import pytest
 
 from algo.evaluation.actions import truth_of
@@ -31,9 +34,47 @@ def test_over_all_opponents_no_game_counts_that_the_policy_plays_against_itself(
     assert figures.all_games.win_rate == wilson_interval(19, 20)
 
 
+# --- strengths --------------------------------------------------------------------------------------------------------
+
+
+def drawn_games(strengths, advantage, deals, seed=3):
+    """Of every ordered pair of different players one game a deal, by the model itself."""
+    chance = random.Random(seed)
+    rows = []
+    for deal in range(deals):
+        for wolf in strengths:
+            for good in strengths:
+                if wolf != good:
+                    odds = advantage + strengths[good] - strengths[wolf]
+                    won = chance.random() < 1 / (1 + np.exp(-odds))
+                    rows.append(made_row(wolf, good, "good" if won else "wolf", deal))
+    return rows
+
+
+def test_the_fit_finds_what_games_were_drawn_from():
+    drawn = {"scripted": 0.0, "strong": 1.2, "weak": -0.8}
+    fit = fit_strengths(drawn_games(drawn, advantage=-0.7, deals=400), "scripted", seed=1)
+    assert fit.advantage.low < -0.7 < fit.advantage.high and "scripted" not in fit.players
+    for name in ("strong", "weak"):
+        for found in (fit.players, fit.as_wolf, fit.as_good):
+            assert found[name].low < drawn[name] < found[name].high
+    assert list(fit.players) == ["strong", "weak"]
+
+
 def test_who_always_wins_has_a_finite_strength_and_nobody_none():
     rows = [made_row("policy", "random", "wolf", deal) for deal in range(30)]
     rows += [made_row("random", "policy", "good", deal) for deal in range(30)]
     fit = fit_strengths(rows, "random", seed=1)
     assert 1 < fit.players["policy"].value < 10
     assert fit_strengths([], "random", seed=1) is None
+
+
+def test_single_seats_separate_a_role_from_its_side():
+    """The policy wins with the seer's seat alone, and loses in a villager's."""
+    rows = [
+        made_row("scripted", "scripted", result, deal, single=(seat, "policy"))
+        for deal in range(200)
+        for seat, result in ((2, "good"), (3, "wolf"))
+    ]
+    fit = fit_strengths(rows, "scripted", seed=1)
+    assert fit.roles["seer"].low > 0 > fit.roles["villager"].high

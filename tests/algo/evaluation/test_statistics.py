@@ -1,5 +1,6 @@
 """Intervals of shares, means and paired differences."""
 
+import numpy as np
 import pytest
 
 from algo.evaluation.statistics import Estimate, mean_by_cluster, mean_difference, paired_difference, wilson_interval
@@ -46,3 +47,14 @@ def test_without_differences_between_clusters_each_is_one_trial():
     assert share([2, 2, 2], [2, 2, 2], 1) == wilson_interval(3, 3)
     assert share([0, 0], [7, 1], 1) == wilson_interval(0, 2)
     assert share([1, 0, 1], [2, 0, 2], 1) == wilson_interval(1, 2)
+
+
+def test_the_intervals_of_clusters_cover_the_truth():
+    # Deals whose two games have a win chance in common; the interval must cover 0.6 nearly as often as it says.
+    generator = np.random.default_rng(3)
+    covered = 0
+    for trial in range(200):
+        wins = generator.binomial(2, generator.beta(3, 2, size=60))
+        found = share(list(wins), [2] * 60, trial)
+        covered += found.low <= 0.6 <= found.high
+    assert 180 <= covered <= 199
