@@ -12,8 +12,10 @@ from tokenizers import Tokenizer
 from configs.schema import Config
 
 CARD = "README.md"
-_NOT_IN_CARD = {"store", "serving", "players", "frozen", "judge", "log", "checkpoint", "watch", "local"}
-"""Sections about the environment of a run, not about its training."""
+_NOT_IN_CARD = dict.fromkeys(
+    ("store", "serving", "players", "frozen", "judge", "log", "checkpoint", "watch", "local"), True
+) | {"run": {"dir"}}
+"""Sections and keys about the environment of a run, not about its training."""
 _EXAMPLE_CHARACTERS = 4000
 
 _CARD = Environment(keep_trailing_newline=True).from_string(
