@@ -54,7 +54,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """verdict: empty for none. met: whether the aims are met. facts: name -> text."""
+    """verdict: empty for none. met: whether the criterion is met. facts: name -> text."""
 
     title: str
     sections: Sequence[Section]

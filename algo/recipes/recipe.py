@@ -1,4 +1,4 @@
-"""A recipe: stages, settings, aims. Light to import.
+"""A recipe: stages, settings, criterion. Light to import.
 
 With ``extends: other.yaml`` mappings are merged key by key, everything else replaces the other's value.
 """
@@ -45,7 +45,7 @@ class Stage(Section):
 
 
 class Success(Section):
-    """Aims of training on held-out games or tasks; the intervals before and after must not overlap, too."""
+    """The criterion of training on held-out games or tasks; the intervals before and after must not overlap, too."""
 
     gain: float = Field(description="least rise of the win rate or mean reward, each from 0 to 1")
     or_beats_opponent: bool = Field(

@@ -47,8 +47,8 @@ def report_of(run: RecipeRun) -> Page:
     if not run.complete:
         verdict = "No result yet: no seed has an evaluation before and one after training."
     else:
-        aims = [f"Aims not met: {'; '.join(unmet)}."] if unmet else ["All aims are met."] if recipe.success else []
-        verdict = " ".join([*_gain_sentences(run), *aims])
+        met = [f"Criterion not met: {'; '.join(unmet)}."] if unmet else ["Criterion met."] if recipe.success else []
+        verdict = " ".join([*_gain_sentences(run), *met])
     sections = [
         *(_agent_sections(run) if run.agents else _game_sections(run)),
         Section("Training", pictures=[_curves(run)] if any(seed.steps for seed in run.seeds) else ()),
@@ -86,13 +86,14 @@ class Change:
     flaws: Mapping[str, tuple[Estimate | None, Estimate | None]]
 
     def problems(self, success: Success, in_place: Estimate | None) -> Iterator[str]:
-        """Aims that are not met, in words. in_place: win rate of the opponent in the policy's place."""
+        """What of the criterion is not met, in words. in_place: win rate of the opponent in the policy's place."""
         if self.before is None or self.after is None or self.gain is None:
             yield "no evaluation before or after"
             return
         beats_opponent = success.or_beats_opponent and in_place is not None and self.after.low > in_place.high
         if self.gain.value < success.gain and not beats_opponent:
-            yield f"the {self.score} changed by {self.signed(self.gain.value)}, the aim is {self.signed(success.gain)}"
+            gain, least = self.signed(self.gain.value), self.signed(success.gain)
+            yield f"the {self.score} changed by {gain}, the criterion is {least}"
         if self.before.overlaps(self.after):
             yield "the intervals before and after overlap"
         for name, (before, after) in self.flaws.items():
@@ -120,7 +121,7 @@ class Change:
 
 
 def changes_of(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
-    """The changes that the aims apply to: (name, change, win rate of the opponent in the policy's place)."""
+    """The changes that the criterion applies to: (name, change, win rate of the opponent in the policy's place)."""
     if run.agents:
         yield from ((f"seed {seed.seed}", _agent_change(*seed.ends), None) for seed in run.complete if seed.ends)
         return

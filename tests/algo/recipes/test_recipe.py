@@ -304,13 +304,16 @@ def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
 @pytest.mark.parametrize(
     ("wins", "problem"),
     [
-        (dict(before=20, after=24, in_place=24), "the win rate changed by \\+10.0 points, the aim is \\+20.0 points"),
+        (
+            dict(before=20, after=24, in_place=24),
+            "the win rate changed by \\+10.0 points, the criterion is \\+20.0 points",
+        ),
         (dict(before=20, after=22), "interval \\+0.0 to .*, which includes 0"),
         (dict(before=20, after=24), "the intervals before and after overlap"),
         (dict(before=30, after=8), "changed by -55.0"),
     ],
 )
-def test_an_aim_that_is_not_met_is_named(tmp_path, wins, problem):
+def test_a_criterion_that_is_not_met_is_named(tmp_path, wins, problem):
     page = report_of(read_run(finished(begun(tmp_path), **wins).directory))
     assert not page.met and re.search(problem, page.verdict)
 
@@ -384,5 +387,5 @@ def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
     assert page.met and page.sections[0].tables[0].rows[1][2].startswith("+0.650")
     told = report_of(poor).verdict
     assert told.startswith("Mean reward on held-out tasks, seed 1: +0.050 (95 % interval ")
-    assert "the mean reward changed by +0.050, the aim is +0.150" in told and "before and after overlap" in told
+    assert "the mean reward changed by +0.050, the criterion is +0.150" in told and "before and after overlap" in told
     assert [row[1][:5] for row in comparison_table([good, poor]).rows] == ["0.750", "0.150"]
