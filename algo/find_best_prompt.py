@@ -52,7 +52,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     agent = parser.add_argument_group("an agent's prompt")
     agent.add_argument("--tasks", type=Path, metavar="FILE", help="the agent's inputs, one JSON value a line")
     agent.add_argument(
-        "--held-out", type=float, default=0.5, metavar="SHARE", help="share of tasks to confirm (default: %(default)s)"
+        "--held-out",
+        type=float,
+        default=0.5,
+        metavar="SHARE",
+        help="share of the tasks held out for the final comparison (default: %(default)s)",
     )
     agent.add_argument(
         "--reward-range", type=float, nargs=2, default=(0.0, 1.0), metavar=("LOW", "HIGH"), help="default: 0 1"
@@ -67,10 +71,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     proposer.add_argument("--proposer-url", metavar="URL", help="any OpenAI-compatible endpoint, ending in /v1")
     proposer.add_argument("--proposer-model", metavar="NAME", help="the model's name there")
     proposer.add_argument("--proposer-key-env", metavar="VARIABLE", help="environment variable that holds its key")
-    proposer.add_argument("--proposer-calls", type=int, default=24, help="at most (default: %(default)s)")
-    proposer.add_argument("--proposer-tokens", type=int, default=200_000, help="at most (default: %(default)s)")
+    text = "maximal calls of that model (default: %(default)s)"
+    proposer.add_argument("--proposer-calls", type=int, default=24, help=text)
+    text = "maximal tokens of that model (default: %(default)s)"
+    proposer.add_argument("--proposer-tokens", type=int, default=200_000, help=text)
     proposer.add_argument("--generations", type=int, default=2, help="rounds of edits (default: %(default)s)")
-    proposer.add_argument("--edits", type=int, default=3, help="of a round (default: %(default)s)")
+    proposer.add_argument("--edits", type=int, default=3, help="edits per round (default: %(default)s)")
     options = parser.parse_args(arguments)
     if bool(options.proposer_url) != bool(options.proposer_model):
         parser.error("--proposer-url and --proposer-model need each other")

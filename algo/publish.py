@@ -1,4 +1,4 @@
-"""``python -m algo.publish RUN DIR``: a checkpoint as a small folder, to play against and to evaluate on any machine.
+"""``python -m algo.publish RUN DIR``: publish a checkpoint as a small folder, to play or evaluate on any machine.
 
 DIR has the layout of a run's folder, so that ``algo.serve``, ``algo.evaluate`` and the pages read it as one: the
 configuration without paths of this machine, and the newest checkpoint without the optimizer, in bfloat16. Of an

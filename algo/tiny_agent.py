@@ -1,9 +1,9 @@
-"""A tiny Qwen3 that calls tools, for training agents on a CPU without any download. It imitates conversations.
+"""``python -m algo.tiny_agent DIR``: build a tiny Qwen3 that calls tools, by imitation of conversations.
 
-``python -m algo.tiny_agent runs/my_model --lessons lessons.jsonl`` trains the tokenizer and the weights on the lessons:
-one JSON object per line with ``messages`` and ``tools``, in the format of OpenAI's fine-tuning (an assistant's message
-with ``"weight": 0`` is not imitated). With ``--lessons my.module`` a module writes them first: ``python -m my.module
---lessons FILE``. A minute on two cores.
+With it agents are trained on a CPU without a download. ``--lessons lessons.jsonl`` trains the tokenizer and the weights
+on the lessons: one JSON object per line with ``messages`` and ``tools``, in the format of OpenAI's fine-tuning (an
+assistant's message with ``"weight": 0`` is not imitated). With ``--lessons my.module`` a module writes them first:
+``python -m my.module --lessons FILE``. A few minutes on two cores.
 
 Tool calls have Hermes' format (``serving.tool_parser: hermes``). The lessons determine the model's quality: those of
 the examples are often wrong on purpose, since a perfect model cannot learn from rewards.
@@ -225,7 +225,8 @@ def main(arguments: list[str] | None = None) -> None:
         metavar="FILE|MODULE",
         help="JSON lines of messages and tools, as for fine-tuning, or a module that writes them",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the weights and the order (default: %(default)s)")
+    text = "seed of the weights and of the order of the lessons (default: %(default)s)"
+    parser.add_argument("--seed", type=int, default=0, help=text)
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS, help="steps of imitation (default: %(default)s)")
     options = parser.parse_args(arguments)
 

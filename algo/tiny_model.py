@@ -1,7 +1,8 @@
-"""A tiny random Qwen3 with a Chinese tokenizer, to run the whole system without any download.
+"""``python -m algo.tiny_model DIR``: build a tiny random Qwen3 with a Chinese tokenizer.
 
-``python -m algo.tiny_model runs/tiny_model`` writes a Hugging Face model folder of about 0.95 million parameters, or
-1.2 million with ``--layers 3``. The tokenizer's merges come from ``tiny_corpus``, the random weights from the seed.
+With it the whole system runs without a download. It writes a Hugging Face model folder of about 0.95 million
+parameters, or 1.2 million with ``--layers 3``. The tokenizer's merges come from ``tiny_corpus``, the random weights
+from the seed.
 """
 
 from collections.abc import Iterable, Sequence

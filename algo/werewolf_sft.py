@@ -1,4 +1,4 @@
-"""``python -m algo.werewolf_sft``: warm start, supervised fine-tuning on demonstrations before reinforcement learning.
+"""``python -m algo.werewolf_sft``: fine-tune a policy on demonstrations, before reinforcement learning.
 
 The implementation is ``algo.werewolf.imitation``.
 """

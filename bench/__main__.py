@@ -52,7 +52,10 @@ _LONG = ("lag", "web", "tricks", *SCALED)
 def main() -> None:
     """Measure the named parts, or all."""
     known = (*PARTS, "tricks", *SCALED)
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Measure and print. Absolute numbers depend on the machine; compare the ratios.",
+    )
     text = f"any of {', '.join(known)} (default: all but {', '.join(_LONG)})"
     parser.add_argument("parts", nargs="*", metavar="PART", choices=known, help=text)
     text = f"scale of tricks, {', '.join(SCALED)}; 1: full size (default: %(default)s)"

@@ -1,4 +1,4 @@
-"""``python -m bench.gpu``: measures a machine with GPUs in at most 20 minutes, as a Markdown table.
+"""``python -m bench.gpu``: measure a machine with GPUs in at most 20 minutes, as a Markdown table.
 
 A random model of 0.6B weights (Qwen3-0.6B's shape) is served and trained on one shared GPU: parity of log-probs,
 pushes, sleep and wake, adapters, an update; likewise Gemma-3-270M if the extra real is installed. A failed part has its
@@ -235,7 +235,10 @@ async def measure(bench: Bench) -> None:
 
 def main() -> int:
     """Measure, print the table, write ``gpu.md``; the exit status is 1 where a part failed."""
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__.partition("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gpu",
+        description="Measure a machine with GPUs in at most 20 minutes, as a Markdown table.",
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder of gpu.md (default: runs/gpu)")
     parser.add_argument("--on-cpu", action="store_true", help="run all parts with a tiny model, without a GPU")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""``python -m store``: the durable hub, its status and its export."""
+"""``python -m store``: run the hub; show its status; export games."""
 
 # Each command imports what it needs: agentlightning takes seconds, which --help and status do not need.
 import argparse
@@ -169,9 +169,9 @@ def _serve_parser() -> argparse.ArgumentParser:
     add("--fsync", action="store_true", help="flush every change to disk: slower, but survives a power cut")
     add = parser.add_argument_group(
         "retention of finished rollouts (default: all)",
-        "The hub deletes the others, an hour after their end at the earliest; `export` copies them before. The "
-        "algorithm enqueues a rollout again that is deleted before it is read: keep more rollouts than a run has in "
-        "flight, and for longer than a run may pause.",
+        "Finished rollouts beyond this are deleted, at the earliest an hour after they end\n"
+        "(`export` copies them first). Keep more than a run has in flight, and for longer than\n"
+        "a run may pause: a rollout deleted before the algorithm has read it is played again.",
     ).add_argument
     add("--keep-rollouts", type=_count, metavar="N", help="the newest N")
     add("--keep-days", type=_positive, metavar="D", help="those of the last D days")

@@ -1,4 +1,4 @@
-"""``python -m runners.agents``: runs an agent on tasks from the hub.
+"""``python -m runners.agents``: run an agent on tasks from the hub.
 
 The agent is an agentlightning function or object (``--agent my.module:agent``), or an HTTP service on this machine
 (``--service http://127.0.0.1:9000/chat --reward my.module:reward``). Only the address of its model changes: the

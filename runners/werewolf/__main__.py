@@ -1,4 +1,4 @@
-"""``python -m runners.werewolf``: plays Werewolf games from the hub.
+"""``python -m runners.werewolf``: play Werewolf games from the hub.
 
 ``--dry-run`` plays one game and prints every model call; ``play`` plays one without a hub or a model; ``web`` is the
 browser interface.

@@ -107,7 +107,7 @@ class WerewolfGames:
             if name in resources.players:
                 return ApiPlayer(seat, self._api_models.get(resources.players[name]), prompt)
             known = ", ".join((TRAINED_POLICY, *BRAINS, *resources.players, *resources.frozen))
-            raise UnknownPlayer(f"game {task.game_id} seats {name!r}; this runner knows {known}")
+            raise UnknownPlayer(f"game {task.game_id} seats {name!r}; this runner has {known}")
 
         def seat_player(seat: int, role: Role, name: str) -> Player:
             player = player_of(seat, role, name)

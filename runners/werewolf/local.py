@@ -119,7 +119,7 @@ def add_play_command(commands: Any) -> None:
         help=f"override a rule, e.g. win_rule=parity; may be repeated; names: {', '.join(OPTIONS)}",
     )
     parser.add_argument(
-        "--view", type=int, metavar="SEAT", help="print only what this seat knows (default: everything)"
+        "--view", type=int, metavar="SEAT", help="print the game from this seat's view (default: everything)"
     )
     parser.add_argument(
         "--format", choices=["text", "json"], default="text", help="output format (default: %(default)s)"

@@ -12,7 +12,10 @@ from runners.werewolf.prompts_zh.system import FRAME, guidance
 
 def main() -> None:
     """Write the files; existing files are kept."""
-    parser = argparse.ArgumentParser(prog="python -m runners.werewolf.prompts_zh", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m runners.werewolf.prompts_zh",
+        description="Write the built-in prompts of a preset as files, to read or to replace.",
+    )
     parser.add_argument("--preset", default="5p_tiny", help="rule preset (default: %(default)s)")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="output folder")
     options = parser.parse_args()

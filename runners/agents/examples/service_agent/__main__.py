@@ -36,7 +36,10 @@ def make_environment(directory: Path) -> Path:
 
 def main() -> None:
     """Create the environment if needed, and run the service."""
-    parser = argparse.ArgumentParser(prog="python -m runners.agents.examples.service_agent", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m runners.agents.examples.service_agent",
+        description="Run the service; the first start creates its environment.",
+    )
     parser.add_argument("--port", type=int, default=9000, help="port of 127.0.0.1 (default: %(default)s)")
     parser.add_argument(
         "--environment",
