@@ -45,7 +45,11 @@ class RunConfig(Section):
 class StoreConfig(Section):
     """The hub."""
 
-    url: str = Field("http://127.0.0.1:4747", pattern=r"^https?://", description="address of `agl store`")
+    url: str = Field(
+        "http://127.0.0.1:4747",
+        pattern=r"^https?://",
+        description="address of the hub (`agl store` or `python -m store`)",
+    )
     retry_seconds: float = Field(120, gt=0, description="how long to retry an unreachable hub")
 
 

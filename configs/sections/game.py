@@ -27,18 +27,22 @@ class RulesConfig(Section):
     """
 
     win_rule: Literal["wipe_a_kind", "parity"] | None = Field(
-        None, description="the wolves win when all gods or all villagers are dead (屠边), or at equal numbers"
+        None,
+        description="wipe_a_kind (屠边): the wolves win when all special roles (神职) or all villagers are dead; "
+        "parity: when at least as many wolves as others live",
     )
     round_limit: int | None = Field(None, ge=1, description="days until a game is a draw")
     speech_chars: int | None = Field(None, ge=1, description="length at which a speech is truncated, in characters")
     sheriff: bool | None = Field(None, description="a sheriff is elected")
     wolf_talk_rounds: int | None = Field(None, ge=0, description="maximal speeches of each wolf in a night")
-    wolves_may_pass: bool | None = Field(None, description="空刀")
-    wolves_may_hit_wolves: bool | None = Field(None, description="自刀")
-    wolves_may_explode: bool | None = Field(None, description="自爆")
-    wolf_king_may_explode: bool | None = Field(None, description="狼王自爆; needs wolves_may_explode")
-    witch_self_save: bool | None = Field(None, description="女巫自救")
-    may_abstain: bool | None = Field(None, description="弃票")
+    wolves_may_pass: bool | None = Field(None, description="the wolves may attack nobody (空刀)")
+    wolves_may_hit_wolves: bool | None = Field(None, description="the wolves may attack one of their own (自刀)")
+    wolves_may_explode: bool | None = Field(
+        None, description="a wolf may reveal itself by day, which ends its life and the day (自爆)"
+    )
+    wolf_king_may_explode: bool | None = Field(None, description="so may the wolf king; needs wolves_may_explode")
+    witch_self_save: bool | None = Field(None, description="the witch may save herself (女巫自救)")
+    may_abstain: bool | None = Field(None, description="a vote may name nobody (弃票)")
 
     def chosen(self) -> dict[str, bool | int | str]:
         """The overrides that are set, by name."""

@@ -108,7 +108,7 @@ class CriticConfig(Section):
     """The value model, for advantage estimators that need one (gae)."""
 
     path: Path | None = Field(None, description="model folder to start from; null: model.path, with a new value head")
-    learning_rate: float = Field(1e-5, gt=0)
+    learning_rate: float = Field(1e-5, gt=0, description="learning rate of the critic")
 
 
 class ModelConfig(Section):
@@ -162,7 +162,7 @@ class TrainingConfig(Section):
     sequence_parallel: int = Field(
         1, ge=1, description="ranks that share each sequence (Ulysses), for long ones; divides ranks; needs flash-attn"
     )
-    learning_rate: float = Field(1e-3, gt=0, description="after the warm-up")
+    learning_rate: float = Field(1e-3, gt=0, description="learning rate after the warm-up")
     optimizer: Literal["adamw", "muon"] = Field(
         "adamw",
         description="adamw; muon: hidden matrices by Muon, the rest by AdamW, for training from random weights",
@@ -175,7 +175,7 @@ class TrainingConfig(Section):
         (0.9, 0.999),
         description="AdamW's betas; [0.9, 0.95] for short runs at high learning rates",
     )
-    lr_schedule: Literal["constant", "cosine"] = Field("constant", description="after the warm-up")
+    lr_schedule: Literal["constant", "cosine"] = Field("constant", description="schedule after the warm-up")
     lr_warmup_steps: int = Field(
         0,
         ge=0,
