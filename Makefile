@@ -97,14 +97,14 @@ real: $(REAL) ## The demo with Gemma-3-270M, which speaks Chinese, on two cores
 learn: install ## Train wolves and report their win rate before and after (from random weights: SIDE=wolf, good or both; SEEDS="1 2 3"; RESUME=1)
 	$(RECIPE)/learn$(if $(SIDE),_$(SIDE)).yaml $(RECIPE_FLAGS)
 
-learn-long: $(REAL) ## The same with Gemma-3-270M and seven players: hours on CPU (LONG=configs/recipes/learn_gpu.yaml: a GPU)
+learn-long: $(REAL) ## Both sides with Gemma-3-270M and seven players: hours on CPU (LONG=configs/recipes/learn_gpu.yaml: a GPU)
 	$(BIN)/python -m algo.recipe $(LONG) $(RECIPE_FLAGS)
 
 agents: install ## Train an unmodified agent, an HTTP service, on this machine, with a report (SEEDS="1 2 3"; RESUME=1)
 	$(BIN)/python -m runners.agents.examples.service_agent --only-install
 	$(RECIPE)/agents.yaml $(RECIPE_FLAGS)
 
-test: install ## Fast tests: without vLLM, Ray and browser, except for one run with all real parts
+test: install ## Fast tests: without vLLM, Ray, PostgreSQL and browser, except for one run with all real parts
 	$(PYTEST) -n $(TEST_WORKERS) -m "not full and not endurance and not soak" $(PYTEST_FLAGS)
 
 test-rest: install ## The tests that `make test` omits
