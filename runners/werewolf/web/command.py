@@ -45,7 +45,7 @@ def add_web_command(commands: Any) -> None:
     parser.add_argument(
         "--keep", type=Path, metavar="DIR", help="folder for finished games (default: web_games in --runs)"
     )
-    group = parser.add_argument_group("opponents", "in addition to players without a model")
+    group = parser.add_argument_group("opponents", "in addition to rule-based players")
     group.add_argument("--policy", metavar="RUN", help="policy of this run in the hub (default: the newest run)")
     group.add_argument(
         "--model-url",
