@@ -20,10 +20,10 @@ RECIPE = """
 extends: {demo}
 name: small
 stages:
+  - {{do: build, command: "{{python}} -m algo.tiny_model {{model}}"}}
   - {{do: imitate}}
   - {{do: train}}
 config:
-  model: {{path: {model}}}
   run: {{steps: 2}}
   rollout: {{groups_per_step: 2, rollouts_per_group: 4}}
   warm_start: {{games: 6, held_out_games: 2}}
@@ -31,9 +31,9 @@ config:
 """
 
 
-def test_a_recipe_that_is_interrupted_goes_on_to_its_report(tmp_path, tiny_model, request):
+def test_a_recipe_that_is_interrupted_goes_on_to_its_report(tmp_path, request):
     file, out, output = tmp_path / "small.yaml", tmp_path / "out", tmp_path / "output.txt"
-    file.write_text(RECIPE.format(demo=request.config.rootpath / "configs/recipes/demo.yaml", model=tiny_model))
+    file.write_text(RECIPE.format(demo=request.config.rootpath / "configs/recipes/demo.yaml"))
 
     def start(*options):
         return start_module(output, "algo.recipe", *options, "--directory", str(out), mark=tmp_path)
