@@ -12,7 +12,7 @@ from tests.support.real_vllm import WITH_TOOLS, of_length
 
 pytestmark = [pytest.mark.xdist_group("hub"), pytest.mark.timeout(900)]
 
-STEPS, GROUPS, EACH, HELD_OUT = 2, 4, 3, 6
+STEPS, GROUPS, EACH, HELD_OUT = 1, 4, 3, 6
 
 
 async def test_a_training_tells_what_was_gained(tmp_path, tool_model, lend_vllm):

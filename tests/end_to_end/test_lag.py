@@ -14,7 +14,7 @@ from tests.support.recording_proxy import FLOAT32_TOLERANCE
 pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
 
 
-LAG = ["rollout.max_policy_lag=1", "training.rollout_correction.rollout_is=token", "checkpoint.every_steps=1"]
+LAG = ["rollout.max_policy_lag=1", "training.rollout_correction.rollout_is=token"]
 
 
 def groups_of(machine, name):
@@ -30,7 +30,7 @@ def test_every_turn_is_of_the_weights_that_it_names(machine):
     settings = [*LAG, "checkpoint.keep=3", "log.save_batches=true"]
     finish(machine, "ahead", *settings)
     steps = [line["data"] for line in steps_of(machine, "ahead")]
-    assert [step["policy_version"] for step in steps] == [1, 2, 3]
+    assert [step["policy_version"] for step in steps] == [1, 2]
     assert steps[0]["policy_lag/max"] == 0
     assert 0 < max(step["policy_lag/max"] for step in steps) <= 1
     assert all(step["rollouts/finished"] == GAMES and step["tokens/trained"] > 0 for step in steps)

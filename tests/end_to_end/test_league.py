@@ -12,18 +12,16 @@ import pytest
 
 from store.client import connect
 from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
-from tests.support.algo.machine import GAMES, finish, steps_of
+from tests.support.algo.machine import GAMES, STEPS, finish, steps_of
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
 
 pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
 
-NAME, STEPS = "league", 2
+NAME = "league"
 SETTINGS = [
-    f"run.steps={STEPS}",
     "game.opponent=past",
     "league.every_steps=1",
     "league.choice=newest",  # one server: another member is met at each step
-    "checkpoint.every_steps=1",
 ]
 
 

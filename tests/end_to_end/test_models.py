@@ -14,7 +14,7 @@ from tests.support.processes import ROOT
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
-DEALS = 60
+DEALS = 40
 MODELS = sorted((ROOT / "models").glob("*/config.yaml"))
 
 
@@ -34,4 +34,4 @@ def test_a_shipped_policy_wins_as_often_as_its_card_states(config, tmp_path):
         seats[0].won for row in evaluation.rows if (seats := [seat for seat in row.seats if seat.is_of("policy", side)])
     ]
     assert len(won) == DEALS
-    assert abs(sum(won) / DEALS - stated) < 4 * sqrt(stated * (1 - stated) / DEALS)
+    assert abs(sum(won) / DEALS - stated) < 3.3 * sqrt(stated * (1 - stated) / DEALS)

@@ -24,10 +24,10 @@ stages:
   - {{do: imitate}}
   - {{do: train}}
 config:
-  run: {{steps: 2}}
-  rollout: {{groups_per_step: 2, rollouts_per_group: 4}}
-  warm_start: {{games: 6, held_out_games: 2}}
-  evaluation: {{deals: 3}}
+  run: {{steps: 1}}
+  rollout: {{groups_per_step: 2, rollouts_per_group: 2}}
+  warm_start: {{games: 4, held_out_games: 1}}
+  evaluation: {{deals: 2}}
 """
 
 
@@ -60,8 +60,8 @@ def test_a_recipe_that_is_interrupted_goes_on_to_its_report(tmp_path, request):
     assert opened.done() == {step.title for step in opened.steps()} and len(opened.commands) == 2
     before, after = Record(out / "seed-1", GameRow).read()
     for evaluation in (before, after):
-        assert [row.number for row in evaluation.rows] == list(range(6)) and evaluation.ended
-    assert (before.header.step, after.header.step) == (0, 2)
+        assert [row.number for row in evaluation.rows] == list(range(4)) and evaluation.ended
+    assert (before.header.step, after.header.step) == (0, 1)
     summary = json.loads((out / "seed-1" / "summary.json").read_text())
-    assert summary["rollouts"] == {"finished": 16, "failed": 0}
+    assert summary["rollouts"] == {"finished": 4, "failed": 0}
     assert "Before and after" in (out / "report.html").read_text(encoding="utf-8")

@@ -14,12 +14,11 @@ import pytest
 
 from algo.serving.policies import PolicyServers
 from configs.loading import load_config
-from tests.support.algo.machine import LORA, finish
+from tests.support.algo.machine import LORA, STEPS, finish
 from tests.support.recording_proxy import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
 
 pytestmark = [pytest.mark.xdist_group("machine"), pytest.mark.timeout(1500)]
 
-STEPS = 2  # each of them trains both, on two ranks
 MEMBERS = {"wolf": "wolves", "good": "villagers"}
 TEAM = ["policies={wolves: {side: wolf, learning_rate: 0.01}, villagers: {side: good}}", *LORA]
 
@@ -34,7 +33,7 @@ def proxy(machine):
 @pytest.fixture(scope="module")
 def settings(machine, proxy):
     """One vLLM for the adapters of both, which runners reach through the proxy."""
-    own = [*TEAM, f"run.steps={STEPS}", "training.ranks=2", "checkpoint.every_steps=1", f"checkpoint.keep={STEPS}"]
+    own = [*TEAM, "training.ranks=2", f"checkpoint.keep={STEPS}"]
     return [*own, f"serving.urls=[{machine.adapters}]", f"serving.public_urls=[{proxy.url}]"]
 
 

@@ -125,9 +125,9 @@ print(1024 * (kib("VmHWM") - before))
 
 @pytest.mark.slow  # computes for half a minute
 def test_measured_memory_of_an_update_on_cpu_is_the_planned_within_15_percent(tmp_path):
-    """What a process takes beyond itself for two optimizer steps of a model of 70M weights, at its highest: several
+    """What a process takes beyond itself for two optimizer steps of a model of 50M weights, at its highest: several
     micro-batches a step, as runs have them, so that gradients and activations are there at once."""
-    sizes = dict(hidden_size=512, intermediate_size=1536, num_hidden_layers=12, num_attention_heads=8, head_dim=64)
+    sizes = dict(hidden_size=512, intermediate_size=1536, num_hidden_layers=6, num_attention_heads=8, head_dim=64)
     settings = Qwen3Config(vocab_size=32_000, num_key_value_heads=4, tie_word_embeddings=False, **sizes)
     Qwen3ForCausalLM(settings).save_pretrained(tmp_path)
     lengths = ["training.micro_batch_size=2", "training.max_sequence_tokens=256", "rollout.context_tokens=256"]

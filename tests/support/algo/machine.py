@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.hub.hub_process import HubProcess
 from tests.support.processes import end, start_module
 
-STEPS = 3
+STEPS = 2
 GAMES = 4
 LORA = ["model.lora_rank=8", "model.lora_alpha=16", "serving.kv_cache_gb=0.5"]
 
@@ -60,7 +60,7 @@ class Machine:
             "rollout.groups_per_step=2",
             "rollout.rollouts_per_group=2",
             "game.rules={round_limit: 1}",
-            "checkpoint.every_steps=2",
+            "checkpoint.every_steps=1",
             f"model.path={self.model}",
             "serving.mode=attach",
             *([] if any(setting.startswith("serving.urls=") for setting in more) else [f"serving.urls=[{self.whole}]"]),
