@@ -119,8 +119,9 @@ async def test_what_is_under_way_is_not_looked_at_every_second(store, clock):
     assert [second for second, look in enumerate(looks) if look] == [10, 20]
 
 
-async def test_a_clock_that_is_set_forward_closes_no_attempt(store, clock):
-    (game,) = await taken(store, unresponsive_seconds=PATIENCE)
+@pytest.mark.parametrize(("patience", "end"), [("unresponsive_seconds", SILENT), ("timeout_seconds", LATE)])
+async def test_a_clock_that_is_set_forward_closes_no_attempt(store, clock, patience, end):
+    (game,) = await taken(store, **{patience: PATIENCE})
     for step in (2 * PATIENCE, -PATIENCE, PATIENCE):
         clock.now += step
         clock.set_forward += step
@@ -128,7 +129,17 @@ async def test_a_clock_that_is_set_forward_closes_no_attempt(store, clock):
     clock.now += PATIENCE - 1
     assert await statuses(store, game) == OPEN
     clock.now += 2
-    assert await statuses(store, game) == SILENT
+    assert await statuses(store, game) == end
+
+
+async def test_a_restart_prolongs_no_timeout(store, clock):
+    (game,) = await taken(store, timeout_seconds=PATIENCE)
+    clock.now += PATIENCE - 1
+    restarted = type(store)(store.collections.database)
+    restarted.reset_heartbeat_timers()  # as by an outage
+    assert await statuses(restarted, game) == OPEN
+    clock.now += 2
+    assert await statuses(restarted, game) == LATE
 
 
 async def test_a_clock_that_is_set_back_delays_no_scan(store, clock):

@@ -40,9 +40,8 @@ def _later(since: sa.ColumnElement[float], seconds: sa.ColumnElement[float]) -> 
 
 _heard = sa.func.coalesce(_attempts.last_heartbeat_time, _attempts.start_time)
 _heard_here = greater(_heard, sa.bindparam("launched", type_=sa.Double()))
-_due = smaller(
-    _later(_attempts.start_time, _rollouts.timeout_seconds), _later(_heard_here, _rollouts.unresponsive_seconds)
-)
+_started = greater(_attempts.start_time, sa.bindparam("set_forward", type_=sa.Double()))
+_due = smaller(_later(_started, _rollouts.timeout_seconds), _later(_heard_here, _rollouts.unresponsive_seconds))
 """Deadline of a rollout without further heartbeats."""
 
 _overdue = sa.select(_rollouts.document).where(_under_way, _due < sa.bindparam("now", type_=sa.Double()))
@@ -69,6 +68,7 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         super().__init__(collections, tracker=tracker, scan_debounce_seconds=scan_debounce_seconds)
         self._next_scan_at = 0.0
         self._clock_offset = _clock_offset()
+        self._set_forward_time = 0.0
 
     def reset_heartbeat_timers(self) -> None:
         """Restart the heartbeat timeouts of all attempts, which may have been unable to reach this hub."""
@@ -102,17 +102,22 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         offset = _clock_offset()
         set_forward, self._clock_offset = offset - self._clock_offset, offset
         if set_forward > _CLOCK_STEP_SECONDS:  # or the machine was suspended
-            logger.warning("the clock was set forward by %.0f s: heartbeat timeouts start again", set_forward)
+            logger.warning("the clock was set forward by %.0f s: timeouts start again", set_forward)
             self.reset_heartbeat_timers()
+            self._set_forward_time = self._launch_time
         now, database = time.time(), self.collections.database
         if not await database.try_lock("watchdog"):
             return
         rollouts, attempts = await self._find_and_update_unhealthy_rollouts()
         await self._post_update_rollout(rollouts)
         await self._sync_workers_with_attempts(attempts)
-        first_due = await database.value(_FIRST_DUE, launched=self._launch_time)
+        first_due = await database.value(_FIRST_DUE, **self._timers())
         pause = _PAUSE_AMONG_HUBS_SECONDS if database.shared else _LONGEST_PAUSE_SECONDS
         self._next_scan_at = min(math.inf if first_due is None else first_due, now + pause)
+
+    def _timers(self) -> dict[str, float]:
+        """Earliest starts of heartbeat timeouts and of timeouts."""
+        return {"launched": self._launch_time, "set_forward": self._set_forward_time}
 
     def _note_deadline(self, rollout: Rollout, attempt: Attempt) -> None:
         """Record the deadline of an attempt that is new or has sent a heartbeat."""
@@ -120,7 +125,7 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
             return
         heard = max(attempt.last_heartbeat_time or attempt.start_time, self._launch_time)
         for since, patience in (
-            (attempt.start_time, rollout.config.timeout_seconds),
+            (max(attempt.start_time, self._set_forward_time), rollout.config.timeout_seconds),
             (heard, rollout.config.unresponsive_seconds),
         ):
             if patience is not None:
@@ -131,8 +136,8 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
             await self.close_overdue()
 
     async def _unlocked_get_running_rollouts(self, collections: SqlCollections) -> list[AttemptedRollout]:
-        """Only the overdue ones. Timeouts start with this hub, since runners retry through an outage."""
-        times = {"launched": self._launch_time, "now": time.time()}
+        """Only the overdue ones. Heartbeat timeouts start with this hub, since runners retry through an outage."""
+        times = {**self._timers(), "now": time.time()}
         overdue = await collections.rollouts.select(_OVERDUE, times)
         if overdue and collections.database.shared:
             locked = await collections.lock_rollouts((rollout.rollout_id for rollout in overdue), wait=False)
