@@ -231,7 +231,9 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
     shared: the kernel distributes connections over all processes of the user that share the port.
     """
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # Some machines list ::1 first for localhost, where clients of 127.0.0.1 would find nothing.
+        family, _, _, _, address = min(found, key=lambda one: host == "localhost" and one[0] != socket.AF_INET)
         listener = socket.create_server(address, family=family, backlog=_CONNECTIONS_WAITING, reuse_port=shared)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
         return listener
@@ -243,7 +245,8 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
 def _announce(settings: HubSettings, port: int) -> None:
     scheme = "http" if settings.certificate is None else "https"
-    logger.info("the hub listens at %s://%s:%d", scheme, settings.host, port)
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    logger.info("the hub listens at %s://%s:%d", scheme, host, port)
     if settings.token is None and not is_loopback(settings.host):
         logger.warning("no authentication: %s port %d gives everyone full access", settings.host, port)
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import re
+import socket
 
 import aiohttp
 import pytest
 
 from store.client import connect
+from store.hub import server
 from tests.support.hub.asking import enqueue_one, look_up
 from tests.support.hub.hub_process import HubProcess, run_command
 
@@ -36,6 +38,21 @@ async def test_it_ends_in_good_order_although_a_request_hangs(hub, client):
     assert files == ["hub.log", "hub.sqlite3", "hub.sqlite3.lock"]
     log = hub.log.read_text()
     assert "Traceback" not in log and "the hub has stopped" in log
+
+
+def test_localhost_is_where_clients_look_for_it(monkeypatch):
+    found = socket.getaddrinfo("::1", 0, type=socket.SOCK_STREAM) + socket.getaddrinfo(
+        "127.0.0.1", 0, type=socket.SOCK_STREAM
+    )
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)  # as of a machine with ::1 first
+    with server.listen("localhost", 0) as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+
+
+def test_an_address_of_ipv6_is_announced_as_a_url(caplog):
+    caplog.set_level("INFO")
+    server._announce(server.HubSettings("::1", 4747, None), 4747)
+    assert "http://[::1]:4747" in caplog.text
 
 
 async def test_a_second_hub_on_the_same_file_or_port_says_so_in_one_line(hub, tmp_path):
