@@ -24,14 +24,14 @@ class SpanUploader:
         self._client = client
         self._interval = interval_seconds
         self._buffer: dict[AttemptKey, list[Span]] = defaultdict(list)
-        self._rejected: set[AttemptKey] = set()
+        self._rejected: dict[AttemptKey, str] = {}
         self._upload_lock = asyncio.Lock()
 
     def add(self, span: Span) -> None:
         """Add a span to the next batch. Raises SpansRejected if the hub has rejected spans of the attempt."""
         key = (span.rollout_id, span.attempt_id)
         if key in self._rejected:
-            raise SpansRejected(f"the hub rejects the spans of rollout {key[0]}; it may have restarted")
+            raise _rejected(key, self._rejected[key])
         self._buffer[key].append(span)
 
     async def run(self) -> None:
@@ -48,14 +48,13 @@ class SpanUploader:
         # Waits for a running upload, too. Shielded: cancelling one rollout must not abort the upload of others.
         await asyncio.shield(asyncio.create_task(self._flush()))
         if key in self._rejected:
-            self._rejected.discard(key)
-            raise SpansRejected(f"the hub rejects the spans of rollout {key[0]}; it may have restarted")
+            raise _rejected(key, self._rejected.pop(key))
 
     async def discard(self, key: AttemptKey) -> None:
         """Drop the buffered spans of an attempt; afterwards none of them can reach the hub."""
         async with self._upload_lock:  # a running upload may put spans back that it could not send
             self._buffer.pop(key, None)
-            self._rejected.discard(key)
+            self._rejected.pop(key, None)
 
     async def _flush(self) -> None:
         async with self._upload_lock:
@@ -68,3 +67,7 @@ class SpanUploader:
                     self._buffer[key][:0] = spans
                 raise
             self._rejected |= refused
+
+
+def _rejected(key: AttemptKey, reason: str) -> SpansRejected:
+    return SpansRejected(f"the hub rejects the spans of rollout {key[0]}: {reason}")

@@ -10,6 +10,7 @@ import gzip
 import json
 import logging
 import math
+import operator
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -52,19 +53,20 @@ AttemptKey = tuple[str, str]
 """(rollout id, attempt id)."""
 
 Answer = TypeVar("Answer")
+Item = TypeVar("Item")
 
 _NETWORK_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 _CONNECT_SECONDS = 5.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
 _TRIES = 5
 _CONFLICT = 409
+TOO_LARGE = 413
 _PROXY_STATUSES = (408, 429, 502, 503, 504)
 """Statuses of a proxy that cannot reach the hub, or limits requests."""
-_SPANS_PER_REQUEST = 200
-_VALUES_PER_REQUEST = 200_000
-"""Of lists in spans' attributes: our hub accepts a million parts of a request."""
-_CHARACTERS_PER_REQUEST = 2**24
-"""Of texts in spans' attributes, token ids included: our hub accepts 64 MiB."""
+_DETAIL_BYTES = 8192
+_DETAIL_CHARACTERS = 500
+_SPANS_PER_REQUEST = (200, 200_000, 2**24)
+"""(spans, values of lists, characters of texts), token ids included: our hub accepts a million parts and 64 MiB."""
 _NANOSECONDS = 1_000_000_000
 _OTLP_HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 
@@ -207,7 +209,7 @@ class StoreClient:
         session = await self._get_session()
         url = f"{self.server_address_root}/v1/agl{path}"
         async with session.request(method, url, json=json, params=params) as response:
-            response.raise_for_status()
+            await check_status(response)
             return await self._parse_answer(response, expected)
 
     async def _get_session(self) -> aiohttp.ClientSession:
@@ -272,15 +274,16 @@ class StoreClient:
     async def wait_until_reachable(self, retry_seconds: float | None = None) -> None:
         """Return once the hub passes its health check and accepts the token.
 
-        Raises StoreUnreachable after the retries, StoreUnauthorized at once; NotAHub at once unless a hub has answered
-        there before, since its proxy may show a page during an outage.
+        Raises StoreUnreachable after the retries, and at once for a status by which a hub rejects the request itself;
+        StoreUnauthorized at once; NotAHub at once unless a hub has answered there before, since its proxy may show a
+        page during an outage.
         """
         patience = self.retry_seconds if retry_seconds is None else retry_seconds
 
         def passes(error: BaseException) -> bool:
             if isinstance(error, NotAHub):
                 return self._hub_found
-            return isinstance(error, (*_NETWORK_ERRORS, aiohttp.ClientResponseError))
+            return isinstance(error, (*_NETWORK_ERRORS, aiohttp.ClientResponseError)) and not _is_rejection(error)
 
         def log_first(state: RetryCallState) -> None:
             if state.attempt_number == 1:
@@ -291,6 +294,11 @@ class StoreClient:
                 with attempt:
                     await self._check_hub()
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
+            if _is_rejection(error):
+                raise StoreUnreachable(
+                    f"the server at {self.server_address_root} rejects requests: {describe_error(error)}. Check the "
+                    f"hub's settings, or a proxy in between"
+                ) from error
             raise StoreUnreachable(
                 f"no hub answers at {self.server_address_root} ({describe_error(error)}); waited {patience:.0f} s. "
                 f"Start one with `agl store --host 127.0.0.1 --port 4747`, or name another address"
@@ -305,7 +313,7 @@ class StoreClient:
         session = await self._get_session()
         async with session.get(f"{self.server_address_root}/v1/agl/resources/latest") as response:
             self._check_token(response)
-            response.raise_for_status()
+            await check_status(response)
             await self._parse_answer(response, dict | None)
 
     async def _parse_answer(self, response: aiohttp.ClientResponse, expected: Any) -> Any:
@@ -330,61 +338,92 @@ class StoreClient:
                 f"the hub at {self.server_address_root} {problem}: set {TOKEN_VARIABLE} to that of its --token-file"
             )
 
-    async def upload_spans(self, spans: Sequence[Span]) -> set[AttemptKey]:
+    async def upload_spans(self, spans: Sequence[Span]) -> dict[AttemptKey, str]:
         """Store spans in bulk; the upload is idempotent by the spans' ids.
 
-        Returns the attempts with spans that the hub rejects for good, mostly since it restarted and lost them. Raises
-        StoreUnreachable after the retries, and for a hub that rejects all spans.
+        Returns the attempts with spans that the hub rejects for good, each with the reason. Raises StoreUnreachable
+        after the retries, and for a hub that rejects all spans.
         """
-        refused: set[AttemptKey] = set()
-        for batch in _batches(spans):
-            by_attempt: dict[AttemptKey, list[Span]] = defaultdict(list)
-            for span in batch:
-                by_attempt[span.rollout_id, span.attempt_id].append(span)
-            # The hub rejects a whole request for one bad attempt: send each alone to find it.
-            if not await self._post_spans(by_attempt):
-                refused |= {key for key, group in by_attempt.items() if not await self._upload_attempt(key, group)}
+        refused: dict[AttemptKey, str] = {}
+        for batch in batches(spans, _span_size, _SPANS_PER_REQUEST):
+            refused |= await self._upload_batch(batch)
         return refused
 
-    async def _upload_attempt(self, key: AttemptKey, spans: list[Span]) -> bool:
-        """Send an attempt's spans, with retries while the hub knows the attempt; False if they fail."""
+    async def _upload_batch(self, batch: list[Span]) -> dict[AttemptKey, str]:
+        by_attempt: dict[AttemptKey, list[Span]] = defaultdict(list)
+        for span in batch:
+            by_attempt[span.rollout_id, span.attempt_id].append(span)
+        try:
+            if await self._post_spans(by_attempt):
+                return {}
+        except aiohttp.ClientResponseError as error:  # TOO_LARGE
+            if middle := len(batch) // 2:
+                return await self._upload_batch(batch[:middle]) | await self._upload_batch(batch[middle:])
+            reason = f"a span is too large: {error.message}. Raise the hub's --max-request-mb, or a proxy's limit"
+            return dict.fromkeys(by_attempt, reason)
+        # The hub rejects a whole request for one bad attempt: send each alone to find it.
+        reasons = {key: await self._upload_attempt(key, group) for key, group in by_attempt.items()}
+        return {key: reason for key, reason in reasons.items() if reason}
+
+    async def _upload_attempt(self, key: AttemptKey, spans: list[Span]) -> str | None:
+        """Send an attempt's spans, with retries while the hub knows the attempt; returns why they fail, if they do."""
         for number in range(_TRIES):
             if await self._post_spans({key: spans}):
-                return True
+                return None
             if not await self.knows_attempt(key):
-                return False
+                return "it does not know the attempt; it may have restarted"
             await asyncio.sleep(_FIRST_DELAY * 2**number)
-        logger.error("the hub returns a server error for spans of rollout %s; see its log", key[0])
-        return False
+        return "it returns an error for them; see its log"
 
     async def knows_attempt(self, key: AttemptKey) -> bool:
         """Whether the hub has this attempt; a restarted in-memory hub has lost it."""
         return any(attempt.attempt_id == key[1] for attempt in await self.query_attempts(key[0]))
 
     async def _post_spans(self, by_attempt: dict[AttemptKey, list[Span]]) -> bool:
-        """One bulk request, retried through outages; False when the hub does not know an attempt, or fails."""
+        """One bulk request, retried through outages; False when the hub does not know an attempt, or fails.
+
+        Raises aiohttp.ClientResponseError for a request that is too large, StoreUnreachable for other errors.
+        """
         body = gzip.compress(encode_otlp(by_attempt).SerializeToString())
         try:
             return await self.with_retries(self._post_body, body)
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:
+            if isinstance(error, aiohttp.ClientResponseError) and error.status == TOO_LARGE:
+                raise
             raise StoreUnreachable(
-                f"the hub at {self.server_address_root} passes its health check, but every upload of spans fails for "
-                f"{self.retry_seconds:.0f} s: {describe_error(error)}"
+                f"the hub at {self.server_address_root} passes its health check, but uploads of spans fail: "
+                f"{describe_error(error)}. Check whether a proxy in between limits requests"
             ) from error
 
     async def _post_body(self, body: bytes) -> bool:
         session = await self._get_session()
         async with session.post(f"{self.server_address_root}/v1/traces", data=body, headers=_OTLP_HEADERS) as response:
             self._check_token(response)
-            if response.status in _PROXY_STATUSES:
-                response.raise_for_status()
             # Our hub answers 400 or 404 where the stock one answers 500.
-            if 400 <= response.status < 500 and response.status not in (400, 404):
-                raise StoreUnreachable(
-                    f"the hub at {self.server_address_root} rejects spans with {response.status} {response.reason}. "
-                    f"Check whether a proxy in between limits requests"
-                )
-            return response.status < 400
+            if response.status in (400, 404) or (response.status >= 500 and response.status not in _PROXY_STATUSES):
+                return False
+            await check_status(response)
+            return True
+
+
+async def check_status(response: aiohttp.ClientResponse) -> None:
+    """Raise aiohttp.ClientResponseError for an error status, with a hub's reason, printable, as its message."""
+    if response.status < 400:
+        return
+    body = b""
+    while len(body) < _DETAIL_BYTES and (part := await response.content.read(_DETAIL_BYTES)):
+        body += part
+    try:
+        reason = json.loads(body)["detail"] or response.reason
+    except (LookupError, TypeError, ValueError, RecursionError):
+        reason = response.reason
+    raise aiohttp.ClientResponseError(
+        response.request_info,
+        response.history,
+        status=response.status,
+        message=printable(str(reason)[:_DETAIL_CHARACTERS]),
+        headers=response.headers,
+    )
 
 
 def _retrying(passes: Callable[[BaseException], bool], stop: Any, before_sleep: Any) -> AsyncRetrying:
@@ -405,6 +444,12 @@ def _is_outage(error: BaseException | None) -> bool:
     return isinstance(error, _NETWORK_ERRORS)
 
 
+def _is_rejection(error: BaseException) -> bool:
+    """Whether a hub rejects a request that a later hub would reject, too; a proxy without a hub may answer 404."""
+    status = error.status if isinstance(error, aiohttp.ClientResponseError) else 0
+    return 400 <= status < 500 and status not in (404, *_PROXY_STATUSES)
+
+
 def _is_retryable(error: BaseException) -> bool:
     failed = isinstance(error, aiohttp.ClientResponseError) and error.status >= 500
     return failed or isinstance(error, NotAHub) or _is_outage(error)
@@ -418,19 +463,28 @@ def _read_rollout(item: Any) -> Rollout:
     return (AttemptedRollout if "attempt" in item else Rollout).model_validate(item)
 
 
-def _batches(spans: Iterable[Span]) -> Iterator[list[Span]]:
-    batch: list[Span] = []
-    values = characters = 0
-    for span in spans:
-        own_values = sum(len(value) for value in span.attributes.values() if isinstance(value, list))
-        own_characters = sum(len(value) for value in span.attributes.values() if isinstance(value, str))
-        is_full = len(batch) == _SPANS_PER_REQUEST or values + own_values > _VALUES_PER_REQUEST
-        if batch and (is_full or characters + own_characters > _CHARACTERS_PER_REQUEST):
+def _span_size(span: Span) -> tuple[int, int, int]:
+    values = span.attributes.values()
+    return (
+        1,
+        sum(len(value) for value in values if isinstance(value, list)),
+        sum(len(value) for value in values if isinstance(value, str)),
+    )
+
+
+def batches(
+    items: Iterable[Item], size: Callable[[Item], tuple[int, ...]], most: tuple[int, ...]
+) -> Iterator[list[Item]]:
+    """The items in their order, in parts whose sizes sum up to ``most`` in each dimension; a larger one is alone."""
+    batch: list[Item] = []
+    total = (0,) * len(most)
+    for item in items:
+        own = size(item)
+        total = tuple(map(operator.add, total, own))
+        if batch and any(map(operator.gt, total, most)):
             yield batch
-            batch, values, characters = [], 0, 0
-        batch.append(span)
-        values += own_values
-        characters += own_characters
+            batch, total = [], own
+        batch.append(item)
     if batch:
         yield batch
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from store.client import check_status
 from store.errors import OneLineError
 from store.printable import printable
 
@@ -52,7 +53,7 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
 
     async def search(what: str, **query: Any) -> tuple[dict[str, Any], float]:
         async with session.post(f"{root}/v1/agl/{what}/search", json=query) as response:
-            response.raise_for_status()
+            await check_status(response)
             return await response.json(), parsedate_to_datetime(response.headers["Date"]).timestamp()
 
     newest = {"sort_by": "end_time", "sort_order": "desc", "limit": _RECENT_GAMES}

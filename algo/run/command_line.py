@@ -70,8 +70,7 @@ def run_to_completion(
             discard_rollouts(config.run_dir)
         logger.error("%s", error)
     except aiohttp.ClientResponseError as error:
-        hint = "; set AGL_TOKEN to the hub token" if error.status == 401 else ""
-        logger.error("the hub at %s rejected a request: %d %s%s", config.store.url, error.status, error.message, hint)
+        logger.error("the hub at %s rejected a request: %d %s", config.store.url, error.status, error.message)
     except (aiohttp.ClientError, TimeoutError) as error:
         logger.error("the hub at %s stopped responding: %s", config.store.url, describe_error(error))
     except Exception as error:

@@ -330,6 +330,21 @@ async def test_no_error_of_an_upload_shows_the_token(proxy):
     assert TOKEN not in str(raised.value)
 
 
+async def test_spans_that_are_too_large_fail_their_attempt_and_not_the_runner(client, proxy, afar):
+    proxy.refused = {"/v1/traces": 413}
+    ids = await enqueue(client, 1)
+
+    async def failed():
+        return [attempt for attempt in await client.query_attempts(ids[0]) if attempt.status == "failed"]
+
+    async with working(Worker(afar, Play(), "w", heartbeat_seconds=0.2)):
+        await until(failed)
+        proxy.refused = {}
+        await all_closed(client, ids)
+    assert "--max-request-mb" in (await failed())[0].metadata["reason"]
+    assert (await check_played_once(client, ids))["succeeded"] == 1
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 @BOTH_HUBS

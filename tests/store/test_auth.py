@@ -105,7 +105,7 @@ async def test_the_token_shows_nowhere(tmp_path):
         await enqueue_one(good, 1)
         rollout = await take(good)
         (turn,) = spans_of([make_turn()], rollout.rollout_id, rollout.attempt.attempt_id)
-        assert await good.upload_spans([turn]) == set()
+        assert await good.upload_spans([turn]) == {}
         assert len(await good.query_spans(rollout.rollout_id)) == 1
         with pytest.raises(aiohttp.ClientResponseError, match="401") as refused:
             await bad.query_rollouts()

@@ -3,11 +3,14 @@
 import asyncio
 from types import SimpleNamespace
 
+import aiohttp
 import pytest
 from aiohttp import web
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from store.client import _batches, connect
+from store.client import _SPANS_PER_REQUEST, StoreUnreachable, _span_size, batches, connect
 from store.protocol import EnqueueRolloutRequest
+from store.status import HubUnreachable, ask
 from tests.support import fakes
 from tests.support.agents.http_service import HttpService
 from tests.support.fakes import make_result, make_turn
@@ -29,7 +32,7 @@ async def test_upload_waits_for_a_hub_that_is_away_and_reports_what_it_forgot(hu
     upload = asyncio.create_task(client.upload_spans(spans_of(rollout)))
     await asyncio.sleep(0)
     await hub.start()
-    assert await asyncio.wait_for(upload, 20) == {(rollout.rollout_id, rollout.attempt.attempt_id)}
+    assert (await asyncio.wait_for(upload, 20)).keys() == {(rollout.rollout_id, rollout.attempt.attempt_id)}
 
 
 async def test_one_forgotten_game_does_not_cost_the_others_their_spans(client):
@@ -38,7 +41,7 @@ async def test_one_forgotten_game_does_not_cost_the_others_their_spans(client):
         update={"rollout_id": "ro-gone", "attempt": known.attempt.model_copy(update={"rollout_id": "ro-gone"})}
     )
     refused = await client.upload_spans([*spans_of(forgotten), *spans_of(known)])
-    assert refused == {("ro-gone", known.attempt.attempt_id)}
+    assert refused.keys() == {("ro-gone", known.attempt.attempt_id)}
     assert len(await client.query_spans(known.rollout_id)) == 2
 
 
@@ -47,12 +50,86 @@ async def test_one_forgotten_game_does_not_cost_the_others_their_spans(client):
 )
 def test_a_request_has_no_more_spans_than_a_hub_accepts(value, each):
     spans = [SimpleNamespace(attributes={"value": value}) for _ in range(2 * each + 1)]
-    batches = list(_batches(spans))
-    assert [len(batch) for batch in batches] == [each, each, 1]
-    assert [span for batch in batches for span in batch] == spans
+    parts = list(batches(spans, _span_size, _SPANS_PER_REQUEST))
+    assert [len(part) for part in parts] == [each, each, 1]
+    assert [span for part in parts for span in part] == spans
 
 
-async def test_a_request_outlives_more_hubs_than_the_stock_client_tries():
+@pytest.fixture
+async def service():
+    service = HttpService()
+    await service.start()
+    yield service
+    await service.stop()
+
+
+@pytest.fixture
+async def its_client(service):
+    client = connect(f"http://127.0.0.1:{service.port}", retry_seconds=100)
+    yield client
+    await client.close()
+
+
+@pytest.mark.parametrize("status", [400, 403, 421])
+async def test_a_hub_that_rejects_requests_says_why_at_once(service, its_client, status):
+    async def answer(request):
+        if request.path.endswith("/health"):
+            return web.json_response({"status": "ok"})
+        return web.json_response({"detail": "start the hub with --public-name\x1b[2J" + "x" * 1000}, status=status)
+
+    service.answer = answer
+    async with asyncio.timeout(20):
+        with pytest.raises(StoreUnreachable, match=f"rejects requests.*{status}.*--public-name\ufffd") as raised:
+            await its_client.wait_until_reachable()
+        assert len(str(raised.value)) < 1000
+        with pytest.raises(aiohttp.ClientResponseError, match="--public-name"):
+            await its_client.query_rollouts()
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(HubUnreachable, match="--public-name"):
+                await ask(session, its_client.server_address_root)
+
+
+async def test_what_a_proxy_says_without_a_hub_is_waited_for(service, its_client):
+    async def answer(request):
+        return web.Response(status=200 if len(service.asked) > 3 else 404, text="{}")
+
+    service.answer = answer
+    await its_client.wait_until_reachable()
+
+
+@pytest.mark.parametrize("body", ["", "<html>", "[" * 10_000, '{"detail": ""}', '{"detail"', "[]", "x" * 100_000])
+async def test_an_error_without_a_reason_has_that_of_its_status(service, its_client, body):
+    async def answer(request):
+        return web.Response(status=403, text=body)
+
+    service.answer = answer
+    with pytest.raises(aiohttp.ClientResponseError) as raised:
+        await its_client.query_rollouts()
+    assert raised.value.message == "Forbidden"
+
+
+async def test_a_span_that_is_too_large_costs_its_own_attempt(service, its_client):
+    stored = []
+
+    async def answer(request):
+        request_body = ExportTraceServiceRequest.FromString(await request.read())
+        spans = [span for group in request_body.resource_spans for scope in group.scope_spans for span in scope.spans]
+        if len(spans) > 3 or any(span.ByteSize() > 100_000 for span in spans):
+            return web.json_response({"detail": "a request may have 7 bytes"}, status=413)
+        stored.extend(span.span_id.hex() for span in spans)
+        return web.Response()
+
+    service.answer = answer
+    turns = [fakes.make_turn(turn=number) for number in range(5)]
+    small, large = fakes.spans_of(turns, "ro-small", "at"), fakes.spans_of(turns, "ro-large", "at")
+    large[2].attributes["reply"] = "x" * 200_000
+    refused = await its_client.upload_spans([*small, *large])
+    assert refused.keys() == {("ro-large", "at")}
+    assert "a request may have 7 bytes" in refused["ro-large", "at"] and "--max-request-mb" in refused["ro-large", "at"]
+    assert stored == [span.span_id for span in [*small, *large] if span is not large[2]]
+
+
+async def test_a_request_outlives_more_hubs_than_the_stock_client_tries(service, its_client):
     met = []
 
     async def answer(request):
@@ -63,12 +140,5 @@ async def test_a_request_outlives_more_hubs_than_the_stock_client_tries():
             request.transport.close()  # as of a hub that is killed while it works
         return web.json_response({"total_rollouts": 1})
 
-    service = HttpService()
     service.answer = answer
-    await service.start()
-    client = connect(f"http://127.0.0.1:{service.port}", retry_seconds=20)
-    try:
-        assert await client.request("get", "/statistics") == {"total_rollouts": 1} and len(met) > 8
-    finally:
-        await client.close()
-        await service.stop()
+    assert await its_client.request("get", "/statistics") == {"total_rollouts": 1} and len(met) > 8

@@ -113,7 +113,7 @@ async def test_what_one_client_writes_the_other_reads_alike(clients):
         rollout_id=key[0], attempt_id=key[1], sequence_id=1, trace_id="1" * 32, span_id="2" * 16, name="turn",
         attributes=ATTRIBUTES, start_time=NOW, end_time=NOW + 0.5,
     )  # fmt: skip
-    assert await ours.upload_spans([span]) == set()
+    assert await ours.upload_spans([span]) == {}
     await theirs.add_span(Span.from_attributes(**dict(span) | {"sequence_id": 2, "span_id": "3" * 16, "name": "b"}))
     for where, query in ((key, {}), (key[:1], {"name": "turn"}), ((key[0], "latest"), {"limit": 1, "offset": 1})):
         found = await ours.query_spans(*where, **query)
