@@ -1,14 +1,18 @@
 """Enqueues, adopts, cancels and reads a run's rollouts in the hub."""
 
+import json
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import aiohttp
+
 from algo.rollouts.played import PlayedRollouts, read_rollout, reason_of
+from configs.section import ConfigError
 from configs.sections.rollout import RolloutSettings
-from store.client import StoreClient
+from store.client import TOO_LARGE, StoreClient, batches
 from store.protocol import EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
 from store.schema import IDEMPOTENCY_KEY, VERSION_SEPARATOR, PolicyResources, Task
 from store.token_spans import MalformedSpan, TaskKind
@@ -20,8 +24,8 @@ _BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 _PROCESS = "process"
 """Key of a rollout's metadata: number of the process that enqueued it (``ResumePoint.number``; 0 started the run)."""
 _ROLLOUTS_PER_PAGE = 500
-_ROLLOUTS_PER_REQUEST = 100
-"""Hubs limit the size of a request, and a branch's task has a recorded game."""
+_CHARACTERS_PER_REQUEST = 400_000
+"""Of JSON, in a request with several tasks: our hub limits bytes, and JSON values where there are 500,000 bytes."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,10 @@ class HubRollouts:
             await self.client.update_resources(resources.resources_id, resources.encode())
 
     async def enqueue(self, rollouts: Sequence[OpenRollout]) -> dict[str, OpenRollout]:
-        """Publish their policies and enqueue them; returns them by rollout id."""
+        """Publish their policies and enqueue them; returns them by rollout id.
+
+        Raises ConfigError for a task that is too large for the hub.
+        """
         if not rollouts:
             return {}
         await self.publish(rollout.resources for rollout in rollouts)
@@ -109,8 +116,16 @@ class HubRollouts:
             for rollout in rollouts
         ]
         enqueued: list[Rollout] = []
-        for first in range(0, len(requests), _ROLLOUTS_PER_REQUEST):
-            enqueued += await self.client.enqueue_many_rollouts(requests[first : first + _ROLLOUTS_PER_REQUEST])
+        for batch in batches(requests, _size, (_CHARACTERS_PER_REQUEST,)):
+            try:
+                enqueued += await self.client.enqueue_many_rollouts(batch)
+            except aiohttp.ClientResponseError as error:
+                if error.status != TOO_LARGE:
+                    raise
+                raise ConfigError(
+                    f"task {rollouts[len(enqueued)].task.task_id} is too large: {error.message}. Shorten the task, or "
+                    f"raise the hub's --max-request-mb, or a proxy's limit"
+                ) from error
         # Again, since a hub that restarted in between has the rollouts without their resources.
         await self.publish(rollout.resources for rollout in rollouts)
         return {found.rollout_id: rollout for found, rollout in zip(enqueued, rollouts, strict=True)}
@@ -207,6 +222,10 @@ class HubRollouts:
             attempts = await self.client.query_attempts(rollout.rollout_id)
             retried = [reason_of(one) for one in attempts if one.attempt_id != attempt.attempt_id]
         return read_rollout(self.kind, rollout, spans, opened.resources, retried, opened.task.task_id)
+
+
+def _size(request: EnqueueRolloutRequest) -> tuple[int]:
+    return (len(json.dumps(request.model_dump())),)
 
 
 def version_of(rollout: Rollout) -> int:

@@ -1,8 +1,10 @@
 """Games through a real hub from the algorithm's side: order, accounting, a hub that forgets, failures."""
 
 import asyncio
+import json
 from collections import Counter
 
+import aiohttp
 import pytest
 
 from algo.rollouts import hub_rollouts as earlier_games
@@ -10,7 +12,9 @@ from algo.rollouts.hub_rollouts import HubRollouts, ResumePoint
 from algo.rollouts.played import FAILED_ROLLOUT, SUPERSEDED_ATTEMPT, NoFinishedRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
+from configs.section import ConfigError
 from runners.errors import CannotPlay
+from store.agents import AGENTS, AgentTask
 from store.protocol import EnqueueRolloutRequest
 from store.schema import IDEMPOTENCY_KEY, PolicyResources
 from store.token_spans import context_digest
@@ -176,19 +180,41 @@ async def test_a_step_without_a_usable_game_says_why(client):
         await play_step(client, TwoTurnPlay(**failures))
 
 
-async def test_many_tasks_are_enqueued_in_parts(client, monkeypatch):
-    sizes, enqueue = [], client.enqueue_many_rollouts
+def agent_task(number, text):
+    limits = {"context_tokens": 4000, "reply_tokens": 40}
+    return AgentTask(task_id=f"task-{number}", group_id="g", input=text, sampling_seed=1, limits=limits)
 
-    async def counted(requests):
-        sizes.append(len(requests))
-        return await enqueue(requests)
 
-    monkeypatch.setattr(client, "enqueue_many_rollouts", counted)
-    tasks = [task for step in range(60) for task in step_tasks(CONFIG, step)]
-    assert await RolloutQueue(client, GAME, CONFIG.rollout).enqueue(tasks, RESOURCES, resumed=False) == 0
-    assert sizes == [100, 100, 40]
+@pytest.mark.parametrize("text", ["12.5,3.7," * 4600, "狼" * 30_000, "x" * 600_000], ids=["csv", "chinese", "long"])
+async def test_many_tasks_are_enqueued_in_parts_that_a_hub_accepts(client, monkeypatch, text):
+    requests, send = [], client.request
+
+    async def noted(method, path, json=None, params=None):
+        if path.endswith("/enqueue"):
+            requests.append(json)
+        return await send(method, path, json, params)
+
+    monkeypatch.setattr(client, "request", noted)
+    tasks = [agent_task(number, text if number < 20 else "") for number in range(300)]
+    assert await RolloutQueue(client, AGENTS, CONFIG.rollout).enqueue(tasks, RESOURCES, resumed=False) == 0
+    together = [request for request in requests if len(request["rollouts"]) > 1]
+    assert together and max(len(json.dumps(request)) for request in together) < 500_000 and len(requests) < 30
     rollouts = await client.query_rollouts()
-    assert sorted(one.metadata["task_id"] for one in rollouts) == sorted(task.game_id for task in tasks)
+    assert sorted(one.metadata["task_id"] for one in rollouts) == sorted(task.task_id for task in tasks)
+
+
+async def test_a_task_that_is_too_large_for_the_hub_is_named(client, monkeypatch):
+    send = client.enqueue_many_rollouts
+
+    async def limited(requests):
+        if len(json.dumps(requests[0].input)) > 1_000_000:
+            raise aiohttp.ClientResponseError(None, (), status=413, message="a request may have 1000000 bytes")
+        return await send(requests)
+
+    monkeypatch.setattr(client, "enqueue_many_rollouts", limited)
+    tasks = [agent_task(0, ""), agent_task(1, "x" * 1_000_000), agent_task(2, "")]
+    with pytest.raises(ConfigError, match=r"task task-1 is too large: .*1000000 bytes.*--max-request-mb"):
+        await RolloutQueue(client, AGENTS, CONFIG.rollout).enqueue(tasks, RESOURCES, resumed=False)
 
 
 async def test_a_result_that_names_another_task_is_no_result(client):
