@@ -30,6 +30,8 @@ _REPORT_TIMEOUT_SECONDS = 10.0
 _DEQUEUE_TIMEOUT_SECONDS = 1.0
 _HEARTBEATS_PER_TIMEOUT = 4
 """Heartbeats of a rollout within its heartbeat timeout."""
+_HEARTBEAT_LOOK_SECONDS = 0.5
+"""How often to look whether a heartbeat is due."""
 
 _OPEN_ATTEMPTS = ("preparing", "running", "unresponsive")
 _CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
@@ -319,7 +321,16 @@ class Worker:
                     await self._keep_alive(worker.last_heartbeat_time)
             except (TimeoutError, aiohttp.ClientError):
                 await self._client.wait_until_reachable()
-            await asyncio.sleep(self._heartbeat_seconds)
+            await self._wait_for_heartbeat()
+
+    async def _wait_for_heartbeat(self) -> None:
+        """Wait until the heartbeat of the worker, or of a rollout that may begin meanwhile, is due."""
+        end = time.monotonic() + self._heartbeat_seconds
+        while True:
+            await asyncio.sleep(min(_HEARTBEAT_LOOK_SECONDS, self._heartbeat_seconds))
+            due = [active.heartbeat_due for active in self._active.values() if active.in_progress]
+            if time.monotonic() >= min([end, *due]):
+                return
 
     async def _keep_alive(self, hub_time: float | None) -> None:
         """Send heartbeats of rollouts in flight, which send no spans while a slow model samples.
@@ -330,7 +341,7 @@ class Worker:
             active for active in self._active.values() if active.in_progress and active.heartbeat_interval < math.inf
         ]
         now = time.monotonic()
-        due = [active for active in playing if now - active.last_heartbeat > active.heartbeat_interval]
+        due = [active for active in playing if now >= active.heartbeat_due]
         if not due:
             return
         if await self._client.keep_alive(
@@ -382,3 +393,8 @@ class _ActiveRollout:
     @property
     def in_progress(self) -> bool:
         return self.begun and not (self.ending or self.dropped)
+
+    @property
+    def heartbeat_due(self) -> float:
+        """Monotonic time of the next heartbeat; infinite without a heartbeat timeout."""
+        return self.last_heartbeat + self.heartbeat_interval

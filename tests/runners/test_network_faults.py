@@ -272,7 +272,7 @@ async def test_a_game_without_spans_is_kept_alive_by_its_runner_and_by_nothing_e
         (attempt,) = await client.query_attempts(slow)
         return (attempt.last_heartbeat_time or 0) - attempt.start_time > 1.5 * silence
 
-    async with working(Worker(client, play, "w", heartbeat_seconds=0.1)):
+    async with working(Worker(client, play, "w")):
         await play.waiting.wait()
         await until(outlived)
         play.gate.set()
