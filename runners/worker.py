@@ -9,6 +9,7 @@ import contextlib
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,11 +17,11 @@ import aiohttp
 from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception_type, wait_exponential
 
 from runners.attempt_spans import AttemptSpans
-from runners.errors import CannotPlay
+from runners.errors import CannotPlay, PolicyUnavailable
 from runners.play import Play
 from runners.uploads import SpansRejected, SpanUploader
 from store.client import AttemptKey, NotAHub, StoreClient, StoreUnreachable, describe_error
-from store.protocol import AttemptedRollout, AttemptStatus
+from store.protocol import AttemptedRollout, AttemptStatus, Span
 from store.token_spans import OutcomeSpan
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ _HEARTBEATS_PER_TIMEOUT = 4
 """Heartbeats of a rollout within its heartbeat timeout."""
 _HEARTBEAT_LOOK_SECONDS = 0.5
 """How often to look whether a heartbeat is due."""
+_MOST_FAILURES = 6
+"""Failures in a row that count: after n of them a runner takes no rollout for 2^n seconds."""
 
 _OPEN_ATTEMPTS = ("preparing", "running", "unresponsive")
 _CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
@@ -77,6 +80,8 @@ class Worker:
         self._taking: asyncio.Task[None] | None = None
         self._handing_back = False
         self._taken = 0
+        self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
+        """Reasons of the last rollouts, since one was played, that failed before their first span."""
         self._draining = asyncio.Event()
         self.stats = WorkerStats()
         self.ready = False
@@ -138,9 +143,9 @@ class Worker:
         while not self._draining.is_set():
             free = self._max_concurrent - len(self._active)
             if self._max_rollouts is not None:
-                if self._taken >= self._max_rollouts:
-                    return
                 free = min(free, self._max_rollouts - self._taken)
+            if self._at_fault:
+                free = min(free, 1)
             rollouts: Sequence[AttemptedRollout] = []
             if free > 0:
                 answered_before, answered = answered, True
@@ -156,6 +161,8 @@ class Worker:
                     idle_since = time.monotonic()  # the queue may have had rollouts in the meantime
             for rollout in rollouts:
                 self._start(rollout)
+            if self._taken == self._max_rollouts:
+                return
             if self._active:
                 idle_since = time.monotonic()
             elif self._idle_exit is not None and answered and time.monotonic() - idle_since > self._idle_exit:
@@ -163,6 +170,23 @@ class Worker:
                 return
             poll = _MIN_POLL_SECONDS if rollouts else min(poll * 1.5, _MAX_POLL_SECONDS)
             await self._wait_for_slot(poll)
+            if rollouts and self._at_fault:
+                await self._back_off()
+
+    @property
+    def _at_fault(self) -> bool:
+        """Whether this runner seems unable to play any rollout; a single failure may be due to its task."""
+        return len(self._failures) > 1
+
+    async def _back_off(self) -> None:
+        """Leave the queue to other runners, the longer the more rollouts fail here, unless one is played or draining
+        begins meanwhile."""
+        # A runner that fails at once is always free: it would take the whole queue, and use up every attempt.
+        pause = 2 ** len(self._failures)
+        logger.warning("this runner cannot play (%s): waiting %d s for its next rollout", self._failures[-1], pause)
+        end = time.monotonic() + pause
+        while self._at_fault and not self._draining.is_set() and time.monotonic() < end:
+            await self._wait_for_slot(_MAX_POLL_SECONDS)
 
     async def _wait_for_slot(self, seconds: float) -> None:
         """Wait until a rollout ends, draining begins, or ``seconds`` have passed."""
@@ -186,10 +210,18 @@ class Worker:
         """Play one rollout and report its end. No error of a rollout ends the worker."""
         key = active.key
         active.begun = True
+        played = False
+
+        def take(span: Span) -> None:
+            nonlocal played
+            played = True
+            self._failures.clear()
+            self._uploader.add(span)
+
         try:
             if self._handing_back:
                 raise asyncio.CancelledError
-            spans = AttemptSpans(self._uploader.add, key)
+            spans = AttemptSpans(take, key)
             result = await self._play(rollout, spans.add_turn)
             spans.add_result(result, time.time())
         except asyncio.CancelledError:
@@ -206,7 +238,12 @@ class Worker:
             expected = isinstance(error, (CannotPlay, SpansRejected))
             logger.error("rollout %s, attempt %s failed: %s", *key, error, exc_info=None if expected else error)
             self.stats.failed += 1
-            await self._give_up(active, f"{type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+            # A policy's server that is away is away for all runners, and has been waited for; another endpoint may
+            # reject this runner's key.
+            if not played and not isinstance(error, (PolicyUnavailable, SpansRejected)):
+                self._failures.append(reason)
+            await self._give_up(active, reason)
         else:
             active.ending = True
             reporting = asyncio.create_task(self._report_finished(active, result))

@@ -5,12 +5,13 @@ import asyncio
 import pytest
 
 from algo.machine.ports import free_port
-from runners.errors import CannotPlay
+from runners.errors import CannotPlay, PolicyUnavailable, UnusableTask
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
 from store.werewolf import is_result, is_turn
-from tests.runners.test_network_faults import TURNS, Play, enqueue
+from tests.runners.test_network_faults import TURNS, Play, all_closed, enqueue, working
+from tests.support.fakes import make_turn
 from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.hub.asking import RETRY, enqueue_one, final_reward
 from tests.support.tasks import game_task
@@ -87,6 +88,56 @@ async def test_a_failing_game_is_reported_retried_and_costs_the_others_nothing(c
     first, second = list(await client.query_attempts(ids[1]))
     assert (first.status, second.status) == ("failed", "succeeded")
     assert type(error).__name__ in first.metadata["reason"]
+
+
+async def test_a_runner_that_cannot_play_leaves_the_queue_to_others(client, play, caplog):
+    ids = await enqueue(client, 20)
+
+    async def cannot(rollout, on_turn):
+        raise UnusableTask("of another workload")
+
+    broken = Worker(client, cannot, "broken", max_concurrent=4)
+    async with working(broken):
+        await until(lambda: "this runner cannot play (UnusableTask: of another workload): waiting 16 s" in caplog.text)
+        async with working(Worker(client, play, "w")):
+            await all_closed(client, ids)
+    assert await statuses(client, ids) == ["succeeded"] * 20
+    assert broken.stats.failed < 8
+
+
+async def test_a_runner_that_plays_after_all_takes_as_many_as_before(client, play, caplog):
+    ids, failing, can_play = await enqueue(client, 12), ["game-1", "game-2"], asyncio.Event()
+
+    async def late(rollout, on_turn):
+        if rollout.input["game"] in failing:
+            failing.remove(rollout.input["game"])
+            raise CannotPlay("no key")
+        await can_play.wait()
+        return await play(rollout, on_turn)
+
+    async with working(Worker(client, late, "w", max_concurrent=3)):
+        await until(lambda: "this runner cannot play" in caplog.text)
+        can_play.set()
+        await all_closed(client, ids)
+    assert caplog.text.count("this runner cannot play") == 1
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_a_runner_that_is_not_at_fault_is_not_slowed(client, play, caplog, turns):
+    """The policy's server is away, or games fail after their first turn."""
+    ids, failing = await enqueue(client, 6), ["game-0", "game-1", "game-2"]
+
+    async def unlucky(rollout, on_turn):
+        if rollout.input["game"] in failing:
+            failing.remove(rollout.input["game"])
+            for turn in range(turns):
+                on_turn(make_turn(turn=turn), 1.7e9, 1.7e9)
+            raise CannotPlay("the context is full") if turns else PolicyUnavailable("no answer")
+        return await play(rollout, on_turn)
+
+    async with working(Worker(client, unlucky, "w", max_concurrent=3)):
+        await all_closed(client, ids)
+    assert "this runner cannot play" not in caplog.text
 
 
 async def test_handing_back_leaves_the_game_to_another_runner(client, play):
