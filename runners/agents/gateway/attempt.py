@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from aiohttp import ClientConnectionResetError
+
 from runners.agents.gateway.chat_server import ChatServer
 from runners.agents.gateway.requests import (
     Message,
@@ -97,7 +99,8 @@ class Attempt:
     async def call(self, request: ModelRequest, on_part: PartSink | None = None) -> ModelReply:
         """Answer a call. Raises RequestRefused, also if the attempt has ended meanwhile.
 
-        on_part: receives parts of the reply as they are sampled, if the policy's server can parse parts.
+        on_part: receives parts of the reply as they are sampled, if the policy's server can parse parts. Its
+            ClientConnectionResetError ends the call alone, which is not recorded.
         """
         if self._ended:
             raise AttemptEnded
@@ -112,7 +115,7 @@ class Attempt:
                     return await self._answer(request, on_part)
                 finally:
                     self._open_calls.discard(scope)
-        except RequestRefused:
+        except (RequestRefused, ClientConnectionResetError):  # the latter by ``on_part``: the agent has left its stream
             raise
         except Exception as error:
             if scope.expired():  # by ``end``

@@ -6,13 +6,14 @@ import logging
 
 import httpx
 import pytest
+from aiohttp import ClientConnectionResetError
 from openai import APIError, APIStatusError, BadRequestError, NotFoundError
 
 from runners.agents.gateway import address, requests
 from runners.agents.gateway.chat_server import ChatServer
 from runners.errors import PolicyUnavailable
 from runners.uploads import SpansRejected
-from tests.support.agents.fakes_agents import CALL, QUESTION, client_of
+from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, request_of
 from tests.support.agents.streams import assemble
 from tests.support.agents.tool_model import TOOL
 
@@ -193,6 +194,17 @@ async def test_a_call_that_the_agent_gives_up_is_broken_off_and_leaves_no_span(w
     world.vllm.gate.set()
     await ask(openai)
     assert [span.reply for span in world.spans] == ["fine", "fine"]
+
+
+async def test_a_stream_that_the_agent_leaves_ends_its_call_alone(world, attempt):
+    async def write(block, text):
+        raise ClientConnectionResetError("Cannot write to closing transport")
+
+    with pytest.raises(ClientConnectionResetError):
+        await attempt.call(request_of(QUESTION), write)
+    assert attempt.fatal_error is None and not world.spans
+    await attempt.call(request_of(QUESTION))
+    assert [span.reply for span in world.spans] == ["fine"]
 
 
 async def test_the_header_names_attempt_and_actor_where_the_address_does_not(world):
