@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from runners.errors import CannotPlay
@@ -20,7 +21,7 @@ def dimensions_of(
     """
     if given is None and emitted:
         return dict(emitted[-1])
-    if isinstance(given, (int, float)):
+    if isinstance(given, Real) or hasattr(given, "item"):
         given = {"reward": given}
     if not isinstance(given, Mapping) or not given:
         raise UnusableReward(
@@ -29,7 +30,17 @@ def dimensions_of(
         )
     dimensions = {}
     for name, value in given.items():
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
+        number = _number(value)
+        if not math.isfinite(number):
             raise UnusableReward(f"{where} returned {value!r} as reward {name!r}; it must be a finite number")
-        dimensions[str(name)] = float(value)
+        dimensions[str(name)] = number
     return dimensions
+
+
+def _number(value: Any) -> float:
+    """A number as a float, also one of NumPy or torch; NaN for anything else, and for what a float cannot hold."""
+    try:
+        value = value.item() if hasattr(value, "item") else value
+        return float(value) if isinstance(value, Real) else math.nan
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # several numbers, or one that is too large
+        return math.nan
