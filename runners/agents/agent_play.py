@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import pkgutil
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -183,10 +183,10 @@ def read_task(rollout: Rollout) -> AgentTask:
         raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
 
 
-async def without_exit(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """The coroutine's result; its ``exit``, which would end the event loop, is a RuntimeError."""
+async def without_exit(awaitable: Awaitable[Result]) -> Result:
+    """The awaitable's result; its ``exit``, which would end the event loop, is a RuntimeError."""
     try:
-        return await coroutine
+        return await awaitable
     except (SystemExit, KeyboardInterrupt) as error:
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 

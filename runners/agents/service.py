@@ -18,7 +18,7 @@ _TRY_AGAIN = (429, 502, 503, 504)
 _SHOWN = 300
 
 Reward = Callable[[Any, Any], Any]
-"""(the task's input, the service's answer) -> a number or named numbers; may be a coroutine function."""
+"""(the task's input, the service's answer) -> a number or named numbers, or an awaitable of these."""
 
 
 class ServiceRefuses(CannotPlay):
@@ -59,10 +59,9 @@ class ServicePlayer:
             reward = answer.get("reward") if isinstance(answer, dict) else None
             return dimensions_of(reward, where=f"{self._url} (without --reward)")
         judged = self._reward
-        if inspect.iscoroutinefunction(judged):
-            found = await without_exit(judged(given, answer))
-        else:
-            found = await in_thread(lambda: judged(given, answer))
+        found = await in_thread(lambda: judged(given, answer))
+        if inspect.isawaitable(found):
+            found = await without_exit(found)
         return dimensions_of(found, where="the reward function")
 
     async def close(self) -> None:
@@ -81,7 +80,10 @@ class ServicePlayer:
 
         async def post() -> tuple[aiohttp.ClientResponse, str]:
             async with self._http.post(self._url, json=body) as answer:
-                return answer, await answer.text()
+                try:
+                    return answer, await answer.text()
+                except (UnicodeError, LookupError) as error:
+                    raise AgentFailed(f"the service's answer does not fit its charset: {error}") from error
 
         try:
             answer, text = await retrying(post)

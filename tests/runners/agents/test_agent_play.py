@@ -5,6 +5,7 @@ import contextlib
 import logging
 import threading
 
+import numpy as np
 import pytest
 from agentlightning import LitAgent, emit_reward, find_final_reward, rollout
 from aiohttp import web
@@ -175,15 +176,21 @@ async def cancels_itself(task, llm):
     raise asyncio.CancelledError
 
 
+@rollout
+def complains(task, llm):
+    raise ValueError("x" * 10_000)
+
+
 @pytest.mark.parametrize(
     ("agent", "failure"),
     [
+        (complains, f"ValueError: {'x' * 3988}"),
         (exits, "RuntimeError: SystemExit: 2"),
         (exits_in_its_loop, "RuntimeError: SystemExit: 2"),
         (cancels_itself, "CancelledError: the agent cancelled its own call"),
     ],
 )
-async def test_an_agent_that_exits_or_cancels_itself_fails_alone(client, vllm, agent, failure):
+async def test_an_agent_that_raises_exits_or_cancels_itself_fails_alone(client, vllm, agent, failure):
     results = await played(client, vllm, LitPlayer(agent), task_of(1), task_of(2), at_once=1)
     assert [read.outcome.failure for _, read, _ in results] == [failure] * 2
 
@@ -280,7 +287,12 @@ async def async_judge(task, answer):
     return {"right": judge(task, answer)}
 
 
-@pytest.mark.parametrize("reward", [judge, async_judge])
+class Judge:
+    async def __call__(self, task, answer):
+        return np.float32(judge(task, answer))
+
+
+@pytest.mark.parametrize("reward", [judge, async_judge, Judge()])
 async def test_a_service_plays_tasks_and_a_function_judges_its_answers(client, vllm, service, reward):
     tasks = [task_of(n, input={"question": "?" * n}) for n in range(1, 5)]
     results = await played(client, vllm, ServicePlayer(service.url, reward), *tasks)
@@ -307,18 +319,18 @@ async def test_an_error_of_the_reward_function_is_not_the_agents_failure(client,
 
 
 async def test_a_services_own_error_is_the_agents_failure_and_its_refusal_is_not(client, vllm, service):
-    answers = {"hard": (500, "no"), "unclear": (200, "{"), "odd": (422, "no")}
+    answers = {"hard": (500, b"no"), "unclear": (200, b"{"), "garbled": (200, b"\xff"), "odd": (422, b"no")}
 
     async def answer(request):
-        status, text = answers[(await request.json())["question"]]
-        return web.Response(status=status, text=text, content_type="application/json")
+        status, body = answers[(await request.json())["question"]]
+        return web.Response(status=status, body=body, content_type="application/json")
 
     service.answer = answer
     tasks = [task_of(number, input={"question": question}) for number, question in enumerate(answers)]
     *failed, (refused, _, _) = await played(client, vllm, ServicePlayer(service.url, judge), *tasks)
-    assert [(found.status, found.attempt.sequence_id) for found, _, _ in failed] == [("succeeded", 1)] * 2
-    error, unreadable = (read.outcome.failure for _, read, _ in failed)
-    assert error == "the service answers 500: no" and "is not JSON" in unreadable
+    assert [(found.status, found.attempt.sequence_id) for found, _, _ in failed] == [("succeeded", 1)] * 3
+    error, unreadable, garbled = (read.outcome.failure for _, read, _ in failed)
+    assert error == "the service answers 500: no" and "is not JSON" in unreadable and "its charset" in garbled
     assert refused.status == "failed"
     assert "rejects the task (422)" in refused.attempt.metadata["reason"]
 
