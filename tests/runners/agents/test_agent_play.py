@@ -184,7 +184,7 @@ def complains(task, llm):
 @pytest.mark.parametrize(
     ("agent", "failure"),
     [
-        (complains, f"ValueError: {'x' * 3988}"),
+        pytest.param(complains, f"ValueError: {'x' * 3988}", id="complains"),
         (exits, "RuntimeError: SystemExit: 2"),
         (exits_in_its_loop, "RuntimeError: SystemExit: 2"),
         (cancels_itself, "CancelledError: the agent cancelled its own call"),
