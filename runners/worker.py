@@ -32,7 +32,7 @@ _DEQUEUE_TIMEOUT_SECONDS = 1.0
 _HEARTBEATS_PER_TIMEOUT = 4
 """Heartbeats of a rollout within its heartbeat timeout."""
 _HEARTBEAT_LOOK_SECONDS = 0.5
-"""How often to look whether a heartbeat is due."""
+"""How often to look whether a rollout with a shorter interval has begun."""
 _MOST_FAILURES = 6
 """Failures in a row that count: after n of them a runner takes no rollout for 2^n seconds."""
 
@@ -361,12 +361,12 @@ class Worker:
             await self._wait_for_heartbeat()
 
     async def _wait_for_heartbeat(self) -> None:
-        """Wait until the heartbeat of the worker, or of a rollout that may begin meanwhile, is due."""
-        end = time.monotonic() + self._heartbeat_seconds
+        """Wait for the worker's interval, or the shortest one of its rollouts, some of which may begin meanwhile."""
+        begin = time.monotonic()
         while True:
             await asyncio.sleep(min(_HEARTBEAT_LOOK_SECONDS, self._heartbeat_seconds))
-            due = [active.heartbeat_due for active in self._active.values() if active.in_progress]
-            if time.monotonic() >= min([end, *due]):
+            intervals = [active.heartbeat_interval for active in self._active.values() if active.in_progress]
+            if time.monotonic() - begin >= min([self._heartbeat_seconds, *intervals]):
                 return
 
     async def _keep_alive(self, hub_time: float | None) -> None:
@@ -378,7 +378,7 @@ class Worker:
             active for active in self._active.values() if active.in_progress and active.heartbeat_interval < math.inf
         ]
         now = time.monotonic()
-        due = [active for active in playing if now >= active.heartbeat_due]
+        due = [active for active in playing if now - active.last_heartbeat > active.heartbeat_interval]
         if not due:
             return
         if await self._client.keep_alive(
@@ -430,8 +430,3 @@ class _ActiveRollout:
     @property
     def in_progress(self) -> bool:
         return self.begun and not (self.ending or self.dropped)
-
-    @property
-    def heartbeat_due(self) -> float:
-        """Monotonic time of the next heartbeat; infinite without a heartbeat timeout."""
-        return self.last_heartbeat + self.heartbeat_interval
