@@ -144,6 +144,7 @@ async def run_worker(options: argparse.Namespace, open_play: Callable[[object], 
     open_play: makes the ``Play`` for the hub's client. Its ValueError is logged in one line, with status 2.
     """
     # Heavy imports, which --help and a mistyped option do not need.
+    from runners.errors import CannotPlay
     from runners.worker import Worker
     from store.client import StoreUnreachable, connect
 
@@ -191,6 +192,9 @@ async def run_worker(options: argparse.Namespace, open_play: Callable[[object], 
     except StoreUnreachable as error:
         logger.error("%s", error)
         return os.EX_UNAVAILABLE
+    except CannotPlay as error:
+        logger.error("%s", error)
+        return os.EX_CONFIG
     finally:
         await play.close()
         await client.close()

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -33,8 +32,10 @@ _HEARTBEATS_PER_TIMEOUT = 4
 """Heartbeats of a rollout within its heartbeat timeout."""
 _HEARTBEAT_LOOK_SECONDS = 0.5
 """How often to look whether a rollout with a shorter interval has begun."""
-_MOST_FAILURES = 6
-"""Failures in a row that count: after n of them a runner takes no rollout for 2^n seconds."""
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 4.0, 64.0
+"""Pauses of a runner that cannot play, each twice the one before."""
+_MOST_PAUSES = 3
+"""After so many a runner that has played nothing since its start exits."""
 
 _OPEN_ATTEMPTS = ("preparing", "running", "unresponsive")
 _CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
@@ -80,8 +81,10 @@ class Worker:
         self._taking: asyncio.Task[None] | None = None
         self._handing_back = False
         self._taken = 0
-        self._failures: deque[str] = deque(maxlen=_MOST_FAILURES)
-        """Reasons of the last rollouts, since one was played, that failed before their first span."""
+        self._has_played = False
+        self._failures = self._pauses = 0
+        """Since a rollout was played: those that failed before their first span, and pauses."""
+        self._last_failure = ""
         self._draining = asyncio.Event()
         self.stats = WorkerStats()
         self.ready = False
@@ -110,7 +113,8 @@ class Worker:
     async def run(self) -> WorkerStats:
         """Play until drained, handed back, idle for too long or at ``max_rollouts``.
 
-        Raises StoreUnreachable if the hub stays unreachable longer than the client's timeout.
+        Raises StoreUnreachable if the hub stays unreachable longer than the client's timeout, CannotPlay if nothing but
+        failures comes of several tries.
         """
         await self._client.wait_until_reachable()
         self.ready = True
@@ -176,14 +180,17 @@ class Worker:
     @property
     def _at_fault(self) -> bool:
         """Whether this runner seems unable to play any rollout; a single failure may be due to its task."""
-        return len(self._failures) > 1
+        return self._failures > 1
 
     async def _back_off(self) -> None:
         """Leave the queue to other runners, the longer the more rollouts fail here, unless one is played or draining
         begins meanwhile."""
         # A runner that fails at once is always free: it would take the whole queue, and use up every attempt.
-        pause = 2 ** len(self._failures)
-        logger.warning("this runner cannot play (%s): waiting %d s for its next rollout", self._failures[-1], pause)
+        if self._pauses >= _MOST_PAUSES and not self._has_played:
+            raise CannotPlay(f"this runner cannot play ({self._last_failure})")
+        pause = min(_FIRST_PAUSE_SECONDS * 2**self._pauses, _LONGEST_PAUSE_SECONDS)
+        self._pauses += 1
+        logger.warning("this runner cannot play (%s): waiting %d s for its next rollout", self._last_failure, pause)
         end = time.monotonic() + pause
         while self._at_fault and not self._draining.is_set() and time.monotonic() < end:
             await self._wait_for_slot(_MAX_POLL_SECONDS)
@@ -214,8 +221,8 @@ class Worker:
 
         def take(span: Span) -> None:
             nonlocal played
-            played = True
-            self._failures.clear()
+            played = self._has_played = True
+            self._failures = self._pauses = 0
             self._uploader.add(span)
 
         try:
@@ -242,7 +249,7 @@ class Worker:
             # A policy's server that is away is away for all runners, and has been waited for; another endpoint may
             # reject this runner's key.
             if not played and not isinstance(error, (PolicyUnavailable, SpansRejected)):
-                self._failures.append(reason)
+                self._failures, self._last_failure = self._failures + 1, reason
             await self._give_up(active, reason)
         else:
             active.ending = True

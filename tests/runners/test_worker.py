@@ -98,11 +98,23 @@ async def test_a_runner_that_cannot_play_leaves_the_queue_to_others(client, play
 
     broken = Worker(client, cannot, "broken", max_concurrent=4)
     async with working(broken):
-        await until(lambda: "this runner cannot play (UnusableTask: of another workload): waiting 16 s" in caplog.text)
+        await until(lambda: "this runner cannot play (UnusableTask: of another workload): waiting 4 s" in caplog.text)
         async with working(Worker(client, play, "w")):
             await all_closed(client, ids)
     assert await statuses(client, ids) == ["succeeded"] * 20
     assert broken.stats.failed < 8
+
+
+async def test_a_runner_that_has_played_nothing_and_cannot_exits(client, play, monkeypatch):
+    monkeypatch.setattr("runners.worker._FIRST_PAUSE_SECONDS", 0.0)
+    ids = await enqueue(client, 20)
+
+    async def cannot(rollout, on_turn):
+        raise UnusableTask("of another workload")
+
+    with pytest.raises(CannotPlay, match=r"this runner cannot play \(UnusableTask: of another workload\)"):
+        await Worker(client, cannot, "broken", max_concurrent=2).run()
+    assert "queuing" in await statuses(client, ids)
 
 
 async def test_a_runner_that_plays_after_all_takes_as_many_as_before(client, play, caplog):
