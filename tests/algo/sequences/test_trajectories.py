@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from algo.rollouts.triplets import Triplet
-from algo.sequences.trajectories import NOTHING_SAMPLED, ActorReward, build_trajectories
+from algo.sequences.trajectories import NOTHING_SAMPLED, TOO_LONG, ActorReward, build_trajectories
 from tests.support.algo.trajectories import made_trajectory
 
 
@@ -22,7 +22,7 @@ def test_every_turn_ends_behind_its_last_sampled_token():
     rollout = SimpleNamespace(triplets=calls, left_out=Counter(), outcome=SimpleNamespace(group_id="deal"))
     fields = dict(role="wolf_king", side="wolf", total=1.5, outcome=1.0, dimensions={"outcome": 1.0})
     reward = ActorReward(**fields, turns={0: 0.5, 1: 9.0})
-    found = build_trajectories([rollout], lambda rollout: {"seat 01": reward}, 100)
+    found = build_trajectories([rollout], lambda rollout: {"seat 01": reward}, max_sequence_tokens=7)
     (trajectory,) = found.trajectories
     assert (found.turns, found.left_out) == (2, {NOTHING_SAMPLED: 1})
     assert (trajectory.actor, trajectory.reward) == ("seat 01", 1.5)
@@ -32,6 +32,8 @@ def test_every_turn_ends_behind_its_last_sampled_token():
     assert trajectory.turn_shares() == [0, 0, 0.5, 0.5, 0, 0, 1.0]
     assert trajectory.turn_versions == (3, 5) and trajectory.turn_rewards == (0.5, 0.0)
     assert trajectory.turn_questions == ("question 0", "question 2")
+    found = build_trajectories([rollout], lambda rollout: {"seat 01": reward}, max_sequence_tokens=6)
+    assert found.trajectories == () and found.left_out == {TOO_LONG: 3}
 
 
 @pytest.mark.parametrize(
