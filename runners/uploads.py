@@ -31,7 +31,7 @@ class SpanUploader:
         """Add a span to the next batch. Raises SpansRejected if the hub has rejected spans of the attempt."""
         key = (span.rollout_id, span.attempt_id)
         if key in self._rejected:
-            raise _rejected(key, self._rejected[key])
+            raise _rejection(key, self._rejected[key])
         self._buffer[key].append(span)
 
     async def run(self) -> None:
@@ -48,7 +48,7 @@ class SpanUploader:
         # Waits for a running upload, too. Shielded: cancelling one rollout must not abort the upload of others.
         await asyncio.shield(asyncio.create_task(self._flush()))
         if key in self._rejected:
-            raise _rejected(key, self._rejected.pop(key))
+            raise _rejection(key, self._rejected.pop(key))
 
     async def discard(self, key: AttemptKey) -> None:
         """Drop the buffered spans of an attempt; afterwards none of them can reach the hub."""
@@ -69,5 +69,5 @@ class SpanUploader:
             self._rejected |= refused
 
 
-def _rejected(key: AttemptKey, reason: str) -> SpansRejected:
+def _rejection(key: AttemptKey, reason: str) -> SpansRejected:
     return SpansRejected(f"the hub rejects the spans of rollout {key[0]}: {reason}")

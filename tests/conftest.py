@@ -202,6 +202,16 @@ async def client(hub):
     await client.close()
 
 
+@pytest.fixture
+async def http_service():
+    from tests.support.agents.http_service import HttpService
+
+    service = HttpService()
+    await service.start()
+    yield service
+    await service.stop()
+
+
 @pytest.fixture(scope="session")
 def ray_cluster():
     """A Ray of two nodes for all engines of a session; the engines of a test take their ranks from it."""

@@ -39,7 +39,7 @@ def port_range() -> tuple[int, int]:
     return random.SystemRandom().randrange(_FIRST, _END - _FEWEST_TO_CHOOSE_FROM), _END
 
 
-def own_address() -> tuple[str, int]:
+def ray_node_address() -> tuple[str, int]:
     """This Ray node's address and a free port of all its addresses.
 
     A process of Ray that runs this imports neither torch nor verl.

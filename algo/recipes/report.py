@@ -249,12 +249,16 @@ def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:
         for place, evaluation in enumerate(evaluations)
         for row in evaluation.rows
     ]
-    failures, retried = (
-        dict(sum(map(Counter, counts), Counter()))
-        for counts in ([one.failures for one in evaluations], [one.retried for one in evaluations])
+    return Evaluation(
+        header=first.model_copy(update={"planned": planned}),
+        rows=tuple(rows),
+        failures=_summed(evaluation.failures for evaluation in evaluations),
+        retried=_summed(evaluation.retried for evaluation in evaluations),
     )
-    header = first.model_copy(update={"planned": planned})
-    return Evaluation(header=header, rows=tuple(rows), failures=failures, retried=retried)
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    return dict(sum(map(Counter, counts), Counter()))
 
 
 def _sample_games(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Iterator[tuple[str, str]]:

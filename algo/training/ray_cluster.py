@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from verl.single_controller.ray import RayResourcePool
 from verl.single_controller.ray.base import sort_placement_group_by_node_ip
 
-from algo.machine.ports import own_address
+from algo.machine.ports import ray_node_address
 from algo.machine.secrets import without_secrets
 from algo.serving.control import CONTROL_VARIABLE, control_token
 from algo.training import cpu_platform
@@ -129,7 +129,7 @@ def meeting_point(pool: RayResourcePool, device: str) -> tuple[str, str]:
     """
     first = sort_placement_group_by_node_ip(pool.get_placement_groups(device_name=device))[0]
     where = PlacementGroupSchedulingStrategy(placement_group=first, placement_group_bundle_index=0)
-    address, port = ray.get(ray.remote(own_address).options(scheduling_strategy=where).remote())
+    address, port = ray.get(ray.remote(ray_node_address).options(scheduling_strategy=where).remote())
     return address, str(port)
 
 

@@ -33,7 +33,7 @@ from runners.agents.rewards import dimensions_of
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_MESSAGE = _LONGEST_TRACEBACK = 4_000
+_LONGEST_TEXT = 4_000
 _emitted: ContextVar[list[Mapping[str, float]]] = ContextVar("emitted")
 
 Result = TypeVar("Result")
@@ -118,7 +118,7 @@ class LitPlayer:
             self._logged.add(place)
             logger.warning("the agent raised an exception (logged once per line)", exc_info=error)
         text = "".join(traceback.format_exception(error))
-        return AgentFailed(f"{type(error).__name__}: {error}"[:_LONGEST_MESSAGE], text[-_LONGEST_TRACEBACK:])
+        return AgentFailed(f"{type(error).__name__}: {error}"[:_LONGEST_TEXT], text[-_LONGEST_TEXT:])
 
     async def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         # The task inherits the current context, in which emitted rewards are recorded.

@@ -30,16 +30,6 @@ def policy(vllm):
 
 
 @pytest.fixture
-async def http_service():
-    from tests.support.agents.http_service import HttpService
-
-    service = HttpService()
-    await service.start()
-    yield service
-    await service.stop()
-
-
-@pytest.fixture
 async def chat_api():
     from tests.support.werewolf.fakes_api import FakeChatApi
 

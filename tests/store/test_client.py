@@ -12,7 +12,6 @@ from store.client import _SPANS_PER_REQUEST, StoreUnreachable, _span_size, batch
 from store.protocol import EnqueueRolloutRequest
 from store.status import HubUnreachable, ask
 from tests.support import fakes
-from tests.support.agents.http_service import HttpService
 from tests.support.fakes import make_result, make_turn
 from tests.support.hub.asking import take
 
@@ -56,28 +55,20 @@ def test_a_request_has_no_more_spans_than_a_hub_accepts(value, each):
 
 
 @pytest.fixture
-async def service():
-    service = HttpService()
-    await service.start()
-    yield service
-    await service.stop()
-
-
-@pytest.fixture
-async def its_client(service):
-    client = connect(f"http://127.0.0.1:{service.port}", retry_seconds=100)
+async def its_client(http_service):
+    client = connect(f"http://127.0.0.1:{http_service.port}", retry_seconds=100)
     yield client
     await client.close()
 
 
 @pytest.mark.parametrize("status", [400, 403, 421])
-async def test_a_hub_that_rejects_requests_says_why_at_once(service, its_client, status):
+async def test_a_hub_that_rejects_requests_says_why_at_once(http_service, its_client, status):
     async def answer(request):
         if request.path.endswith("/health"):
             return web.json_response({"status": "ok"})
         return web.json_response({"detail": "start the hub with --public-name\x1b[2J" + "x" * 1000}, status=status)
 
-    service.answer = answer
+    http_service.answer = answer
     async with asyncio.timeout(20):
         with pytest.raises(StoreUnreachable, match=f"rejects requests.*{status}.*--public-name\ufffd") as raised:
             await its_client.wait_until_reachable()
@@ -89,26 +80,26 @@ async def test_a_hub_that_rejects_requests_says_why_at_once(service, its_client,
                 await ask(session, its_client.server_address_root)
 
 
-async def test_what_a_proxy_says_without_a_hub_is_waited_for(service, its_client):
+async def test_what_a_proxy_says_without_a_hub_is_waited_for(http_service, its_client):
     async def answer(request):
-        return web.Response(status=200 if len(service.asked) > 3 else 404, text="{}")
+        return web.Response(status=200 if len(http_service.asked) > 3 else 404, text="{}")
 
-    service.answer = answer
+    http_service.answer = answer
     await its_client.wait_until_reachable()
 
 
 @pytest.mark.parametrize("body", ["", "<html>", "[" * 10_000, '{"detail": ""}', '{"detail"', "[]", "x" * 100_000])
-async def test_an_error_without_a_reason_has_that_of_its_status(service, its_client, body):
+async def test_an_error_without_a_reason_has_that_of_its_status(http_service, its_client, body):
     async def answer(request):
         return web.Response(status=403, text=body)
 
-    service.answer = answer
+    http_service.answer = answer
     with pytest.raises(aiohttp.ClientResponseError) as raised:
         await its_client.query_rollouts()
     assert raised.value.message == "Forbidden"
 
 
-async def test_a_span_that_is_too_large_costs_its_own_attempt(service, its_client):
+async def test_a_span_that_is_too_large_costs_its_own_attempt(http_service, its_client):
     stored = []
 
     async def answer(request):
@@ -119,7 +110,7 @@ async def test_a_span_that_is_too_large_costs_its_own_attempt(service, its_clien
         stored.extend(span.span_id.hex() for span in spans)
         return web.Response()
 
-    service.answer = answer
+    http_service.answer = answer
     turns = [fakes.make_turn(turn=number) for number in range(5)]
     small, large = fakes.spans_of(turns, "ro-small", "at"), fakes.spans_of(turns, "ro-large", "at")
     large[2].attributes["reply"] = "x" * 200_000
@@ -129,7 +120,7 @@ async def test_a_span_that_is_too_large_costs_its_own_attempt(service, its_clien
     assert stored == [span.span_id for span in [*small, *large] if span is not large[2]]
 
 
-async def test_a_request_outlives_more_hubs_than_the_stock_client_tries(service, its_client):
+async def test_a_request_outlives_more_hubs_than_the_stock_client_tries(http_service, its_client):
     met = []
 
     async def answer(request):
@@ -140,5 +131,5 @@ async def test_a_request_outlives_more_hubs_than_the_stock_client_tries(service,
             request.transport.close()  # as of a hub that is killed while it works
         return web.json_response({"total_rollouts": 1})
 
-    service.answer = answer
+    http_service.answer = answer
     assert await its_client.request("get", "/statistics") == {"total_rollouts": 1} and len(met) > 8

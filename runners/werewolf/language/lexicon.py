@@ -24,8 +24,9 @@ _NUMERAL_ALONE = re.compile(rf"(?<=[投刀守验毒]){_NUMERAL}$|^{_NUMERAL}$")
 _GAP_BEFORE_SUFFIX = re.compile(r"(?<=[0-9])[^\S\n]+(?=号)")
 _APOSTROPHE = re.compile(r"(?<=[a-z])[’'](?=[a-z])")
 _TELLING = frozenset("❌✖✗✘❎🚫⛔🙅❓❔🤔")
-_EMOJI_PARTS = re.compile("[\ufe0f\u20e3\u200d\U0001f3fb-\U0001f3ff]")
-"""What joins emoji, their skin colors, and what makes an emoji of a digit."""
+"""Emoji that negate or doubt; others have no meaning."""
+_EMOJI_PARTS = re.compile("[\ufe0f\u20e3\u200d]")
+"""What joins emoji, and what makes an emoji of a digit."""
 
 ROLES: Mapping[str, Role] = {
     word: role for role, card in CARDS.items() if role.side is Side.GOOD for word in (card.name, *card.called)
@@ -46,9 +47,11 @@ def normal(text: str) -> str:
 
 
 def without_emoji(text: str, instead: str = "") -> str:
-    """``text`` with ``instead`` for each emoji, except those that negate or doubt (❌, 🤔)."""
-    parts = _EMOJI_PARTS.sub("", text)
-    return "".join(instead if unicodedata.category(sign) == "So" and sign not in _TELLING else sign for sign in parts)
+    """``text`` with ``instead`` for each emoji, sign such as ^ and skin color, except ``_TELLING``."""
+    return "".join(
+        instead if unicodedata.category(sign) in ("So", "Sk") and sign not in _TELLING else sign
+        for sign in _EMOJI_PARTS.sub("", text)
+    )
 
 
 def in_digits(clause: str) -> str:

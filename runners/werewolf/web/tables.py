@@ -238,8 +238,8 @@ class Tables:
         for turn in turns:
             writer.add_turn(*turn)
         writer.add_result(result, time.time())
-        for reason in (await self._client.upload_spans(spans)).values():
-            raise ConnectionError(f"the hub rejects the game's spans: {reason}")
+        if rejected := await self._client.upload_spans(spans):
+            raise ConnectionError(f"the hub rejects the game's spans: {'; '.join(rejected.values())}")
         await self._client.update_attempt(rollout.rollout_id, rollout.attempt.attempt_id, status="succeeded")
         return rollout.rollout_id
 
