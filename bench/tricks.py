@@ -10,10 +10,10 @@ from pathlib import Path
 from rich.table import Table
 
 from bench.tables import table_of
+from bench.trick_players import CELLS, SMALLEST, changes_by_deal, mean_and_error
 from runners.werewolf.game import PRESETS, Side
 from runners.werewolf.local import play_locally, seeded_brains
 from tests.support.werewolf.nonsense import KINDS, nonsense
-from tests.support.werewolf.trick_players import CELLS, SMALLEST, changes_by_deal, mean_and_error
 
 LOOKS = {"scripted": (200, 500, 1000, 2000), "expert": (100, 200, 400)}
 """Deals after which a cell against this player is looked at; games of ``expert`` are much slower."""

@@ -206,10 +206,8 @@ async def client(hub):
 async def http_service():
     from tests.support.agents.http_service import HttpService
 
-    service = HttpService()
-    await service.start()
-    yield service
-    await service.stop()
+    async with HttpService() as service:
+        yield service
 
 
 @pytest.fixture(scope="session")

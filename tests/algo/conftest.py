@@ -32,12 +32,8 @@ def fakes(tmp_path, monkeypatch):
 @pytest.fixture
 async def vllms():
     """Two fakes that run already."""
-    servers = FakeVllm(), FakeVllm()
-    for server in servers:
-        server.url = await server.start()
-    yield servers
-    for server in servers:
-        await server.stop()
+    async with FakeVllm() as one, FakeVllm() as other:
+        yield one, other
 
 
 @pytest.fixture

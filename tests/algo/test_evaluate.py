@@ -105,10 +105,8 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
 
 
 async def test_games_that_fail_are_counted_and_not_taken_for_losses(client, policy, tmp_path):
-    away = FakeChatApi(lambda messages: "")
-    await away.start()
-    strong = away.endpoint(tries=1)
-    await away.stop()
+    async with FakeChatApi(lambda messages: "") as away:
+        strong = away.endpoint(tries=1)
     policy = policy.model_copy(update={"players": {"strong": strong}})
     config = make_config(tmp_path, players=["strong"], deals=1, opponents=["random", "strong"])
     async with runner_at(client):

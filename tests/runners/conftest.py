@@ -33,7 +33,5 @@ def policy(vllm):
 async def chat_api():
     from tests.support.werewolf.fakes_api import FakeChatApi
 
-    api = FakeChatApi()
-    await api.start()
-    yield api
-    await api.stop()
+    async with FakeChatApi() as api:
+        yield api

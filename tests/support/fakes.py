@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 from aiohttp import web
 from jinja2 import TemplateError
@@ -11,6 +11,7 @@ from jinja2 import TemplateError
 from runners.policy.client import PolicyClient
 from store.token_spans import context_digest, to_span
 from store.werewolf import ResultSpan, SeatResult, TurnSpan
+from tests.support.http_fake import HttpFake
 
 
 def make_turn(**changes):
@@ -77,7 +78,7 @@ def spans_of(records, rollout_id="ro-1", attempt_id="at-1"):
     return [to_span(record, **common, sequence_id=number) for number, record in enumerate(records, start=1)]
 
 
-class FakeVllm:
+class FakeVllm(HttpFake):
     """Answers completions with scripted text, in token ids with made-up log-probs; records every exchange.
 
     answer: prompt text -> reply text. tokenizer: turns both into ids, and answers vLLM's tokenizer routes.
@@ -91,6 +92,8 @@ class FakeVllm:
     likely: (prompt's token ids, token id) -> log-prob, for requests with log-probs of given tokens.
     callers: clients that are closed when it stops.
     """
+
+    path = "/v1"
 
     def __init__(self, tokenizer: Any, answer: Callable[[str], str], model_folder: str = "unused"):
         self.tokenizer = tokenizer
@@ -124,25 +127,14 @@ class FakeVllm:
         return app
 
     async def start(self) -> str:
-        """Listen on a free port; the base URL, ending in /v1."""
-        self._runner = web.AppRunner(self.app(), shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}/v1"
-
-    async def __aenter__(self) -> Self:
-        self.endpoint = await self.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.stop()
+        self.endpoint = await super().start()
+        return self.endpoint
 
     async def stop(self) -> None:
         self.gate.set()
         for caller in self.callers:
             await caller.close()
-        await self._runner.cleanup()
+        await super().stop()
 
     async def _models(self, request: web.Request) -> web.Response:
         self.signs_of_life += 1

@@ -3,14 +3,16 @@
 from aiohttp import web
 
 from algo.machine.ports import free_port
+from tests.support.http_fake import HttpFake
 
 
-class HttpService:
+class HttpService(HttpFake):
     """On a port of its own, where it may be started again. ``answer`` may be replaced; asked: paths of requests."""
+
+    path = "/v1"
 
     def __init__(self):
         self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}/v1"
         self.asked = []
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -20,12 +22,7 @@ class HttpService:
         self.asked.append(request.path)
         return await self.answer(request)
 
-    async def start(self) -> None:
+    def app(self) -> web.Application:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
-
-    async def stop(self) -> None:
-        await self._runner.cleanup()
+        return app

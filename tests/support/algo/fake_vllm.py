@@ -9,6 +9,7 @@ from aiohttp import web
 
 from algo.machine.ports import free_port
 from configs.werewolf import WerewolfConfig
+from tests.support.http_fake import HttpFake
 
 SERVE = ["/reset_prefix_cache", "/update_weight_version", "/resume"]
 PUSH = ["/pause?mode=wait", "/collective_rpc", *SERVE]
@@ -30,7 +31,7 @@ def port_of(endpoint):
     return int(endpoint.rpartition(":")[2].removesuffix("/v1"))
 
 
-class FakeVllm:
+class FakeVllm(HttpFake):
     """A fake of vLLM's HTTP interface. Settings are attributes; ``calls`` are the POSTs in order."""
 
     def __init__(self):
@@ -46,22 +47,11 @@ class FakeVllm:
         self.world_size = 1
         self.calls = []
         self.bodies = {}
-        self._port = 0
-        self._runner = None
 
-    async def start(self):
-        """Listen; again where it listened before. Returns the base URL."""
+    def app(self):
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True)
-        await site.start()
-        self._port = site._server.sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{self._port}"
-
-    async def stop(self):
-        await self._runner.cleanup()
+        return app
 
     async def _answer(self, request):
         path = request.path

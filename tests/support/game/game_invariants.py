@@ -81,74 +81,44 @@ TARGETS: Mapping[Decision, Callable[[GameState, int], set[int]]] = {
 }
 """Whom each decision may name, from what was logged."""
 
-Logged = tuple[EventKind, int | None, int | None, str]
-"""kind, seat, target and text of an event that an answer brings about."""
-
-
-def _brings(kind: EventKind, *, names=True, says=False, always=True) -> Callable[[Request, Action], list[Logged]]:
-    """names: the event has the choice as its target. says: it has the words. always: also where nobody is chosen."""
-
-    def logged(request: Request, action: Action) -> list[Logged]:
-        event = (kind, request.seat, action.choice if names else None, action.text if says else "")
-        return [event] if always or action.choice is not None else []
-
-    return logged
-
-
-def _witch(request: Request, action: Action) -> list[Logged]:
-    if action.choice is Option.SAVE:
-        return [(EventKind.ANTIDOTE_USED, request.seat, request.subject, "")]
-    return _brings(EventKind.POISON_USED, always=False)(request, action)
-
-
-def _withdrawal(request: Request, action: Action) -> list[Logged]:
-    return [(EventKind.WITHDREW, request.seat, None, "")] if action.choice is Option.WITHDRAW else []
-
-
-def _campaign(request: Request, action: Action) -> list[Logged]:
-    speech = _brings(EventKind.CAMPAIGN_SPEECH, names=False, says=True)
-    return [*speech(request, action), *_withdrawal(request, action)]
-
-
-def _badge(request: Request, action: Action) -> list[Logged]:
-    kind = EventKind.BADGE_TORN if action.choice is None else EventKind.BADGE_PASSED
-    return [(kind, request.seat, action.choice, "")]
-
-
-CONSEQUENCES: Mapping[Decision, Callable[[Request, Action], list[Logged]]] = {
-    # What is left out here is revealed together, or, as an explosion on its own, brings nothing else about.
-    **dict.fromkeys(Decision, lambda request, action: []),
-    **{
-        decision: _brings(kind, names=False, says=True)
-        for decision, kind in (
-            (Decision.SHERIFF_PK_SPEECH, EventKind.SHERIFF_PK_SPEECH),
-            (Decision.LAST_WORDS, EventKind.LAST_WORDS),
-            (Decision.SPEECH, EventKind.SPEECH),
-            (Decision.PK_SPEECH, EventKind.PK_SPEECH),
-        )
-    },
-    **dict.fromkeys((Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE), _brings(EventKind.SHERIFF_VOTE)),
-    **dict.fromkeys((Decision.EXILE_VOTE, Decision.PK_VOTE), _brings(EventKind.VOTE)),
-    Decision.WOLF_TALK: _brings(EventKind.WOLF_SAYS, says=True),
-    Decision.GUARD: _brings(EventKind.GUARDED),
-    Decision.WOLF_KILL: _brings(EventKind.WOLF_VOTE),
-    Decision.SEER_CHECK: _brings(EventKind.SEER_RESULT, always=False),
-    Decision.WITCH: _witch,
-    Decision.CAMPAIGN_SPEECH: _campaign,
-    Decision.WITHDRAWAL: _withdrawal,
-    **dict.fromkeys((Decision.SHOT, Decision.TAKE), _brings(EventKind.SHOT, always=False)),
-    Decision.DUEL: _brings(EventKind.DUEL, always=False),
-    Decision.BADGE: _badge,
-    Decision.CLOSING_SPEECH: _brings(EventKind.CLOSING_SPEECH, says=True),
+LOGGED: Mapping[Decision, EventKind] = {
+    Decision.WOLF_TALK: EventKind.WOLF_SAYS,
+    Decision.GUARD: EventKind.GUARDED,
+    Decision.WOLF_KILL: EventKind.WOLF_VOTE,
+    Decision.SEER_CHECK: EventKind.SEER_RESULT,
+    Decision.WITCH: EventKind.POISON_USED,
+    Decision.CAMPAIGN_SPEECH: EventKind.CAMPAIGN_SPEECH,
+    **dict.fromkeys((Decision.SHERIFF_VOTE, Decision.SHERIFF_PK_VOTE), EventKind.SHERIFF_VOTE),
+    Decision.SHERIFF_PK_SPEECH: EventKind.SHERIFF_PK_SPEECH,
+    Decision.LAST_WORDS: EventKind.LAST_WORDS,
+    **dict.fromkeys((Decision.SHOT, Decision.TAKE), EventKind.SHOT),
+    Decision.BADGE: EventKind.BADGE_PASSED,
+    Decision.SPEECH: EventKind.SPEECH,
+    Decision.CLOSING_SPEECH: EventKind.CLOSING_SPEECH,
+    Decision.DUEL: EventKind.DUEL,
+    **dict.fromkeys((Decision.EXILE_VOTE, Decision.PK_VOTE), EventKind.VOTE),
+    Decision.PK_SPEECH: EventKind.PK_SPEECH,
 }
-"""The events that an answer, unless it explodes, must bring about, and nobody else's."""
+"""The event that an answer, unless it explodes, brings about. What is left out is revealed together, or not at all."""
+QUIET = {Decision.SEER_CHECK, Decision.WITCH, Decision.SHOT, Decision.TAKE, Decision.DUEL}
+"""Decisions without an event where nobody is chosen."""
+ANSWER_KINDS = {*LOGGED.values(), EventKind.ANTIDOTE_USED, EventKind.WITHDREW, EventKind.BADGE_TORN}
 
-ANSWER_KINDS = {
-    *(EventKind.WOLF_SAYS, EventKind.GUARDED, EventKind.WOLF_VOTE, EventKind.SEER_RESULT, EventKind.ANTIDOTE_USED),
-    *(EventKind.POISON_USED, EventKind.CAMPAIGN_SPEECH, EventKind.WITHDREW, EventKind.SHERIFF_VOTE),
-    *(EventKind.SHERIFF_PK_SPEECH, EventKind.LAST_WORDS, EventKind.SHOT, EventKind.DUEL, EventKind.BADGE_PASSED),
-    *(EventKind.BADGE_TORN, EventKind.SPEECH, EventKind.CLOSING_SPEECH, EventKind.VOTE, EventKind.PK_SPEECH),
-}
+
+def _consequences(request: Request, action: Action) -> list[tuple[EventKind, int, int | None, str]]:
+    """(kind, seat, target, text) of the events that an answer must bring about, and nobody else's."""
+    seat, choice, kind = request.seat, action.choice, LOGGED.get(request.decision)
+    if choice is Option.SAVE:
+        return [(EventKind.ANTIDOTE_USED, seat, request.subject, "")]
+    if request.decision is Decision.BADGE and choice is None:
+        kind = EventKind.BADGE_TORN
+    events = []
+    if kind is not None and (choice is not None or request.decision not in QUIET):
+        events.append((kind, seat, action.seat, action.text))
+    if choice is Option.WITHDRAW:
+        events.append((EventKind.WITHDREW, seat, None, ""))
+    return events
+
 
 SHOOTERS = {Role.HUNTER, Role.WOLF_KING}
 
@@ -290,10 +260,7 @@ def _check_consequences(
 ) -> None:
     exploding = [seat for seat, action in actions.items() if action.choice is Option.EXPLODE]
     expected = [
-        logged
-        for request in requests
-        if not exploding
-        for logged in CONSEQUENCES[request.decision](request, actions[request.seat])
+        logged for request in requests if not exploding for logged in _consequences(request, actions[request.seat])
     ]
     found = [(event.kind, event.seat, event.target, event.text) for event in new if event.kind in ANSWER_KINDS]
     assert Counter(found) == Counter(expected), (expected, found)

@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from store.schema import ChatEndpoint
+from tests.support.http_fake import HttpFake
 
 Messages = list[dict[str, Any]]
 Fault = Callable[["FakeChatApi", web.Request], Any]
@@ -45,7 +46,7 @@ BROKEN_JSON = text('{"choices": [{"message": {"content": "半')
 HTML = text("<html>Bad Gateway</html>", "text/html")
 
 
-class FakeChatApi:
+class FakeChatApi(HttpFake):
     """Answers chat requests with ``answer(messages)`` and records them; ``faults`` come first, one for each request.
 
     hold: while cleared, requests wait. gate: opens for those that ``hang``.
@@ -66,21 +67,15 @@ class FakeChatApi:
         self.asked = asyncio.Event()
         self.running = self.most_at_once = 0
 
-    async def start(self) -> str:
-        """Listen on a free port; the address, to which a provider's own path is added."""
+    def app(self) -> web.Application:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._answer)
-        self._runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
-        return self.url
+        return app
 
     async def stop(self) -> None:
         self.gate.set()
         self.hold.set()
-        await self._runner.cleanup()
+        await super().stop()
 
     def endpoint(self, **changes: Any) -> ChatEndpoint:
         """How to call this fake."""

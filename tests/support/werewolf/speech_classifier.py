@@ -43,12 +43,3 @@ class SpeechClassifier:
         for row, runs in enumerate(found):
             matrix[row, [self._columns[run] for run in runs if run in self._columns]] = 1
         return matrix
-
-
-def area_under_curve(scores: np.ndarray, by_wolf: Sequence[bool]) -> float:
-    """How likely a wolf's speech scores higher than another; ties count half."""
-    _, rank_of, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[rank_of]
-    wolves = np.asarray(by_wolf)
-    mine, others = wolves.sum(), (~wolves).sum()
-    return float((ranks[wolves].sum() - mine * (mine + 1) / 2) / (mine * others))

@@ -14,9 +14,10 @@ from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.opponents import Opponents, keys_of
 from runners.werewolf.web.tables import Tables
 from store.client import connect
+from tests.support.http_fake import HttpFake
 
 
-class WebServer:
+class WebServer(HttpFake):
     """files, runs, tokenizer, hub, opponents: as the command line has them, the last as ``Opponents`` takes them.
 
     token: for a server that is not on loopback alone. games: stands for the games of the hub. session: a client of it.
@@ -44,6 +45,9 @@ class WebServer:
         self._pages = Pages(self.tables, files, folders, games, tokenizer)
         self._app = make_app(self._pages, token, hosts)
 
+    def app(self) -> web.Application:
+        return self._app
+
     def routes(self) -> list[web.AbstractRoute]:
         """All addresses."""
         return list(self._app.router.routes())
@@ -53,16 +57,11 @@ class WebServer:
         async with self.session.get(path, params=params) as response:
             return response.status, await response.json()
 
-    async def __aenter__(self) -> "WebServer":
-        self._runner = web.AppRunner(self._app, shutdown_timeout=0.1)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
-        self.session = aiohttp.ClientSession(self.url)
-        return self
+    async def start(self) -> str:
+        self.session = aiohttp.ClientSession(url := await super().start())
+        return url
 
-    async def __aexit__(self, *error: object) -> None:
+    async def stop(self) -> None:
         await self.session.close()
-        await self._runner.cleanup()
+        await super().stop()
         await self._pages.close()

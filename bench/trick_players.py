@@ -7,12 +7,11 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import combinations
 
-from runners.werewolf.brains import NewBrain, ScriptedBrain
+from runners.werewolf.brains import NewBrain
 from runners.werewolf.brains.habits import Habit, HabitBrain, claims, decoy, may_claim, pose, self_kill
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.scripted import BALLOTS
-from runners.werewolf.game import SPEECHES, Action, Observation, Option, Preset, Result, Role, Side
-from runners.werewolf.language.speech import understand
+from runners.werewolf.game import Action, Observation, Option, Preset, Result, Role, Side
 from runners.werewolf.local import play_locally, seeded_brains
 from runners.werewolf.prompts_zh.names import ROLE_NAMES
 
@@ -114,14 +113,3 @@ def mean_and_error(changes: Sequence[int]) -> tuple[float, float]:
     """(mean, its standard error)."""
     mean = sum(changes) / len(changes)
     return mean, math.sqrt(sum((change - mean) ** 2 for change in changes)) / len(changes)
-
-
-class BelievesPlans(ScriptedBrain):
-    """As a good seat, believes to be the seer whoever says whom it will check next (警徽流), and nobody else."""
-
-    def act(self, observation: Observation) -> Action:
-        if observation.side is Side.GOOD:
-            for event in observation.events:
-                if event.kind in SPEECHES and understand(event.text).claimed is Role.SEER:
-                    self._memory.hunches[event.seat] = -2.0 if understand(event.text).next_checks else 3.0
-        return super().act(observation)
