@@ -58,6 +58,7 @@ Item = TypeVar("Item")
 _NETWORK_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 _CONNECT_SECONDS = 5.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
+LONGEST_REASON = 4_000
 _TRIES = 5
 _CONFLICT = 409
 TOO_LARGE = 413
@@ -188,8 +189,11 @@ class StoreClient:
     async def end_attempt(self, rollout_id: str, attempt_id: str, status: AttemptStatus, reason: str | None) -> None:
         """Close an attempt. Sent once: a stock hub closes it again after it has given the rollout to another runner.
 
-        Raises aiohttp.ClientError or TimeoutError; ``with_retries`` retries it.
+        reason: cut at ``LONGEST_REASON`` characters. Raises aiohttp.ClientError or TimeoutError; ``with_retries``
+        retries it.
         """
+        if reason:  # an exception's text may hold half a surrogate pair, which no hub stores
+            reason = reason[:LONGEST_REASON].encode(errors="replace").decode()
         request = {"status": status, "metadata": {"reason": reason} if reason else {}}
         await self._send_once("post", f"/rollouts/{rollout_id}/attempts/{attempt_id}", request)
 

@@ -8,7 +8,7 @@ from algo.machine.ports import free_port
 from runners.errors import CannotPlay, PolicyUnavailable, UnusableTask
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
-from store.client import StoreUnreachable, connect
+from store.client import LONGEST_REASON, StoreUnreachable, connect
 from store.werewolf import is_result, is_turn
 from tests.runners.test_network_faults import TURNS, Play, all_closed, enqueue, working
 from tests.support.fakes import make_turn
@@ -71,7 +71,7 @@ async def test_games_are_stored_whole_and_then_succeed(client, play):
         assert final_reward(spans) == -1.0
 
 
-@pytest.mark.parametrize("error", [CannotPlay("no model here"), KeyError("a bug")])
+@pytest.mark.parametrize("error", [CannotPlay("no model here"), KeyError("a bug"), ValueError("\ud83d" * 10_000)])
 async def test_a_failing_game_is_reported_retried_and_costs_the_others_nothing(client, play, error):
     ids = await enqueue(client, 3)
     failing = ["game-1"]
@@ -87,7 +87,7 @@ async def test_a_failing_game_is_reported_retried_and_costs_the_others_nothing(c
     assert await statuses(client, ids) == ["succeeded"] * 3
     first, second = list(await client.query_attempts(ids[1]))
     assert (first.status, second.status) == ("failed", "succeeded")
-    assert type(error).__name__ in first.metadata["reason"]
+    assert type(error).__name__ in first.metadata["reason"] and len(first.metadata["reason"]) <= LONGEST_REASON
 
 
 async def test_a_runner_that_cannot_play_leaves_the_queue_to_others(client, play, caplog):
