@@ -116,12 +116,17 @@ class HubRollouts:
             for rollout in rollouts
         ]
         enqueued: list[Rollout] = []
-        for batch in batches(requests, _size, (_CHARACTERS_PER_REQUEST,)):
+        waiting = [*batches(requests, _size, (_CHARACTERS_PER_REQUEST,))]
+        while waiting:
+            batch = waiting.pop(0)
             try:
                 enqueued += await self.client.enqueue_many_rollouts(batch)
             except aiohttp.ClientResponseError as error:
                 if error.status != TOO_LARGE:
                     raise
+                if middle := len(batch) // 2:  # a proxy may accept less than the hub
+                    waiting[:0] = batch[:middle], batch[middle:]
+                    continue
                 raise ConfigError(
                     f"task {rollouts[len(enqueued)].task.task_id} is too large: {error.message}. Shorten the task, or "
                     f"raise the hub's --max-request-mb, or a proxy's limit"

@@ -203,18 +203,23 @@ async def test_many_tasks_are_enqueued_in_parts_that_a_hub_accepts(client, monke
     assert sorted(one.metadata["task_id"] for one in rollouts) == sorted(task.task_id for task in tasks)
 
 
-async def test_a_task_that_is_too_large_for_the_hub_is_named(client, monkeypatch):
+async def test_tasks_that_are_too_large_together_are_enqueued_in_parts_and_one_that_is_alone_is_named(
+    client, monkeypatch
+):
     send = client.enqueue_many_rollouts
 
     async def limited(requests):
-        if len(json.dumps(requests[0].input)) > 1_000_000:
-            raise aiohttp.ClientResponseError(None, (), status=413, message="a request may have 1000000 bytes")
+        if len(json.dumps([request.input for request in requests])) > 1500:
+            raise aiohttp.ClientResponseError(None, (), status=413, message="a request may have 1500 bytes")
         return await send(requests)
 
     monkeypatch.setattr(client, "enqueue_many_rollouts", limited)
-    tasks = [agent_task(0, ""), agent_task(1, "x" * 1_000_000), agent_task(2, "")]
-    with pytest.raises(ConfigError, match=r"task task-1 is too large: .*1000000 bytes.*--max-request-mb"):
-        await RolloutQueue(client, AGENTS, CONFIG.rollout).enqueue(tasks, RESOURCES, resumed=False)
+    tasks = [agent_task(number, "x" * 100) for number in range(20)]
+    queue = RolloutQueue(client, AGENTS, CONFIG.rollout)
+    await queue.enqueue(tasks, RESOURCES, resumed=False)
+    assert [one.metadata["task_id"] for one in await client.query_rollouts()] == [task.task_id for task in tasks]
+    with pytest.raises(ConfigError, match=r"task task-21 is too large: .*1500 bytes.*--max-request-mb"):
+        await queue.enqueue([agent_task(20, ""), agent_task(21, "x" * 1500)], RESOURCES, resumed=False)
 
 
 async def test_a_result_that_names_another_task_is_no_result(client):
