@@ -7,7 +7,7 @@ from collections import Counter
 
 import aiohttp
 
-from store.client import encode_otlp
+from store.otlp import encode_otlp
 from store.protocol import Span
 
 PROTOBUF = {"Content-Type": "application/x-protobuf"}

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from bench.light_runners import PROTOBUF, turn_span
 from bench.tables import ratio_rows, table_of
-from store.client import encode_otlp
+from store.otlp import encode_otlp
 from tests.support.hub.hub_process import HubProcess, StockHub
 
 ROUNDS, BULK, TURNS = 60, 100, 60

@@ -18,7 +18,8 @@ from rich.table import Table
 from bench.recorded import record_game
 from bench.tables import ratio_rows, table_of
 from store import protocol
-from store.client import connect, encode_otlp
+from store.client import connect
+from store.otlp import encode_otlp
 from store.token_spans import to_span
 from store.werewolf import TurnSpan
 from tests.support.hub.hub_process import StockHub

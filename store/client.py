@@ -17,9 +17,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import aiohttp
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Status
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
@@ -29,11 +26,9 @@ from tenacity import (
 )
 
 from store.auth import TOKEN_VARIABLE, check_token, read_token
+from store.otlp import encode_otlp
 from store.printable import printable
 from store.protocol import (
-    ATTEMPT_ID,
-    ROLLOUT_ID,
-    SPAN_SEQUENCE_ID,
     Attempt,
     AttemptedRollout,
     AttemptStatus,
@@ -68,7 +63,6 @@ _DETAIL_BYTES = 8192
 _DETAIL_CHARACTERS = 500
 _SPANS_PER_REQUEST = (200, 200_000, 2**24)
 """(spans, values of lists, characters of texts), token ids included: our hub accepts a million parts and 64 MiB."""
-_NANOSECONDS = 1_000_000_000
 _OTLP_HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
 
 
@@ -491,38 +485,3 @@ def batches(
         batch.append(item)
     if batch:
         yield batch
-
-
-def encode_otlp(by_attempt: dict[AttemptKey, list[Span]]) -> ExportTraceServiceRequest:
-    """Spans as an OTLP trace request, grouped by attempt, each carrying its own sequence id."""
-    request = ExportTraceServiceRequest()
-    for (rollout_id, attempt_id), spans in by_attempt.items():
-        group: ResourceSpans = request.resource_spans.add()
-        group.resource.attributes.extend(map(_key_value, (ROLLOUT_ID, ATTEMPT_ID), (rollout_id, attempt_id)))
-        scope = group.scope_spans.add()
-        for span in spans:
-            encoded = scope.spans.add(
-                trace_id=bytes.fromhex(span.trace_id),
-                span_id=bytes.fromhex(span.span_id),
-                parent_span_id=bytes.fromhex(span.parent_id or ""),
-                name=span.name,
-                start_time_unix_nano=int((span.start_time or 0) * _NANOSECONDS),
-                end_time_unix_nano=int((span.end_time or 0) * _NANOSECONDS),
-                status=Status(code=Status.STATUS_CODE_OK),
-            )
-            encoded.attributes.append(_key_value(SPAN_SEQUENCE_ID, span.sequence_id))
-            encoded.attributes.extend(_key_value(key, value) for key, value in span.attributes.items())
-    return request
-
-
-def _key_value(key: str, value: Any) -> KeyValue:
-    return KeyValue(key=key, value=_any_value(value))
-
-
-def _any_value(value: Any) -> AnyValue:
-    if isinstance(value, list):
-        return AnyValue(array_value=ArrayValue(values=map(_any_value, value)))
-    return AnyValue(**{_VALUE_FIELDS[type(value)]: value})
-
-
-_VALUE_FIELDS = {bool: "bool_value", int: "int_value", float: "double_value", str: "string_value"}

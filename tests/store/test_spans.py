@@ -3,7 +3,7 @@ import struct
 import pytest
 from pydantic import ValidationError
 
-from store.client import encode_otlp
+from store.otlp import encode_otlp
 from store.token_spans import MalformedSpan, to_span
 from store.werewolf import NEUTRAL_FACTS, Judgement, ResultSpan, TurnSpan
 from tests.support.fakes import make_result, make_turn

@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
-from store.client import encode_otlp
 from store.hub import body_limits, connections
 from store.hub.server import Hub, HubSettings, listen
+from store.otlp import encode_otlp
 from store.schema import IDEMPOTENCY_KEY
 from tests.store.test_store_contract import contents, span
 
