@@ -7,41 +7,7 @@ thoughts, merges consecutive tool results into one turn, and reformats the argum
 import random
 from pathlib import Path
 
-TEMPLATE = """
-{%- if tools -%}
-{{- '<|im_start|>system\\n' -}}
-{%- if messages[0].role == 'system' -%}{{- messages[0].content + '\\n\\n' -}}{%- endif -%}
-{{- 'Tools:' -}}
-{%- for tool in tools -%}{{- '\\n' + (tool | tojson) -}}{%- endfor -%}
-{{- '<|im_end|>\\n' -}}
-{%- elif messages[0].role == 'system' -%}
-{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' -}}
-{%- endif -%}
-{%- for message in messages -%}
-{%- if message.role == 'user' or (message.role == 'system' and not loop.first) -%}
-{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' -}}
-{%- elif message.role == 'assistant' -%}
-{%- set content = message.content or '' -%}
-{%- if '</think>' in content -%}{%- set content = content.split('</think>')[-1].lstrip('\\n') -%}{%- endif -%}
-{{- '<|im_start|>assistant\\n' -}}
-{%- if loop.last -%}{{- '<think>\\n' + (message.reasoning or '') + '\\n</think>\\n\\n' -}}{%- endif -%}
-{{- content -}}
-{%- for call in message.tool_calls or [] -%}
-{%- if content or not loop.first -%}{{- '\\n' -}}{%- endif -%}
-{{- '<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) + '}\\n</tool_call>' -}}
-{%- endfor -%}
-{{- '<|im_end|>\\n' -}}
-{%- elif message.role == 'tool' -%}
-{%- if loop.first or messages[loop.index0 - 1].role != 'tool' -%}{{- '<|im_start|>user' -}}{%- endif -%}
-{{- '\\n<tool_response>\\n' + message.content + '\\n</tool_response>' -}}
-{%- if loop.last or messages[loop.index0 + 1].role != 'tool' -%}{{- '<|im_end|>\\n' -}}{%- endif -%}
-{%- endif -%}
-{%- endfor -%}
-{%- if add_generation_prompt -%}
-{{- '<|im_start|>assistant\\n' -}}
-{%- if enable_thinking is defined and enable_thinking is false -%}{{- '<think>\\n\\n</think>\\n\\n' -}}{%- endif -%}
-{%- endif -%}
-"""  # noqa: E501
+TEMPLATE = Path(__file__).with_name("tool_model.jinja").read_text()
 
 TOOL = {
     "type": "function",

@@ -191,7 +191,6 @@ def _post(body, content_type=b"application/json"):
     return b"\r\n".join([*head, b"Content-Length: %d" % len(body), b"Connection: close", b"", body])
 
 
-_BEARER = b"Authorization: Bearer " + TOKEN.encode()
 _HOST = b"Host: localhost"
 
 
