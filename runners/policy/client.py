@@ -205,12 +205,19 @@ class PolicyClient:
                 until[POLICY_VERSION_UNTIL_HEADER] = line.split()[-1].decode()
             if not line.startswith(b"data: {"):
                 return
-            (part,) = json.loads(line[6:])["choices"]
-            choice.update({name: part[name] for name in ("prompt_token_ids", "finish_reason") if part.get(name)})
-            if part["token_ids"]:
-                choice["token_ids"] += part["token_ids"]
-                choice["logprobs"]["token_logprobs"] += part["logprobs"]["token_logprobs"]
-                on_tokens(part["token_ids"])
+            event = json.loads(line[6:])
+            if error := event.get("error"):
+                raise self._unusable(
+                    f"ended a reply with an error: {error.get('message', error) if isinstance(error, dict) else error}"
+                )
+            for part in event["choices"]:  # a server may send its usage in an event of its own, without choices
+                choice.update({name: part[name] for name in ("prompt_token_ids", "finish_reason") if part.get(name)})
+                if part["token_ids"]:
+                    choice["token_ids"] += part["token_ids"]
+                    choice["logprobs"]["token_logprobs"] += part["logprobs"]["token_logprobs"]
+                    if len(choice["token_ids"]) > body["max_tokens"]:
+                        raise self._unusable(f"returned more than {body['max_tokens']} tokens")
+                    on_tokens(part["token_ids"])
 
         _, headers = await self._send("POST", "/v1/completions", body, take)
         return {"choices": [choice]}, {**headers, **until}
@@ -256,19 +263,45 @@ class PolicyClient:
     async def _send_while_alive(
         self, method: str, url: str, data: bytes | None, take: Callable[[bytes], None] | None
     ) -> tuple[bytes, Mapping[str, str]]:
-        """The answer, however long it takes, while the server answers liveness requests; raises their errors."""
-        session = self._open_session()
-        answering = asyncio.create_task(_request(session, method, url, data, take))
+        """The answer, however long it takes, while the server answers liveness requests; raises their errors.
+
+        Raises PolicyUnavailable for what fails after ``take`` has received a line: a retry would repeat tokens.
+        """
+        session, lines = self._open_session(), 0
+
+        def pass_on(line: bytes) -> None:
+            nonlocal lines
+            lines += 1
+            if take:
+                take(line)
+
+        answering = asyncio.create_task(_request(session, method, url, data, pass_on if take else None))
+        alive, seen = None, 0
         try:
             while not (await asyncio.wait({answering}, timeout=self._liveness_interval))[0]:
-                # A route that a proxy forwards (``serving.public_urls``).
-                liveness_url = f"{self.endpoint.rstrip('/').removesuffix('/v1')}/v1/models"
-                limit = aiohttp.ClientTimeout(total=_LIVENESS_TIMEOUT_SECONDS)
-                async with session.get(liveness_url, timeout=limit, raise_for_status=True, allow_redirects=False):
-                    pass
+                if lines > seen:  # alive
+                    seen = lines
+                    continue
+                alive = asyncio.create_task(self._check_alive(session))
+                await asyncio.wait({answering, alive}, return_when=asyncio.FIRST_COMPLETED)
+                if not answering.done():
+                    alive.result()
             return answering.result()
+        except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
+            if not lines:
+                raise
+            raise PolicyUnavailable(f"{url} broke off during a reply: {error or type(error).__name__}") from error
         finally:
             answering.cancel()
+            if alive:
+                alive.cancel()
+
+    async def _check_alive(self, session: aiohttp.ClientSession) -> None:
+        # A route that a proxy forwards (``serving.public_urls``).
+        url = f"{self.endpoint.rstrip('/').removesuffix('/v1')}/v1/models"
+        limit = aiohttp.ClientTimeout(total=_LIVENESS_TIMEOUT_SECONDS)
+        async with session.get(url, timeout=limit, raise_for_status=True, allow_redirects=False):
+            pass
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:  # in the event loop that first uses it
@@ -288,27 +321,22 @@ async def _request(
 ) -> tuple[bytes, Mapping[str, str]]:
     """(body, headers) of an answer. Raises RouteRefused for a status other than 2xx and for an answer that is too long.
 
-    take: receives lines as they arrive. Raises PolicyUnavailable for an answer that ends early after the first line.
+    take: receives lines as they arrive, and the body is empty.
     """
     async with session.request(method, url, data=data, allow_redirects=False) as answer:
 
         def refused(detail: str) -> RouteRefused:
             return RouteRefused(f"{url} answers {answer.status}", answer.status, detail)
 
-        text, taken = bytearray(), 0
-        try:
-            async for part in answer.content.iter_any():
-                text += part
-                if len(text) > MAX_ANSWER_BYTES:
-                    answer.close()
-                    raise refused(f"its answer is longer than {MAX_ANSWER_BYTES // 2**20} MiB")
-                while take and answer.ok and (end := text.find(b"\n", taken)) >= 0:
-                    take(bytes(text[taken:end]))
-                    taken = end + 1
-        except (aiohttp.ClientError, TimeoutError) as error:
-            if not taken:
-                raise
-            raise PolicyUnavailable(f"{url} closed the connection during a reply") from error
+        text = bytearray()
+        async for part in answer.content.iter_any():
+            text += part
+            if len(text) > MAX_ANSWER_BYTES:
+                answer.close()
+                raise refused(f"its answer is longer than {MAX_ANSWER_BYTES // 2**20} MiB")
+            while take and answer.ok and (end := text.find(b"\n")) >= 0:
+                take(bytes(text[:end]))
+                del text[: end + 1]
         if 300 <= answer.status < 400:
             raise refused("it redirects to another address, which is not allowed")
         if answer.status >= 400:
@@ -320,11 +348,11 @@ def _is_unavailable(status: int) -> bool:
     return status >= 500 and status != 501  # 501: this server never can
 
 
-def _is_retryable(error: BaseException) -> bool:
+def _is_retryable(error: RouteRefused | aiohttp.ClientError | TimeoutError) -> bool:
     """Whether a retry may succeed."""
-    if isinstance(error, RouteRefused):
-        return error.status in _RETRYABLE_STATUSES or _is_unavailable(error.status)
-    return isinstance(error, (aiohttp.ClientError, TimeoutError))
+    if not isinstance(error, RouteRefused):
+        return True
+    return error.status in _RETRYABLE_STATUSES or _is_unavailable(error.status)
 
 
 def _error_message(text: bytes) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 
 import pytest
 from aiohttp import web
@@ -94,6 +95,14 @@ async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm, con
     vllm.healthy = False
     with pytest.raises(PolicyUnavailable, match="503"):
         await server.complete([5], 4, seed=1)
+    vllm.gate.set()
+    vllm.parts_gate.clear()
+    vllm.answer, taken = lambda prompt: "好的，我先说", []
+    with pytest.raises(PolicyUnavailable, match="broke off during a reply: 503"):
+        await connect(vllm.endpoint, patience=60, liveness_interval_seconds=0.05).complete(
+            [5], 100, seed=1, on_tokens=taken.extend
+        )
+    assert len(taken) == 3  # a retry would repeat them
 
 
 @pytest.mark.parametrize(
@@ -147,11 +156,44 @@ async def test_a_streamed_reply_is_the_same_as_a_whole_one(vllm, connect):
         parts.clear()
 
 
+TOKEN = {"token_ids": [7], "prompt_token_ids": [5], "finish_reason": "stop", "logprobs": {"token_logprobs": [-0.1]}}
+
+
+@pytest.mark.parametrize("event", [{"choices": []}, {"error": {"message": "CUDA out of memory"}}, {"choices": [TOKEN]}])
+async def test_a_stream_may_have_its_usage_at_its_end_but_no_error_and_no_further_token(http_service, connect, event):
+    async def answer(request):
+        return web.Response(text="".join(f"data: {json.dumps(one)}\n\n" for one in ({"choices": [TOKEN]}, event)))
+
+    http_service.answer = answer
+    replying = connect(http_service.url).complete([5], 1, seed=1, on_tokens=len)
+    if event == {"choices": []}:
+        assert (await replying).token_ids == (7,)
+    else:
+        with pytest.raises(PolicyUnavailable, match="an error: CUDA out of memory|more than 1 tokens"):
+            await replying
+
+
+async def test_an_answer_that_comes_while_the_server_is_looked_for_is_taken(http_service, connect):
+    looked = asyncio.Event()
+
+    async def answer(request):
+        if request.path.endswith("/models"):
+            looked.set()
+            await asyncio.Event().wait()
+        await looked.wait()
+        return web.json_response({"choices": [TOKEN]})
+
+    http_service.answer = answer
+    async with asyncio.timeout(20):
+        reply = await connect(http_service.url, liveness_interval_seconds=0.05).complete([5], 1, seed=1)
+    assert reply.token_ids == (7,)
+
+
 async def test_a_streamed_reply_that_breaks_off_is_not_asked_for_again(vllm, connect):
     vllm.answer = lambda prompt: "好的，我先说"
     vllm.break_streams, taken = True, []
     server = connect(vllm.endpoint, patience=60)
-    with pytest.raises(PolicyUnavailable, match="closed the connection during"):
+    with pytest.raises(PolicyUnavailable, match="broke off during a reply"):
         await server.complete([1, 2, 3], 100, seed=1, on_tokens=taken.extend)
     assert len(taken) == 3 and len(vllm.exchanges) == 1
 
