@@ -169,7 +169,7 @@ async def test_a_stream_may_have_its_usage_at_its_end_but_no_error_and_no_furthe
     if event == {"choices": []}:
         assert (await replying).token_ids == (7,)
     else:
-        with pytest.raises(PolicyUnavailable, match="an error: CUDA out of memory|more than 1 tokens"):
+        with pytest.raises(PolicyUnavailable, match=r"an error: CUDA out of memory|more than 1 tokens"):
             await replying
 
 
