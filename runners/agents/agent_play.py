@@ -161,17 +161,25 @@ class AgentPlay:
     async def _act(self, session: Session, attempt: Attempt) -> Mapping[str, float] | None:
         """The agent's rewards; None after a fatal error. Raises _OutOfTime and the player's errors."""
         acting = asyncio.ensure_future(self._player(session))
+        acting.add_done_callback(lambda task: task.cancelled() or task.exception())  # or asyncio logs it
         watching = asyncio.create_task(attempt.failed_event.wait())
         try:
             either, limit = {acting, watching}, session.task.max_seconds
-            if not (await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED))[0]:
-                raise _OutOfTime
-            return None if attempt.failed_event.is_set() else acting.result()
+            in_time = (await asyncio.wait(either, timeout=limit, return_when=asyncio.FIRST_COMPLETED))[0]
+            if not in_time:
+                await attempt.check_servers()
         finally:
             watching.cancel()
             if acting.cancel():  # time for cleanup
                 with suppress(BaseException):
                     await asyncio.wait({acting}, timeout=_STOP_SECONDS)
+        if attempt.failed_event.is_set():
+            return None
+        if in_time:
+            return acting.result()
+        if acting.done() and not acting.cancelled() and isinstance(error := acting.exception(), CannotPlay):
+            raise error  # the agent waited for what is away
+        raise _OutOfTime
 
 
 def read_task(rollout: Rollout) -> AgentTask:

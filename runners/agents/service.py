@@ -1,5 +1,6 @@
 """Runs an agent that is an HTTP service: sends it a task with the gateway's address."""
 
+import asyncio
 import inspect
 import json
 from collections.abc import Callable, Mapping
@@ -87,6 +88,10 @@ class ServicePlayer:
 
         try:
             answer, text = await retrying(post)
+        except asyncio.CancelledError as error:
+            if retrying.statistics.get("idle_for"):  # the task's time has passed without the service
+                raise AgentUnavailable(f"the agent's service at {self._url} refused connections") from error
+            raise
         except aiohttp.ClientConnectorError as error:
             raise AgentUnavailable(f"cannot connect to the agent's service at {self._url}: {error}") from error
         except aiohttp.ClientError as error:

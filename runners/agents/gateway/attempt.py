@@ -22,7 +22,7 @@ from runners.agents.gateway.requests import (
 )
 from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
-from runners.errors import CannotPlay
+from runners.errors import CannotPlay, PolicyUnavailable
 from runners.play import TurnSink
 from runners.policy.client import Completion, seed_of
 from runners.policy.codecs import UnusableTemplate
@@ -33,6 +33,8 @@ from store.schema import TRAINED_POLICY, PolicyResources
 from store.token_spans import context_digest
 
 logger = logging.getLogger(__name__)
+
+_CHECK_SECONDS = 5.0
 
 
 class AttemptEnded(RequestRefused):
@@ -121,13 +123,26 @@ class Attempt:
             if scope.expired():  # by ``end``
                 raise AttemptEnded from None
             # Not caused by the agent: the attempt ends, and is retried.
-            if self.fatal_error is None:
-                self.fatal_error = error
-                if not isinstance(error, CannotPlay):
-                    logger.exception("rollout %s: a model call failed", self.key[0])
-            self.end()
-            self.failed_event.set()
+            if self.fatal_error is None and not isinstance(error, CannotPlay):
+                logger.exception("rollout %s: a model call failed", self.key[0])
+            self._fail(error)
             raise RequestRefused(f"the policy is unavailable: {error}", status=503) from error
+
+    async def check_servers(self) -> None:
+        """End the attempt with a ``fatal_error`` if calls are in progress and a server is away."""
+        if not self._open_calls:
+            return
+        try:
+            async with asyncio.timeout(_CHECK_SECONDS):  # the client retries for longer
+                for name, actor in list(self._actors.items()):
+                    await (await self._server(name, actor.policy)).server.model_folder()
+        except (CannotPlay, TimeoutError) as error:
+            self._fail(PolicyUnavailable(f"a policy's server is away: {str(error) or 'no answer'}"))
+
+    def _fail(self, error: Exception) -> None:
+        self.fatal_error = self.fatal_error or error
+        self.end()
+        self.failed_event.set()
 
     def end(self) -> None:
         """Reject further calls and cancel those in progress."""
@@ -178,7 +193,7 @@ class Attempt:
             raise RequestRefused(
                 f"actor {name!r} calls {policy!r} and {actor.policy!r}: use one actor name for each policy"
             )
-        server = await self._servers.get(self.resources, policy, f"{self.task.task_id}/{name}")
+        server = await self._server(name, policy)
         with actor.timelines.place([list(request.tools), request.use_tools], request.messages) as place:
             known, new_ids = await self._prompt(server, request, place)
             prompt = [*known, *new_ids]
@@ -225,6 +240,9 @@ class Attempt:
             reply_tokens=len(sampled.token_ids),
             stop_text=stop_text,
         )
+
+    async def _server(self, name: str, policy: str) -> ChatServer:
+        return await self._servers.get(self.resources, policy, f"{self.task.task_id}/{name}")
 
     def _who(self, request: ModelRequest) -> tuple[str, str]:
         policy, slash, actor = request.model.partition("/")

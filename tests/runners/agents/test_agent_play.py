@@ -15,6 +15,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
+from algo.machine.ports import free_port
 from algo.rollouts.triplets import read_attempt
 from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
@@ -32,10 +33,10 @@ async def vllm(tiny_tokenizer):
         yield vllm
 
 
-async def played(client, vllm, player, *tasks, at_once=4):
+async def played(client, vllm, player, *tasks, at_once=4, policy_timeout=0.0):
     """Play the tasks to their end; of each its rollout, and its spans read back, None where it failed."""
     ids = await enqueue_tasks(client, resources_of(vllm.endpoint), tasks, config=RETRY)
-    play = AgentPlay(client, player, policy_timeout_seconds=0.0)
+    play = AgentPlay(client, player, policy_timeout_seconds=policy_timeout)
     async with working(Worker(client, play, "w", max_concurrent=at_once)):
         await all_closed(client, ids)
     await play.close()
@@ -242,6 +243,26 @@ async def test_a_policys_server_that_is_away_is_tried_again_whatever_the_agent_m
     vllm.fail_next = 1
     ((found, read, _),) = await played(client, vllm, LitPlayer(shrugging), task_of())
     assert (found.attempt.sequence_id, read.outcome.turns) == (2, 1)
+
+
+async def test_an_outage_that_outlasts_the_agents_time_is_not_its_failure(client, vllm, monkeypatch):
+    monkeypatch.setattr("runners.agents.gateway.attempt._CHECK_SECONDS", 0.1)
+    failures = iter([0, 9, 0, 0])
+
+    @rollout
+    async def unlucky(task, llm):
+        for _ in range(2):
+            vllm.fail_next = next(failures)
+            vllm.healthy = vllm.fail_next == 0
+            await asynchronous.rollout_async(task, {"main_llm": llm}, None)
+        return 1.0
+
+    player = LitPlayer(unlucky)
+    ((found, read, _),) = await played(client, vllm, player, task_of(max_seconds=1.0), policy_timeout=60)
+    assert (found.attempt.sequence_id, read.outcome.turns) == (2, 4)
+    player = ServicePlayer(f"http://127.0.0.1:{free_port()}/chat", judge, retry_seconds=60)
+    ((found, _, _),) = await played(client, vllm, player, task_of(max_seconds=0.2))
+    assert found.status == "failed" and "refused connections" in found.attempt.metadata["reason"]
 
 
 @pytest.mark.parametrize("given", [None, {"a": "b"}, float("nan")])
