@@ -17,11 +17,12 @@ _REPLIES = ("A", "B")
 class ChatTemplate:
     """One chat template; made by ``of``. Methods raise the codec's errors.
 
-    end_of_turn: the token that ends a reply.
+    end_of_turn: the token that ends a reply. before: tokens that the template writes between a reply and it.
     """
 
-    def __init__(self, codec: Codec, end_of_turn: int):
+    def __init__(self, codec: Codec, end_of_turn: int, before: int):
         self.end_of_turn = end_of_turn
+        self._before = before
         self._codec = codec
         self._heads: dict[tuple[int, str], tuple[int, int]] = {}  # of new messages: see ``_cut``
 
@@ -29,9 +30,9 @@ class ChatTemplate:
     async def of(cls, codec: Codec) -> "ChatTemplate":
         """Raises UnusableTemplate if no token ends a reply."""
         one, other = [await codec.render(_replied(text, (), ()), add_generation_prompt=False) for text in _REPLIES]
-        for token in one[len(one) - _common_ending(one, other) :]:
+        for before, token in enumerate(one[len(one) - _common_ending(one, other) :]):
             if (await codec.text([token])).strip():
-                return cls(codec, token)
+                return cls(codec, token, before)
         raise UnusableTemplate("the chat template ends a reply without a token")
 
     async def after_reply(
@@ -48,6 +49,8 @@ class ChatTemplate:
             other = await self._codec.render(_replied(_REPLIES[1], calls, new))
             self._heads[shape] = _cut(ids, other, self.end_of_turn)
         count, before = self._heads[shape]
+        if calls:  # counted from within a placeholder call
+            before = self._before
         cut = [place for place, token in enumerate(ids) if token == self.end_of_turn][count - 1]
         return ids[cut + 1 :] if last_id == self.end_of_turn else ids[cut - before :]
 

@@ -67,14 +67,17 @@ async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, attempt,
     assert len(told) == len(names) + 2
 
 
-async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world, openai):
-    world.vllm.answer = lambda prompt: "天" * 50
-    answer = await ask(openai, max_tokens=4)
-    await ask(openai, [*QUESTION, answer.choices[0].message, {"role": "user", "content": "more"}])
+@pytest.mark.parametrize(("reply", "role"), [("天", "user"), (CALL, "tool")])
+async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world, openai, reply, role):
+    world.vllm.answer = lambda prompt: reply * 2
+    length = len(world.vllm.tokenizer.encode(reply))
+    answer = await ask(openai, max_tokens=length, tools=[TOOL])
+    following = {"role": role, "content": "more", "tool_call_id": "1"}
+    await ask(openai, [*QUESTION, answer.choices[0].message, following], tools=[TOOL])
     assert answer.choices[0].finish_reason == "length"
     first, second = world.spans
     end = world.vllm.tokenizer.eos_token_id
-    assert (first.facts, first.response_ids.count(end)) == ({"cut": 1.0}, 0)
+    assert (first.facts["cut"], first.response_ids.count(end)) == (1.0, 0)
     assert (second.segment, second.prompt_ids.index(end)) == (0, 0)
     assert second.prompt_ids.count(end) == 2  # of the reply's turn, and of the question's
 
