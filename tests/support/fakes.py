@@ -83,6 +83,7 @@ class FakeVllm(HttpFake):
 
     answer: prompt text -> reply text. tokenizer: turns both into ids, and answers vLLM's tokenizer routes.
     model_folder: the served model; context_tokens: the longest accepted call.
+    ends: the token that ends replies, if it is not a stop token of the request.
     fail_next: number of next requests that get a server error.
     gate: while cleared, completions wait; parts_gate: those that are streamed, after their first tokens, after which
         they break off with break_streams. healthy: else it answers 503 to whoever asks for its models.
@@ -105,6 +106,7 @@ class FakeVllm(HttpFake):
         self.policy_version: int | str | None = None
         self.version_until: int | None = None
         self.exchanges: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self.ends: tuple[int, ...] = ()
         self.fail_next = 0
         self.healthy, self.signs_of_life = True, 0
         self.adapters: dict[str, str] = {}
@@ -198,7 +200,7 @@ class FakeVllm(HttpFake):
         if len(prompt) + body["max_tokens"] > self.context_tokens:
             return web.json_response({"error": {"message": "longer than the model's context"}}, status=400)
         reply = self.tokenizer.encode(self.answer(self.tokenizer.decode(prompt)), add_special_tokens=False)
-        (end,) = body.get("stop_token_ids") or [self.tokenizer.eos_token_id]
+        (end,) = self.ends or body.get("stop_token_ids") or [self.tokenizer.eos_token_id]
         sampled, finish = [*reply, end], "stop"
         if len(sampled) > body["max_tokens"]:
             sampled, finish = sampled[: body["max_tokens"]], "length"

@@ -168,11 +168,11 @@ class ChatServer:
     async def _parse(self, request: ModelRequest, sampled: Completion) -> Message:
         """A whole reply as an assistant message: content, reasoning and tool calls. Raises PolicyUnavailable."""
         ids = sampled.token_ids
-        if ids[-1] in self.server.stop_token_ids:
-            ids = ids[:-1]  # parsers take it for text
-        if not ids:
-            return {"role": "assistant", "content": ""}
         with _refusals(self.server):
+            if sampled.finish_reason == "stop" and not await self._holds(request.stop, ids):
+                ids = ids[:-1]  # the template's end of turn, or another of the model's: parsers take it for text
+            if not ids:
+                return {"role": "assistant", "content": ""}
             found = await self._parser.parse(self._chat_request(request), ids, sampled.finish_reason)
         message: Message = {"role": "assistant", "content": found.get("content")}
         if found.get("reasoning"):
@@ -180,6 +180,13 @@ class ChatServer:
         if calls := found.get("tool_calls"):
             message["tool_calls"] = calls if request.parallel else calls[:1]
         return message
+
+    async def _holds(self, stop: Sequence[str], ids: Sequence[int]) -> bool:
+        """Whether a reply contains one of the stop texts."""
+        if not stop or ids[-1] in self.server.stop_token_ids:
+            return False
+        text = await self._codec.text(ids)
+        return any(one in text for one in stop)
 
 
 def _renderable(message: Message) -> Message:

@@ -82,6 +82,14 @@ async def test_a_reply_that_was_cut_gets_its_end_before_what_follows(world, open
     assert second.prompt_ids.count(end) == 2  # of the reply's turn, and of the question's
 
 
+@pytest.mark.parametrize("stop", [[], ["Human:"]])
+async def test_another_end_token_of_the_models_is_not_text_of_a_reply(world, openai, stop):
+    world.vllm.ends = (world.vllm.tokenizer.pad_token_id,)
+    assert (await ask(openai, stop=stop)).choices[0].message.content == "fine"
+    world.vllm.answer = lambda prompt: "fine\nHuman:"
+    assert (await ask(openai, stop=stop)).choices[0].message.content == "fine\n" + "Human:" * (not stop)
+
+
 async def test_beyond_the_context_or_the_number_of_calls_comes_the_error_that_agents_know(world):
     attempt = world.attempt(limits={"context_tokens": 60, "reply_tokens": 20}, max_calls=3)
     async with world.gateway.serving(attempt) as address, client_of(address) as client:

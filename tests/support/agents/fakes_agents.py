@@ -116,19 +116,17 @@ class FakeChatVllm(FakeVllm):
         (choice,) = body["generate_chunk"]["choices"]
         before = (body["stream_state"] or {}).get("ids", [])
         ids = [*before, *choice["token_ids"]]
-        old = self._message(before, tools, whole=False, skip=False)
-        new = self._message(ids, tools, whole=choice["finish_reason"] is not None, skip=False)
+        old = self._message(before, tools, whole=False)
+        new = self._message(ids, tools, whole=choice["finish_reason"] is not None)
         delta = {name: (new.get(name) or "").removeprefix(old.get(name) or "") for name in ("reasoning", "content")}
         calls = list(enumerate(new.get("tool_calls", ())))[len(old.get("tool_calls", ())) :]
         delta["tool_calls"] = [{"index": index, **call} for index, call in calls]
         return web.json_response({"chunk": {"choices": [{"delta": delta}]}, "stream_state": {"ids": ids}})
 
-    def _message(
-        self, ids: list[int], tools: bool, place: int = 0, whole: bool = True, skip: bool = True
-    ) -> dict[str, Any]:
+    def _message(self, ids: list[int], tools: bool, place: int = 0, whole: bool = True) -> dict[str, Any]:
         """place: number of its first tool call. whole: if false, a possible beginning of a tag or character is left
-        out. skip: control tokens."""
-        text = self.tokenizer.decode(ids, skip_special_tokens=skip)
+        out."""
+        text = self.tokenizer.decode(ids)
         if not whole:
             text = re.sub("(<[^>]*|\ufffd+)$", "", text)
             if text.startswith("<think>") and "</think>" not in text:
