@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from aiohttp import web
 
 from algo.machine.ports import free_port
 from runners.agents.agent_play import AgentUnavailable, Session
@@ -25,10 +26,10 @@ from tests.support.agents.fakes_agents import resources_of, rollout_of
 from tests.support.waiting import until
 
 
-async def rewards_of(world, player, task):
-    """What a player's agent earns for a task's input."""
+async def rewards_of(world, player, task, **changes):
+    """What a player's agent earns for a task's input. changes: of the task."""
     user = {"name": "user", "endpoints": (world.endpoint,), "model": "policy"}
-    attempt = world.attempt(input=task, resources=resources_of(world.endpoint, policies=(user,)))
+    attempt = world.attempt(input=task, resources=resources_of(world.endpoint, policies=(user,)), **changes)
     async with world.gateway.serving(attempt) as address:
         rollout = rollout_of(world.attempts).model_copy(update={"input": task})
         return await player(Session(attempt.task, rollout, attempt.resources, address))
@@ -150,15 +151,23 @@ async def test_a_dialogue_of_tau2_is_rewarded_for_the_state_that_it_leaves(world
     assert all(span.trainable for span in agent) and not any(span.trainable for span in user)
 
 
-async def test_a_tool_call_that_cannot_be_read_ends_a_dialogue_of_tau2(world, tau2_player):
+async def test_a_tool_call_that_cannot_be_read_and_too_many_calls_end_a_dialogue_of_tau2(world, tau2_player):
     broken = serving_customers(("update_task_status", {}))
     world.vllm.answer = lambda prompt: broken(prompt).replace("{}", "{,}")
-    assert await rewards_of(world, tau2_player, UPDATE) == {"reward": 0.0}
+    for most in (1000, 1):
+        assert await rewards_of(world, tau2_player, UPDATE, max_calls=most) == {"reward": 0.0}
 
 
-async def test_an_unreachable_api_of_the_simulated_user_is_not_the_agents_failure(world, tau2_player, monkeypatch):
+@pytest.mark.parametrize("status", [None, 401, 429, 503])
+async def test_trouble_of_the_simulated_users_api_is_not_the_agents_failure(
+    world, tau2_player, http_service, monkeypatch, status
+):
+    async def answer(request):
+        return web.json_response({"error": {"message": "no"}}, status=status)
+
+    http_service.answer = answer
     world.vllm.answer = serving_customers(("get_users", {}))
-    monkeypatch.setenv("TAU2_USER_ENDPOINT", f"http://127.0.0.1:{free_port()}/v1")
+    monkeypatch.setenv("TAU2_USER_ENDPOINT", http_service.url if status else f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(AgentUnavailable):
         await rewards_of(world, tau2_player, UPDATE)
 

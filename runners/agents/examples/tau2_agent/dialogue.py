@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from agentlightning import LLM, rollout
-from openai import APIConnectionError, APIStatusError, InternalServerError
+from openai import APIError, BadRequestError
 from tau2.evaluator.evaluator import EvaluationType
 from tau2.registry import registry
 from tau2.run import run_task
@@ -17,6 +17,9 @@ key."""
 
 FROZEN_USER = "user"
 """Name of the frozen policy that simulates the user otherwise (section ``frozen`` of the configuration)."""
+
+_TOO_MANY_CALLS = "this attempt has reached its limit"
+"""In the gateway's error, whose code litellm drops."""
 
 logging.getLogger("LiteLLM").setLevel(logging.ERROR)
 
@@ -42,10 +45,12 @@ def tau2_agent(task: dict[str, Any], llm: LLM) -> float:
             max_steps=task.get("max_steps", 30),
             evaluation_type=EvaluationType.ALL,
         )
-    except (APIConnectionError, InternalServerError) as error:
-        raise ConnectionError(str(error)) from error  # the user's API is unreachable: not the agent's failure
-    except (json.JSONDecodeError, APIStatusError):
+    except (json.JSONDecodeError, BadRequestError):
         return 0.0  # an invalid tool call, or a dialogue longer than the context
+    except APIError as error:
+        if _TOO_MANY_CALLS in str(error):
+            return 0.0
+        raise ConnectionError(str(error)) from error  # trouble of the user's API: not the agent's failure
     return played.reward_info.reward
 
 
