@@ -123,7 +123,7 @@ class Gateway:
 async def _call(request: web.Request, attempt: Attempt, kind: type[Api]) -> web.StreamResponse:
     try:
         body = await request.json()
-    except ValueError as error:
+    except (ValueError, LookupError, RecursionError) as error:  # an unknown charset, nested too deeply
         raise RequestRefused(f"the request is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise RequestRefused("the request must be a JSON object")

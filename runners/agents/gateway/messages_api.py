@@ -36,10 +36,11 @@ class Messages(Api):
 
     def messages(self) -> list[Message]:
         given, system = self.listed("messages"), self.body.get("system")
+        self._shows_thoughts = (self.body.get("thinking") or {}).get("type", "disabled") != "disabled"
         messages = [read for number, message in enumerate(given) for read in _read_message(message, number)]
-        if messages[-1]["role"] == "assistant":
+        if messages and messages[-1]["role"] == "assistant":
             raise RequestRefused("the last message is the assistant's: prefill is not supported", param="messages")
-        blocks = [{"text": system}] if isinstance(system, str) else system or ()
+        blocks = [{"text": system}] if system and isinstance(system, str) else system or ()
         instructions = [block for block in blocks if not str(block.get("text")).startswith(_BILLING)]
         return [{"role": "system", "content": text_of(instructions, "system")}, *messages] if instructions else messages
 
@@ -86,8 +87,7 @@ class Messages(Api):
         yield {"type": "message_stop"}
 
     def _shows(self, block: Block) -> bool:
-        thinking = self.body.get("thinking") or {}
-        return block.kind != "thought" or thinking.get("type", "disabled") != "disabled"
+        return block.kind != "thought" or self._shows_thoughts
 
     def _delta(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
         return {"type": "content_block_delta", "index": self.index, "delta": {"type": kind, **fields}}

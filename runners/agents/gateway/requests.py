@@ -274,7 +274,7 @@ def _whole_number(body: Mapping[str, Any], names: Sequence[str]) -> int | None:
     for name in names:
         value = body.get(name)
         if value is not None:
-            if not isinstance(value, int) or value < 1:
+            if type(value) is not int or value < 1:  # True is an int
                 raise RequestRefused(f"{name} must be an integer of at least 1, got {value!r}", param=name)
             return value
     return None

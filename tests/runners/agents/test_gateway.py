@@ -139,13 +139,17 @@ async def test_what_vllm_refuses_to_render_is_the_agents_to_know(world, openai):
         ({"messages": QUESTION, "stop": 5}, "wrong type"),
         ({"messages": QUESTION, "tools": 5}, "wrong type"),
         ({"messages": QUESTION, "stream": True, "stream_options": [1]}, "wrong type"),
+        ({"messages": QUESTION, "max_tokens": True}, "must be an integer"),
+        pytest.param("[" * 100_000, "recursion", id="deep"),
+        (b"{}", "unknown encoding"),
     ],
 )
 async def test_the_error_of_a_malformed_request_names_the_problem(world, body, message):
     async with world.gateway.serving(world.attempt()) as address, httpx.AsyncClient(trust_env=False) as http:
         if isinstance(body, dict):
-            body = {"model": "policy", **body}
-        answer = await http.post(f"{address}/chat/completions", content=json.dumps(body))
+            body = json.dumps({"model": "policy", **body})
+        headers = {"Content-Type": "application/json; charset=klingon"} if isinstance(body, bytes) else {}
+        answer = await http.post(f"{address}/chat/completions", content=body, headers=headers)
     assert answer.status_code in (400, 404)
     assert message in answer.json()["error"]["message"]
 

@@ -110,6 +110,8 @@ async def test_sampling_and_forced_tools_are_left_out_and_counted(world, attempt
         ([QUESTION, {"role": "assistant", "content": "It is"}], {}, "prefill is not supported"),
         ([{"role": "user", "content": [{"type": "image", "source": {}}]}], {}, "'image'"),
         ([{"role": "user", "content": [3]}], {}, "cannot be read"),
+        ([{"role": "user", "content": []}], {}, "no message"),
+        ([QUESTION], {"thinking": True}, "wrong type"),
         ([QUESTION], {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "'web_search_20250305'"),
     ],
 )
