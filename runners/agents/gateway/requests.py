@@ -281,8 +281,9 @@ def _whole_number(body: Mapping[str, Any], names: Sequence[str]) -> int | None:
 
 
 def function_call(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
-    """A tool call of a message. arguments: as text."""
-    function = {"name": str(name), "arguments": str(arguments)}
+    """A tool call of a message. arguments: text, or what some clients send instead: the object."""
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    function = {"name": str(name), "arguments": text}
     return {"id": str(call_id), "type": "function", "function": function}
 
 

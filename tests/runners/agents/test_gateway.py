@@ -246,6 +246,12 @@ async def test_only_actors_of_the_trained_policy_are_trained(world):
     assert [actor.name for actor in attempt.outcome({"reward": 1.0}).actors] == ["past", "planner", "worker"]
 
 
+async def test_arguments_may_come_as_an_object(world, openai):
+    call = {"id": "1", "type": "function", "function": {"name": "calculate", "arguments": {"expression": "1+2"}}}
+    await ask(openai, [*QUESTION, {"role": "assistant", "tool_calls": [call]}], tools=[TOOL])
+    assert CALL in world.vllm.tokenizer.decode(world.spans[0].prompt_ids)
+
+
 async def test_a_hub_that_forgot_the_attempt_ends_it(attempt, openai):
     def forget(*_):
         raise SpansRejected("gone")
