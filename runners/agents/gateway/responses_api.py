@@ -37,7 +37,10 @@ class Responses(Api):
     def answer(self, reply: ModelReply) -> dict[str, Any]:
         """The answer; stores the conversation under its id."""
         cut = reply.finish_reason == "length"
-        self.earlier[f"resp_{self.reply_id}"] = [*self._conversation, {"content": "", **reply.message}]
+        self.earlier[f"resp_{self.reply_id}"] = [
+            *self._conversation,
+            {**reply.message, "content": reply.message.get("content") or ""},
+        ]
         return {
             **self._head("incomplete" if cut else "completed"),
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
@@ -137,6 +140,8 @@ def _read_items(given: Sequence[Any]) -> list[Message]:
         kind = item.get("type", "message") if isinstance(item, dict) else type(item).__name__
         try:
             if kind == "message":
+                if item["role"] not in ("system", "developer", "user", "assistant"):  # templates drop others
+                    raise RequestRefused(f"{where} has the unknown role {item['role']!r}", param="input")
                 _add_message(messages, item["role"], text_of(item["content"], where))
             elif kind == "function_call":
                 call = function_call(item["call_id"], item["name"], item.get("arguments") or "{}")

@@ -36,9 +36,12 @@ async def test_a_streamed_answer_says_the_same_as_a_whole_one(world, openai):
     }
 
 
-async def test_an_earlier_response_is_gone_on_with_by_its_id(world, openai):
-    first = await ask(openai, "one", instructions="Be brief.")
-    await ask(openai, "two", previous_response_id=first.id, instructions="Be brief.")
+async def test_an_earlier_response_is_gone_on_with_by_its_id(world, attempt, openai):
+    world.vllm.answer = lambda prompt: CALL
+    options = {"instructions": "Be brief.", "tools": [RESPONSES_TOOL]}
+    first = await ask(openai, "one", **options)
+    await ask(openai, "two", previous_response_id=first.id, **options)
+    assert [said["content"] for said in attempt.responses[first.id]] == ["one", ""]
     with pytest.raises(NotFoundError, match="unknown earlier response"):
         await ask(openai, "two", previous_response_id="resp_unknown")
     first, second = world.spans
@@ -67,6 +70,7 @@ async def test_sampling_and_formats_are_left_out_and_counted(attempt, openai):
         ([{"type": "item_reference", "id": "x"}], "'item_reference'"),
         ([{"type": "function_call", "name": "x"}], "lacks 'call_id'"),
         ([], "at least one item"),
+        ([{"role": "critic", "content": "x"}], "unknown role 'critic'"),
     ],
 )
 async def test_items_that_cannot_be_read_are_named(given, message, openai):
