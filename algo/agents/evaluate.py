@@ -140,7 +140,12 @@ def figures_of(evaluation: AgentEvaluation) -> dict[str, Estimate | None]:
 
 
 def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
-    """Difference of the mean reward, paired by task: over shared tasks, each counting once."""
+    """Difference of the mean reward, paired by task: over shared tasks, each counting once.
+
+    None if the conditions differ: tasks are told apart by their number.
+    """
+    if before.header.digest != after.header.digest:
+        return None
 
     def by_task(evaluation: AgentEvaluation) -> dict[int, float]:
         found: dict[int, list[float]] = defaultdict(list)
@@ -164,7 +169,7 @@ def write_page(run_dir: Path) -> Path:
 
 
 def evaluation_table(evaluations: Sequence[AgentEvaluation]) -> Table:
-    """A row for each evaluation; gains are over the first."""
+    """A row for each evaluation; gains are over the first, under the same conditions."""
     found = [figures_of(evaluation) for evaluation in evaluations]
     names = [name for name in dict.fromkeys(name for figures in found for name in figures) if name.startswith(_OF_NAME)]
     rows = [

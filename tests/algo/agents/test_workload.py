@@ -140,6 +140,8 @@ async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun
         gain(before, after).value == last[workload.score] - first[workload.score]
         and figures_of(after)["reward"].value == 0.75
     )
+    other = before.model_copy(update={"header": before.header.model_copy(update={"digest": "other"})})
+    assert gain(other, after) is None
     assert "step 3" in (run / "evaluations.html").read_text()
     told = sorted((run / "transcripts" / "evaluation-0003").iterdir())
     assert len(told) == 2 and "user: plan 12" in told[0].read_text()
