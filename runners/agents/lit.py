@@ -10,6 +10,7 @@ import logging
 import threading
 import traceback
 from collections.abc import Coroutine, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -121,8 +122,25 @@ class LitPlayer:
         return AgentFailed(f"{type(error).__name__}: {error}"[:_LONGEST_TEXT], text[-_LONGEST_TEXT:])
 
     async def _in_loop(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        # The task inherits the current context, in which emitted rewards are recorded.
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(without_exit(coroutine), self._loop))
+        """The coroutine's result. Cancelled, it waits until the coroutine has ended."""
+        tasks: list[asyncio.Task[Result]] = []
+        ended: Future[asyncio.Task[Result]] = Future()
+
+        def start() -> None:
+            # The task inherits the current context, in which emitted rewards are recorded.
+            tasks.append(self._loop.create_task(without_exit(coroutine)))
+            tasks[0].add_done_callback(ended.set_result)
+
+        self._loop.call_soon_threadsafe(start)
+        waiting = asyncio.wrap_future(ended)
+        try:
+            await asyncio.wait({waiting})
+        except asyncio.CancelledError:
+            self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+            await asyncio.wait({waiting})
+            waiting.result().result()  # raises its error, or that it was cancelled
+            raise
+        return waiting.result().result()
 
 
 def load_agent(name: str) -> LitAgent[Any]:

@@ -197,25 +197,33 @@ async def test_an_agent_that_raises_exits_or_cancels_itself_fails_alone(client, 
 
 
 async def test_an_agent_that_takes_too_long_is_stopped_or_left_behind_with_an_outcome(client, vllm):
-    stopped, release = threading.Event(), threading.Event()
+    stopped, stopped_at_end, release = [], [], threading.Event()
 
     @rollout
     async def endless(task, llm):
         try:
             await asyncio.Event().wait()
         finally:
-            stopped.set()
+            await asyncio.sleep(0.1)  # its cleanup takes time
+            stopped.append(1)
 
     @rollout
     def hanging(task, llm):
         release.wait()
         return 1.0
 
+    class Watched(LitPlayer):
+        async def __call__(self, session):
+            try:
+                return await super().__call__(session)
+            finally:
+                stopped_at_end.append(len(stopped))
+
     for agent in (endless, hanging):
-        ((_, read, _),) = await played(client, vllm, LitPlayer(agent), task_of(max_seconds=0.2))
+        ((_, read, _),) = await played(client, vllm, Watched(agent), task_of(max_seconds=0.2))
         assert "timeout after 0.2 s" in read.outcome.failure
+    assert stopped_at_end == [1, 1]
     release.set()
-    assert stopped.wait(5)
 
 
 async def test_what_the_agent_needs_and_is_away_is_tried_again(client, vllm):
