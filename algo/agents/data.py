@@ -55,9 +55,9 @@ def read_tasks(path: Path, setting: str) -> list[Any]:
     for number, line in enumerate(lines, 1):
         try:
             tasks += [json.loads(line)] if line.strip() else []
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:  # also a number of too many digits
             raise ConfigError(
-                f"{setting}: line {number} of {path} is no JSON ({error.msg}); write one JSON value per line, a text "
+                f"{setting}: line {number} of {path} is no JSON ({error}); write one JSON value per line, a text "
                 f"in quotes"
             ) from error
     return tasks

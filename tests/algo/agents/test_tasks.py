@@ -42,8 +42,10 @@ def test_what_is_wrong_with_a_data_set_is_named(tmp_path):
     good = written(tmp_path / "good.jsonl", [1, 2, 3])
     other = written(tmp_path / "other.jsonl", [3, 4])
     (tmp_path / "broken.jsonl").write_text('{"a": 1}\nnot json\n')
+    (tmp_path / "digits.jsonl").write_text("1" * 5000)
     for agents, evaluation, told in (
         ({"train": tmp_path / "broken.jsonl"}, {}, "line 2 of"),
+        ({"train": tmp_path / "digits.jsonl"}, {}, "line 1 of"),
         ({"train": good, "val": other}, {}, "1 of 2 tasks are in agents.train, too (the first: number 1"),
         ({"train": good, "val": written(tmp_path / "new.jsonl", [9])}, {"tasks": 2}, "evaluation.tasks is 2, but"),
     ):
