@@ -113,6 +113,7 @@ class ServicePlayer:
 def check_url(url: str) -> str:
     """The URL of a service. Raises ValueError if the service could not reach the gateway."""
     parts = urlsplit(url)
+    _ = parts.port  # raises ValueError
     if parts.scheme not in ("http", "https") or parts.hostname not in ("127.0.0.1", "localhost", "::1"):
         raise ValueError(
             f"{url!r} must be an http:// address on this machine (127.0.0.1 or localhost), since the address at which "

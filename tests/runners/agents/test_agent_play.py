@@ -364,6 +364,12 @@ async def test_a_services_own_error_is_the_agents_failure_and_its_refusal_is_not
     assert "rejects the task (422)" in refused.attempt.metadata["reason"]
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999/chat", "http://127.0.0.1:port", "http://10.0.0.1/chat"])
+def test_an_address_that_no_service_can_have_is_refused_at_the_start(url):
+    with pytest.raises(ValueError):
+        ServicePlayer(url)
+
+
 async def test_a_service_that_breaks_off_is_tried_again_in_another_attempt(client, vllm, service):
     whole = service.answer
 
