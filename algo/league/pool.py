@@ -81,14 +81,19 @@ class LeagueState(Results):
         return self.pfsp_shares(names)
 
     def publish(self, version: int, settings: LeagueConfig, servers: int, seed: int) -> Published:
-        """Choose the opponents of ``version``, once per version.
+        """Choose the opponents of ``version``, once per version unless one of them has left the pool.
 
         servers: number of servers of the pool; each serves one member, drawn by the shares, and gets an equal share of
             games. 0 if every member is served.
         seed: of the run; with the version it seeds the draw.
         """
-        before = self.published
-        if before is not None and before.version == version and len(before.servers) == servers:
+        before, members = self.published, {past_name(member.version) for member in self.members}
+        if (
+            before is not None
+            and before.version == version
+            and len(before.servers) == servers
+            and before.shares.keys() <= members  # after a step without an update one may leave under the same version
+        ):
             return before
         shares = self.shares(settings.choice)
         self.published = Published(version=version, shares=shares)

@@ -52,7 +52,7 @@ def test_who_left_stays_for_as_long_as_games_in_flight_meet_it():
             assert (1 in state.needed) == (version <= needed_until), (lag, version)
 
 
-def test_what_is_published_stays_until_the_policy_has_another_version():
+def test_what_is_published_stays_until_the_policy_has_another_version_or_a_member_leaves():
     state = pool_of([-1.0, -2.0], 8)
     pfsp = LeagueConfig(every_steps=1)
     state.publish(1, pfsp, servers=0, seed=1)
@@ -64,6 +64,8 @@ def test_what_is_published_stays_until_the_policy_has_another_version():
     state.publish(2, pfsp, servers=0, seed=1)
     assert state.published.shares["past-000000"] < before.shares["past-000000"]
     assert state.shares("newest") == {"past-000001": 1.0}
+    state.join(2, [-4.0, -4.0], size=2)  # 1 leaves
+    assert set(state.publish(2, pfsp, servers=0, seed=1).shares) == {"past-000000", "past-000002"}
 
 
 def test_servers_hold_different_members_drawn_from_seed_and_version_alone():
