@@ -9,6 +9,13 @@ from configs.sections.training import SelectionConfig, of_this_cpu
 from store.players import NAMES_WITHOUT_A_MODEL
 
 
+class ImitatedConfig(SelectionConfig):
+    """Which seats are imitated: by default those of winners only."""
+
+    losers: float = Field(0.0, ge=0, le=1, description="share of the losing seats")
+    draws: float = Field(0.0, ge=0, le=1, description="share of the seats of drawn games")
+
+
 class WarmStartConfig(Section):
     """Which games are imitated and how. The game itself is set in the section game, the update in the section
     training."""
@@ -20,9 +27,8 @@ class WarmStartConfig(Section):
     )
     games: int = Field(64, ge=1, description="games to imitate; with --from-run the newest ones, at most this many")
     held_out_games: int = Field(8, ge=1, description="games on other deals for the validation loss")
-    selection: SelectionConfig = Field(
-        SelectionConfig(losers=0.0, draws=0.0),
-        description="which seats are imitated, by default winners; invalid replies never are",
+    selection: ImitatedConfig = Field(
+        ImitatedConfig(), description="which seats are imitated, by default winners; invalid replies never are"
     )
     weigh: Literal["reply", "token"] = Field(
         "reply",

@@ -104,6 +104,10 @@ def test_the_first_policy_that_matches_a_seat_plays_it():
     assert [learner_of({}, role) for role in (Role.SEER, Role.WOLF)] == [None, None]
 
 
+def test_who_is_imitated_does_not_change_with_the_roles():
+    assert load_config(None, ["warm_start.selection.roles=[wolf]"]).warm_start.selection.losers == 0.0
+
+
 SIDES = "policies={wolves: {side: wolf, learning_rate: 0.01}, villagers: {side: good}}"
 WOLVES, VILLAGERS = "policies={wolves: {side: wolf}}", "policies={w: {side: wolf}, v: {roles: [villager]}}"
 
