@@ -76,6 +76,7 @@ def _serve(arguments: Sequence[str]) -> None:
     on_postgres = not isinstance(options.db, Path)
     keeps_all = options.keep_rollouts is None and options.keep_days is None
     in_memory = options.backend == "memory"
+    keeps_some = options.db is not DEFAULT_DATABASE or options.fsync or not keeps_all
     for wrong, reason in (
         (find_spec("agentlightning") is None, "a hub needs agentlightning: pip install '.[hub]'"),
         (on_postgres and options.backend, f"--backend {options.backend} cannot be combined with a --db of PostgreSQL"),
@@ -83,7 +84,7 @@ def _serve(arguments: Sequence[str]) -> None:
         (options.workers > 1 and not on_postgres, f"--workers above 1 needs PostgreSQL, such as --db {EXAMPLE}"),
         (options.fsync and on_postgres, "--fsync is for SQLite only: PostgreSQL has synchronous_commit"),
         ((options.certificate is None) != (options.key is None), "--certificate and --key need each other"),
-        (in_memory and not keeps_all, "--keep-rollouts and --keep-days cannot be combined with --backend memory"),
+        (in_memory and keeps_some, "--backend memory excludes --db, --fsync, --keep-rollouts and --keep-days"),
     ):
         if wrong:
             parser.error(reason)
@@ -210,7 +211,7 @@ def _serve_parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("as in `agl store`").add_argument
     add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="(%(default)s)")
     add("--tracker", nargs="+", choices=["prometheus", "console"], help="measure calls and times")
-    add("--backend", choices=["sqlite", "memory"], help="where rollouts are stored, unless --db is given (sqlite)")
+    add("--backend", choices=["sqlite", "memory"], help="where rollouts are stored; memory loses them at the end (sqlite)")
     add(
         "--workers",
         "--n-workers",

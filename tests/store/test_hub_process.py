@@ -59,6 +59,8 @@ async def test_a_second_hub_on_the_same_file_or_port_says_so_in_one_line(hub, tm
     status, said = run_command("--port", str(hub.port), "--db", str(tmp_path / "other.sqlite3"))
     assert status == 1 and re.search(rf"^python -m store: .*port {hub.port}: the port is in use.*--port\n$", said)
     assert not (tmp_path / "other.sqlite3").exists()
+    status, said = run_command("--port", str(hub.port), "--db", str(hub.database), "--backend", "memory")
+    assert status == 2 and "--backend memory excludes --db" in said
     status, said = run_command("--port", "0", "--db", str(hub.database))
     assert status == 1 and re.search(r"^python -m store: another hub has locked .*hub.sqlite3.*\n$", said)
 
@@ -70,6 +72,6 @@ async def test_the_memory_backend_forgets_and_a_killed_hub_s_port_is_free(tmp_pa
     assert (await look_up(client, rollout.rollout_id)).input == 1
     hub.kill()
     await hub.start()
-    assert (await client.query_rollouts()).total == 0 and not hub.database.exists()
+    assert (await client.query_rollouts()).total == 0
     await client.close()
     hub.kill()

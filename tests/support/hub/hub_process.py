@@ -62,7 +62,8 @@ class HubProcess:
         self.url = f"http://127.0.0.1:{self.port}"
         self.database = folder / "hub.sqlite3"
         self.log = folder / "hub.log"
-        self._arguments = ["--port", str(self.port), "--db", str(self.database), *options]
+        database = [] if "memory" in options else ["--db", str(self.database)]
+        self._arguments = ["--port", str(self.port), *database, *options]
         self._environment = environment
         self.process = None
 
