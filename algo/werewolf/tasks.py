@@ -18,10 +18,10 @@ SEEDS = 2**31
 def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
     """The games of one step: ``groups_per_step`` deals without ``branched_groups``, each played ``rollouts_per_group``
     times."""
-    tasks = []
+    tasks, groups = [], config.rollout.groups_per_step - config.branched_groups
     game_config, rollout, run_name, run_seed = config.game, config.rollout, config.run.name, config.run.seed
-    for group in range(rollout.groups_per_step - config.branched_groups):
-        sides = _trained_sides(game_config, (step - 1) * rollout.groups_per_step + group)
+    for group in range(groups):
+        sides = _trained_sides(game_config, (step - 1) * groups + group)
         group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
         deal = training_deal(run_seed, step, group)
         for game in range(rollout.rollouts_per_group):

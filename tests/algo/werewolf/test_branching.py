@@ -47,6 +47,11 @@ async def played(tiny_tokenizer, tiny_model):
         yield play
 
 
+def test_sides_alternate_over_the_steps():
+    tasks = [task for step in (1, 2) for task in step_tasks(config(share=0.25), step)]
+    assert Counter(task.trainable for task in tasks) == {frozenset({"wolf"}): 6, frozenset({"good"}): 6}
+
+
 async def test_a_decision_is_made_anew_in_each_of_its_branches_and_valued_by_them(played):
     settings = config()
     tasks = step_tasks(settings, 1)
