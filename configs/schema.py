@@ -159,10 +159,11 @@ class Config(Section):
                 f"training.max_sequence_tokens ({self.training.max_sequence_tokens}) must be at least "
                 f"rollout.context_tokens ({self.rollout.context_tokens}): long rollouts would be skipped"
             )
-        if self.checkpoint.keep_best and not self.evaluation.enabled:
+        evaluated, saved = self.evaluation.every_steps, self.checkpoint.every_steps
+        if self.checkpoint.keep_best and not (self.evaluation.enabled and evaluated and evaluated % saved == 0):
             raise ValueError(
-                "checkpoint.keep_best needs evaluations: set evaluation.deals (agents: evaluation.tasks) and "
-                "evaluation.every_steps"
+                "checkpoint.keep_best needs evaluations of checkpoints: set evaluation.deals (agents: evaluation.tasks)"
+                f", and evaluation.every_steps to a multiple of checkpoint.every_steps ({saved})"
             )
         return self
 

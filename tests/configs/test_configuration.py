@@ -210,7 +210,9 @@ def test_what_fits_together_is_taken(overrides):
             "a side that game.train_sides excludes",
         ),
         ("selection={winners: 0, losers: 0}", "winners and losers are both 0"),
-        ("checkpoint.keep_best=1", "needs evaluations"),
+        ("checkpoint.keep_best=1; evaluation.every_steps=10", "needs evaluations"),
+        ("checkpoint.keep_best=1; evaluation.deals=2", "needs evaluations"),
+        ("checkpoint={keep_best: 1, every_steps: 2}; evaluation={deals: 2, every_steps: 3}", "multiple of checkpoint"),
         ("rollout.context_tokens=16384", "max_sequence_tokens"),
         ("watch={turns/valid_share: {steps: 5}}", "set below, above, or both"),
         # Overrides themselves.
