@@ -28,13 +28,11 @@ from packaging.specifiers import SpecifierSet
 
 from algo.machine.disk import free_bytes
 from algo.machine.ports import is_taken
-from configs.agents import AgentConfig
 from configs.command_line import add_set_option
-from configs.loading import find_config, load_config, read_document
+from configs.loading import find_config, load_config, schema_of
 from configs.model_folder import check_model_folder
 from configs.schema import Config
 from configs.section import ConfigError
-from configs.werewolf import WerewolfConfig
 from store.addresses import leads_to_loopback
 from store.client import StoreClient, StoreUnreachable, describe_error
 from store.printable import printable
@@ -323,8 +321,7 @@ def subject_of(options: argparse.Namespace) -> Subject:
     path = options.config
     if path is not None:
         path = path / "config.yaml" if path.is_dir() else find_config(path)
-    schema = AgentConfig if path is not None and "agents" in read_document(path) else WerewolfConfig
-    config = load_config(path, options.overrides, schema)
+    config = load_config(path, options.overrides, schema_of(path))
     urls = options.endpoint or config.serving.urls
     return Subject(
         config,

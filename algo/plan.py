@@ -4,8 +4,10 @@ import argparse
 import sys
 
 from configs.command_line import configured_parser, read_configuration
+from configs.loading import schema_of
 from configs.model_folder import read_architecture
 from configs.roles_and_decks import DECKS
+from configs.schema import Config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 
@@ -26,7 +28,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def check_architecture(config: WerewolfConfig) -> None:
+def check_architecture(config: Config) -> None:
     """Raise ConfigError unless the model's folder has a config.json."""
     try:
         read_architecture(config.model.path)
@@ -40,7 +42,11 @@ def check_architecture(config: WerewolfConfig) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The exit status is 0 for a run that fits, and 2 for one that does not."""
     options = parse_arguments(arguments)
-    config = read_configuration(options, WerewolfConfig, check_architecture)
+    try:
+        config = read_configuration(options, schema_of(options.config), check_architecture)
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     if isinstance(config, int):
         return config
     # These take many seconds to import.
@@ -52,9 +58,11 @@ def main(arguments: list[str] | None = None) -> int:
 
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
     try:
-        frozen = other_servers(config, Werewolf(config, evaluate_in_training).frozen_names())
-        plan = make_plan(config, frozen, gpu_gib=gpu_gib, host_gib=options.host_gib)
-        print(plan.table(config, len(DECKS[config.game.preset])))
+        names, actors = config.frozen.keys(), 1  # any agent may call any of them
+        if isinstance(config, WerewolfConfig):
+            names, actors = Werewolf(config, evaluate_in_training).frozen_names(), len(DECKS[config.game.preset])
+        plan = make_plan(config, other_servers(config, names), gpu_gib=gpu_gib, host_gib=options.host_gib)
+        print(plan.table(config, actors))
         plan.check(config)
     except ValueError as error:  # also transformers' error for an unknown model
         print(f"error: {error}", file=sys.stderr)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from configs.agents import AgentConfig
 from configs.schema import Config
 from configs.section import ConfigError, nearest_name
 from configs.werewolf import WerewolfConfig
@@ -61,6 +62,11 @@ def read_document(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigError(f"configuration {path} must be a mapping of sections, got {type(document).__name__}")
     return document
+
+
+def schema_of(path: Path | None) -> type[Config]:
+    """The settings of a file's workload. Raises ConfigError for a file that cannot be read."""
+    return AgentConfig if path is not None and "agents" in read_document(path) else WerewolfConfig
 
 
 def config_of(

@@ -6,7 +6,7 @@ import sys
 import pytest
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from algo.plan import H100_GIB
+from algo.plan import H100_GIB, main
 from algo.run.memory_plan import GIB, make_plan, other_servers, pass_parts, shape_of, trained_parts
 from algo.serving.launch import policy_launches
 from configs.loading import load_config
@@ -64,6 +64,7 @@ def test_the_sizes_of_qwen3_8b(qwen3_8b):
     config, plan = planned("one_gpu", qwen3_8b, gpu_gib=None, host_gib=None)  # GPUs elsewhere refuse nothing
     plan.check(config)
     assert "inf" not in plan.table(config, 7)
+    assert main(["--config", "agent_gpu", "--set", f"model.path={qwen3_8b}", "--gpu-gib", "200"]) == 0
 
 
 NINTH_VLLM = {"frozen": [FrozenPolicyConfig(path="any")] * 2}
