@@ -7,6 +7,8 @@ imitation (RUN/seed-1-imitate-warm-start) it is the model's folder alone, from w
 
 import argparse
 import json
+import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -57,27 +59,33 @@ def publish(run: Path, directory: Path, step: int | None = None) -> Path:
     config = {section: whole.get(section) or {} for section in _SECTIONS}
     place = Path("checkpoints") / checkpoint.name
     model = place / MODEL_FOLDER
-    config["run"] |= {"name": directory.name, "dir": directory.parent.name}
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.name).strip("-") or "published"
+    config["run"] |= {"name": name, "dir": directory.parent.name}
     config["model"]["path"] = str(model)
-    for name in _OTHERS & config["game"].keys():
-        del config["game"][name]
+    for setting in _OTHERS & config["game"].keys():
+        del config["game"][setting]
     with atomic_folder(directory) as unfinished:
         (unfinished / model).mkdir(parents=True)
         _copy_model(checkpoint / MODEL_FOLDER, unfinished / model)
-        for name, path in (config["game"].get("prompts") or {}).items():
-            config["game"]["prompts"][name] = f"prompt_{name}.txt"
-            shutil.copyfile(run / path, unfinished / f"prompt_{name}.txt")
+        for template, path in (config["game"].get("prompts") or {}).items():
+            config["game"]["prompts"][template] = f"prompt_{template}.txt"
+            # Of a published folder it lies there; of a run it is relative to where the run was started.
+            source = run / path if (run / path).is_file() else Path(path)
+            shutil.copyfile(source, unfinished / f"prompt_{template}.txt")
         text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
         (unfinished / "config.yaml").write_text(text, encoding="utf-8")
-        kept = RunState(run_id=directory.name, step=state.step, policy_version=state.policy_version)
+        kept = RunState(run_id=name, step=state.step, policy_version=state.policy_version)
         (unfinished / place / STATE_FILE).write_text(kept.model_dump_json(indent=1) + "\n", encoding="utf-8")
     return directory / model
 
 
 def _copy_model(folder: Path, target: Path) -> None:
     for file in folder.iterdir():
-        copy = _save_rounded if file.suffix == ".safetensors" else shutil.copyfile
+        copy = _save_rounded if file.suffix == ".safetensors" else shutil.copytree if file.is_dir() else shutil.copyfile
         copy(file, target / file.name)
+    config = target / "config.json"
+    if config.is_file():
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"dtype": "bfloat16"}, indent=2) + "\n")
 
 
 def _save_rounded(file: Path, target: Path) -> None:
@@ -86,9 +94,6 @@ def _save_rounded(file: Path, target: Path) -> None:
 
     rounded = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in load_file(file).items()}
     save_file(rounded, target, metadata={"format": "pt"})
-    config = target.parent / "config.json"
-    if config.is_file():
-        config.write_text(json.dumps(json.loads(config.read_text()) | {"dtype": "bfloat16"}, indent=2) + "\n")
 
 
 def main() -> int:
@@ -96,12 +101,13 @@ def main() -> int:
     options = parse_arguments()
     try:
         model = publish(options.run, options.directory, options.step)
-    except (ConfigError, FileExistsError) as error:
+    except (ConfigError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    size = sum(file.stat().st_size for file in model.iterdir()) / 1e6
-    is_run = model != options.directory
-    print(f"{model}: {size:.1f} MB" + (f"; to play against it: make play MODEL={options.directory}" if is_run else ""))
+    size = sum(file.stat().st_size for file in model.rglob("*")) / 1e6
+    folder = shlex.quote(str(options.directory))
+    next_command = f"; to play against it: make play MODEL={folder}" if model != options.directory else ""
+    print(f"{model}: {size:.1f} MB{next_command}")
     return 0
 
 

@@ -6,6 +6,7 @@ recipes (configs/recipes).
 
 import argparse
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -64,7 +65,11 @@ def main() -> int:
             given = (options.file, options.overrides, options.seeds, options.directory, options.runs_dir)
             opened = begin(*given, command)
             if options.taken is not None:
-                copy_stages(opened, options.taken)
+                try:
+                    copy_stages(opened, options.taken)
+                except ConfigError:
+                    shutil.rmtree(opened.directory)  # else it would be resumed as a run with stages of its own
+                    raise
         return run(opened) or _report([opened.directory])
     except (ConfigError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

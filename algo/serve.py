@@ -5,6 +5,7 @@ Starts a vLLM with the checkpoint, with ``--page`` also the pages, and runs unti
 
 import argparse
 import asyncio
+import json
 import logging
 import shlex
 import sys
@@ -48,8 +49,9 @@ def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]
 
     run = options.run
     checkpoint = checkpoint_at(run, options.step)
+    model = _policy_in(checkpoint, options.policy) / "huggingface"
     own = (
-        f"model.path={(_policy_in(checkpoint, options.policy) / 'huggingface').absolute()}",
+        f"model.path={json.dumps(str(model.absolute()), ensure_ascii=False)}",  # which may hold what YAML reads
         *("policies={}", "model.lora_rank=0", "serving.mode=start", "serving.urls=[]", "serving.public_urls=[]"),
         *("serving.servers=1", "serving.devices=null", f"serving.port={free_port('127.0.0.1')}"),
         *("serving.share_gpus=false", "serving.weight_transfer=folder"),

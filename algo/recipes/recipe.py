@@ -23,7 +23,7 @@ class Stage(Section):
     """One process of a recipe, run once for each seed ("build" once for all)."""
 
     do: Literal["build", "imitate", "evaluate", "train", "speech"]
-    name: str = Field("", pattern=r"[A-Za-z0-9-]*", description="unique name of the stage; default: the value of do")
+    name: str = Field("", pattern=r"^[A-Za-z0-9-]*$", description="unique name of the stage; default: the value of do")
     command: str = Field(
         "",
         description="of build: writes a model into the folder {model}; {python} is this Python",
@@ -56,7 +56,7 @@ class Success(Section):
 class Recipe(Section):
     """Contents of a recipe file."""
 
-    name: str = Field(pattern=r"[A-Za-z0-9_-]+")
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]+$")
     title: str = Field(description="of the report")
     workload: Literal["werewolf", "agents"] = "werewolf"
     concurrent_games: int = Field(16, ge=1, description="games that the runner plays concurrently")
@@ -77,8 +77,11 @@ class Recipe(Section):
         names = [stage.name for stage in self.stages]
         if len(set(names)) < len(names):
             raise ValueError(f"stages {', '.join(names)}: names must be unique; set name")
-        if self.workload == "agents" and {stage.do for stage in self.stages} - {"build", "train"}:
-            raise ValueError("a recipe of agents has only the stages build and train")
+        trainings = sum(stage.do == "train" for stage in self.stages)
+        if trainings > 1:
+            raise ValueError("a recipe has one stage train, whose run is named after the seed")
+        if self.workload == "agents" and (trainings == 0 or {stage.do for stage in self.stages} - {"build", "train"}):
+            raise ValueError("a recipe of agents has the stage train, and no other than build before it")
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError("seeds must be unique and not negative")
         return self

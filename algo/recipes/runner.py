@@ -15,10 +15,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 
 from algo.machine.atomic_files import make_private_folder, write_atomically
 from algo.machine.ports import free_port, is_taken
@@ -32,10 +34,11 @@ from algo.machine.processes import (
     start_logged,
 )
 from algo.recipes.recipe import Recipe, Stage, read_recipe, stage_config
+from algo.run.checkpoints import lock_run
 from algo.run.local import runner_permissions
 from algo.werewolf.file_names import MODEL_FOLDER, SPEECH_FILE, SUMMARY_FILE, WARM_START_SUFFIX
 from configs.agents import AgentConfig
-from configs.loading import as_yaml, load_config
+from configs.loading import CONFIG_DIR, as_yaml, load_config
 from configs.schema import Config
 from configs.section import ConfigError
 
@@ -46,6 +49,13 @@ INTERRUPTED_FOLDER = "interrupted"
 EVALUATION_SUFFIX = "-evaluation"
 _PROGRAMS = {"imitate": "algo.werewolf_sft", "evaluate": "algo.evaluate", "train": "algo.werewolf_verl"}
 """Of the workload werewolf; agents are trained by ``algo.agent_verl``."""
+_OWN_SETTINGS = {
+    "run.seed": "use --seeds",
+    **dict.fromkeys(("run.name", "run.dir"), "use --directory"),
+    "model.path": "set model in a recipe of your own",
+    **dict.fromkeys(("store.url", "serving.port"), "hub and vLLM run on free ports of this machine"),
+}
+"""Settings that a recipe makes for each stage: setting -> what a user may set instead."""
 _console = Console(stderr=True, highlight=False)
 
 
@@ -84,7 +94,7 @@ class RecipeFolder:
     def steps(self) -> list[Step]:
         """All stages of all seeds, in order."""
         directory, recipe = self.directory, self.recipe
-        first = recipe.model.absolute() if recipe.model else directory / "model"
+        first = recipe.model or directory / "model"
         builds = [stage for stage in recipe.stages if stage.do == "build"]
         steps = [Step(stage, None, stage.name, first, first, (first / "config.json",)) for stage in builds]
         for seed in recipe.seeds:
@@ -130,12 +140,16 @@ def begin(
     file: Path, overrides: list[str], seeds: Sequence[int] | None, directory: Path | None, runs_dir: Path, command: str
 ) -> RecipeFolder:
     """Make a recipe's folder, with the full settings of every stage. Raises ConfigError."""
+    for override in overrides:
+        if remedy := _OWN_SETTINGS.get(override.partition("=")[0].strip()):
+            raise ConfigError(f"--set {override}: a recipe makes this setting itself; {remedy}")
     recipe, below = read_recipe(file, **({"seeds": tuple(seeds)} if seeds else {}))
+    recipe = _with_whole_path(recipe)
     configs = {stage.name: stage_config(recipe, below, stage, overrides) for stage in recipe.stages}
     _check(recipe, configs)
     directory = directory or runs_dir / time.strftime(f"{recipe.name}-%Y%m%d-%H%M%S")
     if directory.exists() and any(directory.iterdir()):
-        raise ConfigError(f"--directory {directory} is not empty; --resume continues its recipe")
+        raise ConfigError(f"{directory} is not empty; --resume continues its recipe, --directory names another folder")
     make_private_folder(directory)
     for name, config in configs.items():
         (directory / f"{name}.yaml").write_text(as_yaml(config), encoding="utf-8")
@@ -163,11 +177,12 @@ def resume(directory: Path, seeds: Sequence[int] | None, command: str) -> Recipe
 
 
 def newest(runs_dir: Path, name: str) -> Path:
-    """The newest folder of the recipe of this name. Raises ConfigError if there is none."""
-    for path in sorted(runs_dir.glob(f"{name}-*/{RECIPE_FILE}"), reverse=True):
-        # The name of another recipe may begin with this one's.
-        if read_recipe_folder(path.parent).recipe.name == name:
-            return path.parent
+    """The folder of the recipe of this name that was begun or resumed last. Raises ConfigError if there is none."""
+    files = runs_dir.glob(f"*/{RECIPE_FILE}")
+    for path in sorted(files, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+        with suppress(ConfigError):
+            if read_recipe_folder(path.parent).recipe.name == name:
+                return path.parent
     raise ConfigError(f"{runs_dir} has no run of the recipe {name!r} to resume; leave out --resume")
 
 
@@ -191,11 +206,14 @@ def copy_stages(opened: RecipeFolder, other: Path) -> None:
 
 
 def run(opened: RecipeFolder) -> int:
-    """Run the remaining steps, with a hub and a runner; returns 0, or the exit status of the failed process."""
+    """Run the remaining steps, with a hub and a runner; returns 0, or the exit status of the failed process.
+
+    Raises ConfigError where another process runs the recipe.
+    """
     started, directory = time.monotonic(), opened.directory
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
-    with local_processes() as processes:
+    with lock_run(directory, "wait for its end"), local_processes() as processes:
         try:
             status = _run_steps(processes, opened, logs)
         except Interrupted:
@@ -204,8 +222,8 @@ def run(opened: RecipeFolder) -> int:
     minutes = (time.monotonic() - started) / 60
     if status:
         _console.print(
-            f"[red]stopped after {minutes:.1f} minutes[/]; logs: {logs}; to resume: python -m algo.recipe --resume "
-            f"--directory {os.path.relpath(directory)}",
+            f"[red]stopped after {minutes:.1f} minutes[/]; logs: {escape(str(logs))}; to resume: python -m algo.recipe "
+            f"--resume --directory {escape(shlex.quote(os.path.relpath(directory)))}",
             soft_wrap=True,
         )
     else:
@@ -237,7 +255,8 @@ def _run_steps(processes: Processes, opened: RecipeFolder, logs: Path) -> int:
         missing = [str(path) for path in step.results if not path.exists()]
         if status or missing:
             why = f"exit code {status}" if status else f"{', '.join(missing)} was not written"
-            _console.print(f"[red]the stage {step.title} failed: {why}; its log: {step.folder / 'logs'}[/]")
+            log = "" if step.stage.do == "build" else f"; its log: {step.folder / 'logs'}"
+            _console.print(f"the stage {step.title} failed: {why}{log}", style="red", markup=False, soft_wrap=True)
             return status or 1
     return 0
 
@@ -264,7 +283,8 @@ def command_of(opened: RecipeFolder, step: Step, hub: str) -> list[str]:
         options = ["--resume", "auto", "--label", stage.name, "--panel", stage.panel]
         options += ["--players", *stage.players] if stage.players else []
     module = "algo.agent_verl" if opened.recipe.workload == "agents" else _PROGRAMS[stage.do]
-    overrides = [f"{key}={value}" for key, value in settings.items()]
+    # Quoted: a path may hold what YAML takes for a comment, and a name for a number.
+    overrides = [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in settings.items()]
     return [*program(module, directory / f"{stage.name}.yaml", overrides, *options)]
 
 
@@ -322,7 +342,21 @@ def _set_aside(folder: Path, directory: Path) -> None:
     if folder.exists():
         aside = directory / INTERRUPTED_FOLDER
         aside.mkdir(exist_ok=True)
-        folder.rename(aside / f"{folder.name}-{len(list(aside.iterdir())) + 1}")
+        folder.rename(next(free for n in count(1) if not (free := aside / f"{folder.name}-{n}").exists()))
+
+
+def _with_whole_path(recipe: Recipe) -> Recipe:
+    """With the path of its model from the root, so that it is the same wherever the recipe is resumed.
+
+    A shipped recipe's model is below the repository. Raises ConfigError where no stage builds a model that is missing.
+    """
+    if recipe.model is None:
+        return recipe
+    places = [recipe.model.absolute(), CONFIG_DIR.parent / recipe.model]
+    found = [place for place in places if (place / "config.json").is_file()]
+    if not found and not any(stage.do == "build" for stage in recipe.stages):
+        raise ConfigError(f"recipe {recipe.name}: its model {recipe.model} does not exist")
+    return recipe.model_copy(update={"model": [*found, *places][0]})
 
 
 def _append(opened: RecipeFolder, try_: Mapping[str, Any]) -> None:

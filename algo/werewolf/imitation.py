@@ -24,6 +24,7 @@ from tensordict import TensorDict
 from transformers import AutoTokenizer
 
 from algo.loop.startup import check_log_backends, open_tracking, start_trainer
+from algo.machine.atomic_files import write_atomically
 from algo.machine.progress import game_progress, step_progress
 from algo.rollouts.queue import PlayedRollouts, RolloutQueue
 from algo.rollouts.resources import policy_resources
@@ -154,7 +155,7 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         "seconds": dict(stopwatch.seconds),
         "model": str(config.run_dir / MODEL_FOLDER),
     }
-    (config.run_dir / SUMMARY_FILE).write_text(json.dumps(summary, indent=2, ensure_ascii=False), encoding="utf-8")
+    write_atomically(config.run_dir / SUMMARY_FILE, json.dumps(summary, indent=2, ensure_ascii=False))
     return summary
 
 
@@ -317,7 +318,7 @@ def show_summary(summary: dict[str, Any], config: Path | None, console: Console)
     console.print(
         f"imitated {summary['replies']['learned_from']} replies of {summary['games']['learned_from']} games; held-out "
         f"loss {losses[0]:.3f} before, {losses[-1]:.3f} after, in nats a token\n{summary['model']}\n"
-        f"next: python -m algo.werewolf_verl{same} --set model.path={summary['model']}",
+        f"next: python -m algo.werewolf_verl{same} --set model.path={shlex.quote(summary['model'])}",
         highlight=False,
         markup=False,
         soft_wrap=True,

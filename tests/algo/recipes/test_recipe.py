@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ from algo.recipes.recipe import read_recipe, stage_config
 from algo.recipes.report import report_of, write_report
 from algo.recipes.results import read_run
 from algo.recipes.runner import begin, command_of, copy_stages, newest, read_recipe_folder, resume
+from algo.run.checkpoints import lock_run
+from configs.loading import load_config
 from configs.section import ConfigError
 from tests.support.algo.made_games import made_evaluation, made_row
 
@@ -93,12 +96,44 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         ({"config": {"evaluation": {"deals": 0}}}, "compares before with after"),
         ({"config": {"run": {"stps": 3}}}, r"stage build of recipe small.*did you mean 'steps'"),
         ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "placeholders: {python}, {model}"),
+        ({"name": "../else where"}, "name: String should match pattern"),
+        ({"stages": [{"do": "train"}, {"do": "train", "name": "more"}]}, "one stage train"),
+        ({"workload": "agents", "stages": SMALL["stages"][:1]}, "of agents has the stage train"),
+        ({"stages": SMALL["stages"][1:], "model": "nowhere"}, "its model nowhere does not exist"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_starts(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=f"(?s){message}"):
         begun(tmp_path, **changes)
     assert not (tmp_path / "out").exists()
+
+
+def test_settings_that_a_recipe_makes_itself_are_refused(tmp_path):
+    for setting, remedy in (("run.seed=5", "--seeds"), ("model.path=x", "model"), ("run.dir=x", "--directory")):
+        with pytest.raises(ConfigError, match=f"--set {setting}: .*{remedy}"):
+            begin(recipe_file(tmp_path), [setting], None, tmp_path / "out", tmp_path, "command")
+
+
+@pytest.mark.parametrize("folder", ["try #2", "[x]: y", "狼😀"])
+def test_a_recipe_runs_in_any_folder_once_at_a_time(tmp_path, folder, monkeypatch):
+    opened = begin(recipe_file(tmp_path), [], None, tmp_path / folder, tmp_path, "command")
+    command = command_of(opened, opened.steps()[-1], "http://hub")
+    settings = [text for name, text in pairwise(command) if name == "--set"]
+    config = load_config(opened.directory / "train.yaml", settings)
+    assert (config.run.dir, config.run.name) == (opened.directory, "seed-1")
+    monkeypatch.setattr(runner, "_run_steps", lambda *given: 7)
+    assert runner.run(opened) == 7
+    with lock_run(opened.directory), pytest.raises(ConfigError, match="another process"):
+        runner.run(opened)
+
+
+def test_a_model_is_that_of_the_folder_in_which_the_recipe_began(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    opened = begun(tmp_path, model="mine", stages=SMALL["stages"][1:])
+    monkeypatch.chdir("/")
+    assert read_recipe_folder(opened.directory).steps()[0].model == tmp_path / "mine"
 
 
 def test_each_stage_begins_with_what_the_one_before_has_learned(tmp_path):
@@ -112,7 +147,7 @@ def test_each_stage_begins_with_what_the_one_before_has_learned(tmp_path):
     assert steps["place of seed 2"].model == steps["train of seed 2"].model == learned
     command = command_of(opened, steps["train of seed 2"], "http://hub")
     assert command[1:3] == ["-m", "algo.werewolf_verl"] and command[-4:].count("--set") == 2
-    assert {"run.name=seed-2", "run.seed=2", f"model.path={learned}", "store.url=http://hub"} <= set(command)
+    assert {'run.name="seed-2"', "run.seed=2", f'model.path="{learned}"', 'store.url="http://hub"'} <= set(command)
     assert "--resume" in command and str(out / "train.yaml") in command
     place = command_of(opened, steps["place of seed 1"], "http://hub")
     assert "algo.evaluate" in place and "cross" in place and place.count("random") == 1
@@ -139,9 +174,10 @@ def test_seeds_that_are_added_are_valid_and_each_counts_once(tmp_path, added, se
 
 
 def test_the_newest_run_of_a_recipe_is_none_of_another_whose_name_begins_alike(tmp_path):
-    for name, time_ in (("small", "20260101-000000"), ("small", "20260102-000000"), ("small-more", "20250101-000000")):
-        begin(recipe_file(tmp_path, name=name), [], None, tmp_path / f"{name}-{time_}", tmp_path, "command")
-    assert newest(tmp_path, "small").name == "small-20260102-000000"
+    for number, (name, folder) in enumerate((("small", "small-lag"), ("small", "other"), ("small-more", "small-more"))):
+        begin(recipe_file(tmp_path, name=name), [], None, tmp_path / folder, tmp_path, "command")
+        os.utime(tmp_path / folder / "recipe.json", (number, number))
+    assert newest(tmp_path, "small").name == "other"
     with pytest.raises(ConfigError, match="no run of the recipe 'sma'"):
         newest(tmp_path, "sma")
 
@@ -152,7 +188,7 @@ STAND_IN = """
 import json, sys, time
 from pathlib import Path
 given = dict(part.split("=", 1) for part in sys.argv if "=" in part)
-name, directory = given["run.name"], Path(given["run.dir"])
+name, directory = json.loads(given["run.name"]), Path(json.loads(given["run.dir"]))
 imitates = "algo.werewolf_sft" in sys.argv
 folder = directory / (name + ("-warm-start" if imitates else "-evaluation" if "algo.evaluate" in sys.argv else ""))
 assert not (imitates and folder.exists()), "an imitation begins from its beginning"
@@ -330,6 +366,10 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     assert plain[3] == "" and changed[3].startswith("+20.0 (") and changed[5] == "run.steps=4"
     assert equal[3] == "+0.0 (-8.8 to +8.8)"  # no difference in 40 deals
     empty = begin(recipe_file(tmp_path), [], None, tmp_path / "empty", tmp_path, "command")
+    with pytest.MonkeyPatch.context() as patched:
+        taken = ["--from", str(empty.directory)]
+        patched.setattr(sys, "argv", ["x", str(tmp_path / "small.yaml"), "--directory", str(tmp_path / "no"), *taken])
+        assert main() == 2 and not (tmp_path / "no").exists()
     with pytest.raises(ConfigError, match="stage 'build' is not done"):
         copy_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
 

@@ -147,6 +147,10 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     (run / "config.yaml").write_text(config)
     published = publish(run, tmp_path / "models" / "wolves")
     assert str(tmp_path) not in (published.parents[2] / "config.yaml").read_text()
+    again = publish(tmp_path / "models" / "wolves", tmp_path / "models" / "我的 狼 v1.2")  # prompts and all
+    assert load_config(again.parents[2] / "config.yaml").run.name == "v1-2"
+    assert json.loads((again / "config.json").read_text())["dtype"] == "bfloat16"
+    shutil.rmtree(again.parents[2])
     assert load_file(published / "model.safetensors")["lm_head.weight"].dtype is torch.bfloat16
     with pytest.raises(FileExistsError, match="name another folder"):
         publish(run, tmp_path / "models" / "wolves")
