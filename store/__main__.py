@@ -211,7 +211,7 @@ def _serve_parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("as in `agl store`").add_argument
     add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="(%(default)s)")
     add("--tracker", nargs="+", choices=["prometheus", "console"], help="measure calls and times")
-    add("--backend", choices=["sqlite", "memory"], help="where rollouts are stored; memory loses them at the end (sqlite)")
+    add("--backend", choices=["sqlite", "memory"], help="where rollouts are stored; memory: until its end (sqlite)")
     add(
         "--workers",
         "--n-workers",
