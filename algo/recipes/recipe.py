@@ -132,4 +132,5 @@ def _extended(path: Path, depth: int = 0) -> dict[str, Any]:
         document["config_file"] = str(path.parent / str(document["config_file"]))
     if (other := document.pop("extends", None)) is None:
         return document
-    return merged(_extended(path.parent / str(other), depth + 1), document)
+    beside = path.parent / str(other)
+    return merged(_extended(beside if beside.is_file() else find_recipe(Path(str(other))), depth + 1), document)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from algo.rollouts.played import PlayedRollouts
 from algo.sequences.trajectories import Trajectory, TrajectorySet
+from configs.section import ConfigError
 
 
 class Stopwatch:
@@ -132,7 +133,7 @@ def _union(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def read_steps(run_dir: Path) -> Iterator[tuple[int, dict[str, float]]]:
-    """Number and metrics of each step of a run. Raises ValueError, naming file and line, for an invalid line.
+    """Number and metrics of each step of a run. Raises ConfigError, naming file and line, for an invalid line.
 
     Skips step 0, the evaluation before the first step.
     """
@@ -144,6 +145,6 @@ def read_steps(run_dir: Path) -> Iterator[tuple[int, dict[str, float]]]:
             row = json.loads(line)
             step, metrics = int(row["step"]), dict(row["data"])
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path}, line {number}: invalid metrics of a step: {error!r}") from error
+            raise ConfigError(f"{path}, line {number}: invalid metrics of a step: {error!r}") from error
         if step > 0:
             yield step, metrics

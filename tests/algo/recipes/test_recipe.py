@@ -84,6 +84,8 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         "more", "What it learned", ("wolf",), 9
     )  # fmt: skip
     assert (config.game.preset, config.training.learning_rate) == ("5p_tiny", 0.5)
+    (tmp_path / "more.yaml").write_text("extends: learn_good.yaml\nname: mine")  # a shipped one
+    assert read_recipe(tmp_path / "more.yaml")[0].stages == read_recipe(Path("learn_good"))[0].stages
     (tmp_path / "more.yaml").write_text("extends: more.yaml")
     with pytest.raises(ConfigError, match="extends itself"):
         read_recipe(tmp_path / "more.yaml")
@@ -380,9 +382,12 @@ def test_what_cannot_be_compared_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["recipe", "--compare", str(agents), str(game)])
     assert main() == 2
     assert "compare runs of one workload: agents is agents, out is werewolf" in capsys.readouterr().err
-    damaged = game / "seed-1" / EVALUATIONS_FILE
-    damaged.write_text("[]\n")
-    assert main() == 2 and f"error: {damaged}, line 1, is invalid" in capsys.readouterr().err
+    for name, text, problem in ((EVALUATIONS_FILE, "[]\n", ", line 1, is"), ("metrics.jsonl", '{"st', ", line 1:")):
+        damaged = game / "seed-1" / name
+        whole = damaged.read_text()
+        damaged.write_text(text)
+        assert main() == 2 and f"error: {damaged}{problem} invalid" in capsys.readouterr().err
+        damaged.write_text(whole)
 
 
 def test_games_of_all_seeds_that_are_not_finished_are_those_of_their_opponent(tmp_path):
