@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from store.client import _SPANS_PER_REQUEST, StoreUnreachable, _span_size, batches, connect
+from store.client import _SPANS_PER_REQUEST, LONGEST_REASON, StoreUnreachable, _span_size, batches, connect
 from store.protocol import EnqueueRolloutRequest
 from store.status import HubUnreachable, ask
 from tests.support import fakes
@@ -32,6 +32,13 @@ async def test_upload_waits_for_a_hub_that_is_away_and_reports_what_it_forgot(hu
     await asyncio.sleep(0)
     await hub.start()
     assert (await asyncio.wait_for(upload, 20)).keys() == {(rollout.rollout_id, rollout.attempt.attempt_id)}
+
+
+async def test_the_reason_of_a_failed_attempt_can_be_stored_whatever_it_holds(client):
+    rollout = await start_game(client)
+    await client.end_attempt(rollout.rollout_id, rollout.attempt.attempt_id, "failed", "\ud83d" * 10_000)
+    (attempt,) = await client.query_attempts(rollout.rollout_id)
+    assert attempt.metadata == {"reason": "?" * LONGEST_REASON}
 
 
 async def test_one_forgotten_game_does_not_cost_the_others_their_spans(client):
