@@ -68,10 +68,10 @@ class RunSummary:
         self.run_dir = run_dir
         state = state or {}
         # The state has None for numbers that are not finite.
-        self.steps: list[dict[str, float]] = [
-            {name: value for name, value in metrics.items() if value is not None} for metrics in state.get("steps", [])
-        ]
-        self.before: dict[str, float] = dict(state.get("before", {}))
+        self.before, *self.steps = (
+            {name: value for name, value in metrics.items() if value is not None}
+            for metrics in (state.get("before", {}), *state.get("steps", []))
+        )
         self.stopwatch = Stopwatch(state.get("seconds", {}))
         self._groups: list[list[str]] = list(state.get("groups", []))
         self._left_out: Counter[str] = Counter(state.get("left_out", {}))

@@ -106,9 +106,10 @@ def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
 
 def test_a_number_that_is_not_finite_is_missing_after_a_resume(tmp_path):
     first = RunSummary(tmp_path)
+    first.before = {"evaluation/reward": math.nan}
     first.add_step(step_of(**{"actor/grad_norm": math.inf, "tokens/trained": math.nan}), Counter())
     state = RunState(run_id="run-1", summary=first.state()).model_dump_json()
     second = RunSummary(tmp_path, RunState.model_validate_json(state).summary)
     second.add_step(step_of(**{"actor/grad_norm": 9.0}), Counter())
     watch(second.steps, {"actor/grad_norm": BoundConfig(above=5.0, steps=2, stop=True)})
-    assert second.as_dict(2)["tokens"]["trained"] == 1
+    assert second.as_dict(2)["tokens"]["trained"] == 1 and second.before == {}
