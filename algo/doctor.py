@@ -197,7 +197,7 @@ def _model(subject: Subject) -> Iterator[Finding]:
 
 def _ports(subject: Subject) -> Iterator[Finding]:
     serving = subject.config.serving
-    for port in range(serving.port, serving.port + (serving.servers if serving.mode == "start" else 0)):
+    for port in range(serving.port, serving.port + (subject.config.started_servers if serving.mode == "start" else 0)):
         if is_taken(port):
             yield WARNING, f"{port} is in use: end what listens there, or set serving.port"
         else:

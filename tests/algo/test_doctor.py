@@ -39,8 +39,10 @@ async def test_the_kind_of_a_hub_and_its_token(hub, tmp_path, monkeypatch):
 async def test_an_address_that_never_answers_is_a_problem():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        found = await findings("--store", url, "--endpoint", f"{url}/v1")
+        policies = "policies={wolves: {side: wolf}, others: {}}"
+        found = await findings("--store", url, "--endpoint", f"{url}/v1", "--set", policies)
     assert [level for level, _ in found["hub"] + found["vLLM"]] == [PROBLEM, PROBLEM]
+    assert len(found["port"]) == 2
     assert "agl store" in found["hub"][0][1] and "algo.serve" in found["vLLM"][0][1]
     assert (await findings())["hub"][0][0] == WARNING  # nobody named one
 
