@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-_SECRET = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASSWORD)$")
+_SECRET = re.compile(r"(^|_)(TOKEN|KEY|SECRET)$|PASSWORD$")  # PGPASSWORD, too
 
 
 def environment_without_secrets(environment: Mapping[str, str]) -> dict[str, str]:

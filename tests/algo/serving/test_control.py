@@ -59,13 +59,14 @@ async def test_a_vllm_that_was_started_without_a_token_is_as_it_was(monkeypatch)
 def test_a_started_server_is_guarded_and_gets_only_its_token(monkeypatch):
     monkeypatch.setenv("AGL_TOKEN", "the hub's")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    monkeypatch.setenv("PGPASSWORD", "the database's")
     monkeypatch.delenv(CONTROL_VARIABLE)
     control_token.cache_clear()
     command, environment = vllm_command(Config()), vllm_environment(Config())
     guarded = [command[at + 1] for at, word in enumerate(command) if word == "--middleware"]
     assert guarded == ["algo.serving.version_header.PolicyVersionHeader", "algo.serving.control.ControlGuard"]
     assert environment[CONTROL_VARIABLE] == control_token() and len(control_token()) > 40
-    assert not {"AGL_TOKEN", "OPENAI_API_KEY"} & environment.keys()
+    assert not {"AGL_TOKEN", "OPENAI_API_KEY", "PGPASSWORD"} & environment.keys()
 
 
 def test_our_token_is_not_shown_to_servers_of_others(monkeypatch):
