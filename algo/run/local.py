@@ -43,10 +43,14 @@ def run_locally(
     suffix: of the run's name; its folder has the logs of hub and runner.
     workload, runner_options: see ``runner_command``.
     """
-    folder = config.run.dir / run_name(config, getattr(options, "resume", "never") == "auto", suffix)
-    make_private_folder(folder)
-    logs = folder / "logs"
-    logs.mkdir(exist_ok=True)
+    try:
+        folder = config.run.dir / run_name(config, getattr(options, "resume", "never") == "auto", suffix)
+        make_private_folder(folder)
+        logs = folder / "logs"
+        logs.mkdir(exist_ok=True)
+    except OSError as error:
+        print(f"error: cannot write to run.dir {config.run.dir}: {error}", file=sys.stderr)
+        return 2
     own = ["--local", "0"]  # the last one takes precedence: the child starts no hub
     with local_processes() as processes:
         try:

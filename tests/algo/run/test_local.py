@@ -47,6 +47,8 @@ def test_a_command_runs_again_with_a_hub_and_a_runner_of_its_own(command, suffix
     assert "FRIEND_KEY=https://api.example.com/v1" in runner
     assert playing.allow_address == ["https://open.example.com/v1"]
     assert (tmp_path / f"tried{suffix}-2/logs/runner.log").exists()  # where the child will find its name taken, too
+    monkeypatch.setattr("sys.argv", [command, *arguments, "--set", "run.dir=/dev/null"])
+    assert module.main() == 2
 
 
 def test_the_runner_may_call_the_servers_that_a_configuration_attaches_to():
