@@ -1,10 +1,11 @@
 """A YAML file and ``section.key=value`` overrides -> ``Config``, or an error that names the key at fault."""
 
 import math
+import re
 from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, TypeVar, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -49,7 +50,7 @@ def load_config(
 def read_document(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises ConfigError for a file that cannot be read or is not a mapping."""
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), _NoDuplicates)
+        document = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         shipped = ", ".join(sorted(file.name for file in CONFIG_DIR.glob("*.yaml")))
         raise ConfigError(
@@ -120,7 +121,7 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
     key, separator, value = override.partition("=")
     *sections, name = key.strip().split(".")
     try:
-        parsed = yaml.safe_load(value)
+        parsed = yaml.load(value, _Loader)
     except yaml.YAMLError as error:
         raise ConfigError(f"override {override!r}: the value is not valid YAML: {error}") from error
     whole_section = isinstance(parsed, dict) or parsed is None  # judge=null, players={...}
@@ -136,8 +137,13 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
     target[name] = parsed
 
 
-class _NoDuplicates(yaml.SafeLoader):
-    """Rejects duplicate keys, of which YAML takes the last."""
+class _Loader(yaml.SafeLoader):
+    """Rejects duplicate keys, of which YAML takes the last, and takes 010 and 1:30 as text, not as 8 and 90."""
+
+    yaml_implicit_resolvers: ClassVar = {
+        first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:int"]
+        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
     def compose_mapping_node(self, anchor: dict[Any, yaml.Node]) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)  # before merge keys (<<), whose values may be overridden
@@ -146,6 +152,9 @@ class _NoDuplicates(yaml.SafeLoader):
             if keys.count(key) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} occurs twice", node.start_mark)
         return node
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
 
 
 def _explain(problem: Any, schema: type[Config]) -> str:

@@ -1,9 +1,12 @@
 """The base class of the configuration's sections."""
 
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 
 
 class ConfigError(ValueError):
@@ -14,6 +17,16 @@ class Section(BaseModel):
     """A group of settings. Unknown keys are rejected."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_meant(cls, value: Any, info: ValidationInfo) -> Any:
+        """Expand ``~`` in paths, which a shell leaves in ``--set run.dir=~/runs``; true is no number."""
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        kinds = (annotation, *get_args(annotation))
+        if isinstance(value, bool) and bool not in kinds:
+            raise ValueError("true and false do not fit here")
+        return os.path.expanduser(value) if isinstance(value, str) and Path in kinds else value
 
 
 def nearest_name(name: str, valid: Iterable[str], kind: str = "names") -> str:

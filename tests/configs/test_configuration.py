@@ -84,6 +84,9 @@ def test_files_are_relative_to_the_configuration_and_those_of_overrides_to_the_w
     (tmp_path / "run" / "mine.yaml").write_text("game: {prompts: {wolf: wolf.txt}}")
     (tmp_path / "run" / "copy.yaml").write_bytes((CONFIG_DIR / "demo.yaml").read_bytes())
     monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("HOME", "/home/me")
+    run = load_config(None, ["run.dir=~/runs", "run.seed=010"]).run
+    assert (str(run.dir), run.seed) == ("/home/me/runs", 10)
     prompts = load_config(Path("../run/mine.yaml"), ["game.prompts.seer=wolf.txt"]).game.prompts
     assert (prompts["wolf"].read_text(), prompts["seer"].read_text()) == ("run", "elsewhere")
     assert "{role}" in load_config(Path("../run/copy.yaml")).game.prompts["system"].read_text()
@@ -216,6 +219,8 @@ def test_what_fits_together_is_taken(overrides):
         ("rollout.context_tokens=16384", "max_sequence_tokens"),
         ("watch={turns/valid_share: {steps: 5}}", "set below, above, or both"),
         # Overrides themselves.
+        ("run.steps=true", "run.steps: .*true and false do not fit"),
+        ("run.steps=1:30", r"run.steps: .*\(got '1:30'\)"),
         ("game.preset.x=1", "'preset' is not a section"),
         ("steps=3", "section.key=value"),
     ],
