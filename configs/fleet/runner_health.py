@@ -10,6 +10,7 @@ hub token comes from ``AGL_TOKEN`` or the file that ``AGL_TOKEN_FILE`` names.
 """
 
 import argparse
+import http.client
 import json
 import os
 import re
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except urllib.error.HTTPError as error:
         print(f"the hub rejects the query for {options.worker_id}: {error.code} {error.reason}")
         return 1 if error.code < 500 else 0
-    except OSError as error:  # includes URLError for an unreachable hub
+    except (OSError, http.client.HTTPException) as error:  # unreachable, or ended within its answer
         print(f"no hub answers at {options.store}, so the state of {options.worker_id} is unknown: {error}")
         return 0
     own_name = re.compile(re.escape(options.worker_id) + r"(-\d+)?")

@@ -44,8 +44,17 @@ async def test_a_runner_is_alive_while_the_hub_hears_of_it(hub, client):
     for nobody in ("mach", "achine-1", "machine-2-", "machine.1"):  # though others' names look like it
         assert await status(nobody) == 1, nobody
     await hub.stop()
-    alive, said = await runner_health(hub.url, "machine-1")
-    assert alive == 0 and "no hub answers" in said
+
+    async def breaks_off(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
+        writer.close()
+
+    dying = await asyncio.start_server(breaks_off, "127.0.0.1", 0)
+    for url in (hub.url, "http://{}:{}".format(*dying.sockets[0].getsockname())):
+        alive, said = await runner_health(url, "machine-1")
+        assert alive == 0 and "no hub answers" in said
+    dying.close()
 
 
 async def test_runner_health_sends_the_token(tmp_path, monkeypatch):
