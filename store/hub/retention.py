@@ -99,8 +99,8 @@ async def _lines(collections: SqlCollections) -> AsyncIterator[bytes]:
 @contextmanager
 def _new_file(output: Path) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """A file that replaces ``output`` when it is complete; for its owner only, since it contains prompts and names."""
-    if output.exists() and not (output.is_file() or output.is_dir()):
-        raise FileExistsError(f"{output} is a device or a pipe: name a file")
+    if output.exists() and not output.is_file():
+        raise FileExistsError(f"{output} is a folder, a device or a pipe: name a file")
     part = output.with_name(f"{output.name}.{secrets.token_hex(6)}.part")
     try:
         with (

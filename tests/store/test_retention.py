@@ -6,6 +6,7 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 from agentlightning import LLM, EnqueueRolloutRequest, Span
 
@@ -127,3 +128,5 @@ async def test_an_export_follows_no_link_that_waits_for_it(file_store, tmp_path)
         (tmp_path / name).symlink_to(victim)
     await export(tmp_path / "hub.sqlite3", tmp_path / "out.jsonl")
     assert victim.read_text() == "precious" and not (tmp_path / "out.jsonl").is_symlink()
+    with pytest.raises(FileExistsError, match="is a folder"):
+        await export(tmp_path / "hub.sqlite3", tmp_path)
