@@ -27,6 +27,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from algo.machine.disk import free_bytes
+from algo.machine.memory import memory_limit
 from algo.machine.ports import is_taken
 from configs.command_line import add_set_option
 from configs.loading import find_config, load_config, schema_of
@@ -157,9 +158,7 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
 def _memory(_: Subject) -> Iterator[Finding]:
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     total, free = (int(lines[name].split()[0]) / 2**20 for name in ("MemTotal", "MemAvailable"))
-    limit = Path("/sys/fs/cgroup/memory.max")
-    text = limit.read_text().strip() if limit.is_file() else "max"
-    total = total if text == "max" else min(total, int(text) / _GIB)
+    total = min(total, memory_limit() / _GIB)
     free = min(free, total)
     if free >= 12:
         yield OK, f"{free:.1f} of {total:.1f} GiB free"

@@ -16,6 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from algo.advantages.registry import needs_values
+from algo.machine.memory import memory_limit
 from algo.serving.launch import Launch, later_adapters, policy_launches, pool_servers
 from algo.serving.policies import frozen_with_own_server
 from algo.training.chunked_head import CHUNK_ELEMENTS
@@ -157,7 +158,7 @@ def make_plan(
     on_gpus = training.device == "cuda"
     here = torch.cuda.is_available() or not on_gpus
     gpu = gpu_gib * GIB if gpu_gib else torch.cuda.mem_get_info(0)[1] if on_gpus and here else math.inf
-    host = host_gib * GIB if host_gib else psutil.virtual_memory().total if here else math.inf
+    host = host_gib * GIB if host_gib else min(psutil.virtual_memory().total, memory_limit()) if here else math.inf
     whole, trained = size * shape.parameters, trained_parts(config, shape)
     updating = trained | pass_parts(config, shape)
     vllm = {

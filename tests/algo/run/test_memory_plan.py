@@ -67,6 +67,14 @@ def test_the_sizes_of_qwen3_8b(qwen3_8b):
     assert main(["--config", "agent_gpu", "--set", f"model.path={qwen3_8b}", "--gpu-gib", "200"]) == 0
 
 
+def test_the_machine_of_a_container_is_its_limit(qwen3_8b, tmp_path, monkeypatch):
+    limits = [tmp_path / "none", tmp_path / "max", tmp_path / "limit"]
+    limits[1].write_text("max\n")
+    limits[2].write_text("1073741824\n")
+    monkeypatch.setattr("algo.machine.memory.LIMITS", limits)
+    assert planned("tiny_cpu", qwen3_8b, host_gib=None)[1].capacity["the machine"] == GIB
+
+
 NINTH_VLLM = {"frozen": [FrozenPolicyConfig(path="any")] * 2}
 
 
