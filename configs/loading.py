@@ -77,7 +77,7 @@ def config_of(
 
     folder: of input files. overrides, schema: as in ``load_config``. where: the configuration's name in errors.
     """
-    _find_input_files(document, folder, schema)
+    find_input_files(document, folder, schema)
     for override in overrides:
         _apply_override(document, override)
     try:
@@ -102,7 +102,7 @@ def as_yaml(config: Config) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def _find_input_files(document: dict[str, Any], folder: Path, schema: type[Config]) -> None:
+def find_input_files(document: dict[str, Any], folder: Path, schema: type[Config]) -> None:
     """Make paths of input files absolute, in place, if the file exists in the folder or in the package."""
 
     def found(path: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from configs.agents import AgentConfig
-from configs.loading import CONFIG_DIR, config_of, merged, read_document
+from configs.loading import CONFIG_DIR, config_of, find_input_files, merged, read_document
 from configs.schema import Config
 from configs.section import ConfigError, Section
 from configs.werewolf import WerewolfConfig
@@ -113,14 +113,19 @@ def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise ConfigError(f"recipe {path} is invalid: {problems}") from error
-    return recipe, read_document(recipe.config_file) if recipe.config_file else {}
+    below = read_document(recipe.config_file) if recipe.config_file else {}
+    # Relative to the recipe, and to the configuration below it.
+    for settings in (recipe.config, *(stage.config for stage in recipe.stages)):
+        find_input_files(settings, path.parent, recipe.schema_of_configs)
+    find_input_files(below, (recipe.config_file or path).parent, recipe.schema_of_configs)
+    return recipe, below
 
 
 def stage_config(recipe: Recipe, below: dict[str, Any], stage: Stage, overrides: list[str]) -> Config:
     """The configuration of one stage. Raises ConfigError, naming the stage."""
     document = merged(below, recipe.config, stage.config)
     where = f"stage {stage.name} of recipe {recipe.name}"
-    return config_of(document, RECIPE_FOLDER, overrides, recipe.schema_of_configs, where)
+    return config_of(document, Path(), overrides, recipe.schema_of_configs, where)
 
 
 def _extended(path: Path, depth: int = 0) -> dict[str, Any]:

@@ -84,6 +84,14 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         "more", "What it learned", ("wolf",), 9
     )  # fmt: skip
     assert (config.game.preset, config.training.learning_rate) == ("5p_tiny", 0.5)
+    (tmp_path / "p.txt").write_text("{guidance}")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "c.yaml").write_text("game: {prompts: {wolf: w.txt}}")
+    (tmp_path / "below" / "w.txt").write_text("狼")
+    recipe_file(tmp_path, config={"game": {"prompts": {"system": "p.txt"}}}, config_file="below/c.yaml")
+    with_files, below = read_recipe(tmp_path / "small.yaml")
+    prompts = stage_config(with_files, below, with_files.stages[0], []).game.prompts
+    assert prompts == {"wolf": tmp_path / "below/w.txt", "system": tmp_path / "p.txt"}
     (tmp_path / "more.yaml").write_text("extends: learn_good.yaml\nname: mine")  # a shipped one
     assert read_recipe(tmp_path / "more.yaml")[0].stages == read_recipe(Path("learn_good"))[0].stages
     (tmp_path / "more.yaml").write_text("extends: more.yaml")
