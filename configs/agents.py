@@ -92,11 +92,11 @@ class LocalConfig(Section):
     """Commands that a recipe (``python -m algo.recipe``) runs in addition to the hub, vLLM and the algorithm.
 
     Split as a shell does; run in the working folder. ``{python}`` is this Python, ``{port}`` a free port, ``{model}``
-    the folder model.path.
+    the folder of the initial model.
     """
 
     model: str | None = Field(
-        None, description="command that builds model.path if it does not exist; null: it must exist"
+        None, description="command to build {model}, which the error names if model.path does not exist; not run"
     )
     service: str | None = Field(None, description="command that serves the agent at {port}, if it is an HTTP service")
     runner: str = Field(

@@ -49,6 +49,8 @@ INTERRUPTED_FOLDER = "interrupted"
 EVALUATION_SUFFIX = "-evaluation"
 _PROGRAMS = {"imitate": "algo.werewolf_sft", "evaluate": "algo.evaluate", "train": "algo.werewolf_verl"}
 """Of the workload werewolf; agents are trained by ``algo.agent_verl``."""
+SERVICE_SECONDS = 600.0
+"""For an agent's service to listen; it may load a model first."""
 _OWN_SETTINGS = {
     "run.seed": "use --seeds",
     **dict.fromkeys(("run.name", "run.dir"), "use --directory"),
@@ -297,13 +299,18 @@ def _start_runner(processes: Processes, opened: RecipeFolder, hub: str, logs: Pa
         return 0
     config = opened.config(next(stage for stage in opened.recipe.stages if stage.do == "train"))
     assert isinstance(config, AgentConfig)
-    port, model = free_port(), opened.steps()[0].model
+    port, end = free_port(), time.monotonic() + SERVICE_SECONDS
+    values = {"port": str(port), "model": str(opened.steps()[0].model)}
     if config.local.service is not None:
-        values = {"port": str(port), "model": str(model)}
         start_logged(processes, "service", command_line(config.local.service, values, "local.service"), logs)
-        if status := processes.wait_until(lambda: is_taken(port)):
+        if status := processes.wait_until(lambda: is_taken(port) or time.monotonic() > end):
             return status
-    options = command_line(config.local.runner, {"port": str(port)}, "local.runner")
+        if not is_taken(port):
+            raise ConfigError(
+                f"local.service {config.local.service!r} does not listen at {{port}}, 127.0.0.1:{port}, after "
+                f"{SERVICE_SECONDS:g} seconds; its log: {logs / 'service.log'}"
+            )
+    options = command_line(config.local.runner, values, "local.runner")
     start_logged(processes, "runner", runner_command("agents", hub, *options, *permissions), logs)
     return 0
 
@@ -335,7 +342,8 @@ def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
         assert isinstance(config, AgentConfig)
         if not config.local.runner:
             raise ConfigError("local.runner must name the agent that `python -m runners.agents` runs")
-        command_line(config.local.runner, {"port": "0"}, "local.runner")
+        for setting, text in (("local.service", config.local.service), ("local.runner", config.local.runner)):
+            command_line(text or "", {"port": "0", "model": "model"}, setting)
 
 
 def _set_aside(folder: Path, directory: Path) -> None:

@@ -51,6 +51,13 @@ SMALL = {
 }
 
 
+def with_service(command):
+    """What makes it a recipe of an agent that is an HTTP service."""
+    local = {"service": command, "runner": "--service http://127.0.0.1:{port} {model}"}
+    config = {"evaluation": {"tasks": 2}, "local": local}
+    return {"workload": "agents", "config": config, "stages": [{"do": "train"}]}
+
+
 def recipe_file(tmp_path, **changes):
     path = tmp_path / "small.yaml"
     path.write_text(yaml.safe_dump({**SMALL, **changes}))
@@ -109,6 +116,7 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         ({"name": "../else where"}, "name: String should match pattern"),
         ({"stages": [{"do": "train"}, {"do": "train", "name": "more"}]}, "one stage train"),
         ({"workload": "agents", "stages": SMALL["stages"][:1]}, "of agents has the stage train"),
+        (with_service("x {nope}"), "local.service 'x {nope}' is no valid"),
         ({"stages": SMALL["stages"][1:], "model": "nowhere"}, "its model nowhere does not exist"),
     ],
 )
@@ -277,6 +285,13 @@ def test_a_stage_that_fails_ends_the_run_with_its_status(tmp_path):
     opened = begun(tmp_path, stages=stages)
     assert runner.run(opened) == 7
     assert [(one["step"], one["status"]) for one in opened.tries()] == [("build", 7)] and opened.done() == set()
+
+
+def test_a_service_that_never_listens_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "SERVICE_SECONDS", 0.0)
+    monkeypatch.setattr(runner, "start_hub", lambda *given: "http://hub")
+    with pytest.raises(ConfigError, match=r"local.service 'sleep 600' does not listen .*service.log"):
+        runner.run(begun(tmp_path, **with_service("sleep 600")))
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
