@@ -67,7 +67,7 @@ def main() -> int:
             if options.taken is not None:
                 try:
                     copy_stages(opened, options.taken)
-                except ConfigError:
+                except BaseException:  # of a full disk or Ctrl-C, too
                     shutil.rmtree(opened.directory)  # else it would be resumed as a run with stages of its own
                     raise
         return run(opened) or _report([opened.directory])

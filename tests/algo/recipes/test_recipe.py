@@ -391,9 +391,15 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     assert plain[3] == "" and changed[3].startswith("+20.0 (") and changed[5] == "run.steps=4"
     assert equal[3] == "+0.0 (-8.8 to +8.8)"  # no difference in 40 deals
     empty = begin(recipe_file(tmp_path), [], None, tmp_path / "empty", tmp_path, "command")
+
+    def full(*given):
+        raise OSError("disk full")
+
     with pytest.MonkeyPatch.context() as patched:
         taken = ["--from", str(empty.directory)]
         patched.setattr(sys, "argv", ["x", str(tmp_path / "small.yaml"), "--directory", str(tmp_path / "no"), *taken])
+        assert main() == 2 and not (tmp_path / "no").exists()
+        patched.setattr("algo.recipe.copy_stages", full)
         assert main() == 2 and not (tmp_path / "no").exists()
     with pytest.raises(ConfigError, match="stage 'build' is not done"):
         copy_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
