@@ -71,8 +71,10 @@ class ServicePlayer:
 
     async def _ask(self, body: dict[str, Any]) -> Any:
         if self._http is None:  # the task has its own timeout
+            # Kept for less than the 5 s of a uvicorn, which may close a connection just as a task is sent.
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0)
             self._http = aiohttp.ClientSession(
-                trust_env=False, timeout=aiohttp.ClientTimeout(total=None), connector=aiohttp.TCPConnector(limit=0)
+                trust_env=False, timeout=aiohttp.ClientTimeout(total=None), connector=connector
             )
         refused = retry_if_exception_type(aiohttp.ClientConnectorError)  # nothing was sent, so a retry is safe
         retrying = AsyncRetrying(
