@@ -6,6 +6,7 @@ Hub, runner and the programs of the stages are small stand-ins; with real ones: 
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -133,7 +134,7 @@ def test_settings_that_a_recipe_makes_itself_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["try #2", "[x]: y", "狼😀"])
-def test_a_recipe_runs_in_any_folder_once_at_a_time(tmp_path, folder, monkeypatch):
+def test_a_recipe_runs_in_any_folder_once_at_a_time(tmp_path, folder, monkeypatch, capsys):
     opened = begin(recipe_file(tmp_path), [], None, tmp_path / folder, tmp_path, "command")
     command = command_of(opened, opened.steps()[-1], "http://hub")
     settings = [text for name, text in pairwise(command) if name == "--set"]
@@ -141,6 +142,8 @@ def test_a_recipe_runs_in_any_folder_once_at_a_time(tmp_path, folder, monkeypatc
     assert (config.run.dir, config.run.name) == (opened.directory, "seed-1")
     monkeypatch.setattr(runner, "_run_steps", lambda *given: 7)
     assert runner.run(opened) == 7
+    told, copied = capsys.readouterr().err, shlex.quote(os.path.relpath(opened.directory))
+    assert f"logs: {opened.directory / 'logs'}; " in told and told.endswith(f"--directory {copied}\n")
     with lock_run(opened.directory), pytest.raises(ConfigError, match="another process"):
         runner.run(opened)
 
@@ -265,6 +268,7 @@ def test_a_run_that_is_killed_in_a_stage_goes_on_with_it(tmp_path, stage):
     first.stderr.close()
     before = opened.done()
     (tmp_path / "stop-at").write_text("nothing")
+    (opened.directory / "interrupted/seed-1-imitate-warm-start-2/kept").mkdir(parents=True)  # the user deleted -1
     again = started()
     told = again.communicate(timeout=100)[1].decode()
     assert again.returncode == 0, told
@@ -277,14 +281,17 @@ def test_a_run_that_is_killed_in_a_stage_goes_on_with_it(tmp_path, stage):
         "seed-1-place-evaluation": 1,
         "seed-1": 1 + (stage == "seed-1"),
     }
-    assert len(list((opened.directory / "interrupted").glob("*"))) == (stage == "seed-1-imitate")
+    assert len(list((opened.directory / "interrupted").glob("*"))) == 1 + (stage == "seed-1-imitate")
 
 
-def test_a_stage_that_fails_ends_the_run_with_its_status(tmp_path):
-    stages = [{"do": "build", "command": "{python} -c 'import sys; sys.exit(7)' {model}"}, *SMALL["stages"][1:]]
-    opened = begun(tmp_path, stages=stages)
-    assert runner.run(opened) == 7
-    assert [(one["step"], one["status"]) for one in opened.tries()] == [("build", 7)] and opened.done() == set()
+@pytest.mark.parametrize(("code", "why"), [(7, "exit code 7"), (0, "{}/model/config.json was not written")])
+def test_a_stage_that_fails_ends_the_run_with_its_status(tmp_path, capsys, code, why):
+    stages = [{"do": "build", "command": f"{{python}} -c 'import sys; sys.exit({code})' {{model}}"}, *SMALL["stages"]]
+    file = recipe_file(tmp_path, stages=[stages[0], *stages[2:]])
+    opened = begin(file, [], None, tmp_path / "[" / "x]", tmp_path, "command")
+    assert runner.run(opened) == (code or 1)
+    assert f"the stage build failed: {why.format(opened.directory)}\n" in capsys.readouterr().err
+    assert [(one["step"], one["status"]) for one in opened.tries()] == [("build", code)] and opened.done() == set()
 
 
 def test_a_service_that_never_listens_ends_the_run(tmp_path, monkeypatch):

@@ -6,12 +6,14 @@ The vLLM and the chat endpoint here are fakes; ``test_web_end_to_end`` has a rea
 import asyncio
 import json
 import shutil
+import sys
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from algo import evaluate
+from algo import publish as publish_command
 from algo.evaluation.people import PeopleScores
 from algo.publish import publish
 from algo.run.checkpoints import RunState
@@ -137,20 +139,27 @@ async def test_a_checkpoint_is_played_with_its_prompts_and_under_its_runs_name(p
 
 
 async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_trained_with(
-    policy, tiny_model, tmp_path
+    policy, tiny_model, tmp_path, monkeypatch, capsys
 ):
-    run = make_checkpoint(tmp_path / "runs", tiny_model).parents[2]
+    monkeypatch.chdir(tmp_path)
+    checkpoint = make_checkpoint(tmp_path / "runs", tiny_model)
+    (checkpoint / "additional_chat_templates").mkdir()
+    run = checkpoint.parents[2]
     game = "preset: 7p, train_sides: [wolf], opponent: a, rules: {speech_chars: 40, sheriff: null}"
-    config = (
-        f"run: {{}}\nmodel: {{}}\ngame: {{{game}, prompts: {{wolf: {run}/prompt.txt}}}}\nplayers: {{a: {{model: b}}}}\n"
-    )
+    game += ", prompts: {wolf: runs/first/prompt.txt}"
+    config = f"run: {{}}\nmodel: {{}}\ngame: {{{game}}}\nplayers: {{a: {{model: b}}}}\n"
     (run / "config.yaml").write_text(config)
     published = publish(run, tmp_path / "models" / "wolves")
     assert str(tmp_path) not in (published.parents[2] / "config.yaml").read_text()
-    again = publish(tmp_path / "models" / "wolves", tmp_path / "models" / "我的 狼 v1.2")  # prompts and all
-    assert load_config(again.parents[2] / "config.yaml").run.name == "v1-2"
-    assert json.loads((again / "config.json").read_text())["dtype"] == "bfloat16"
-    shutil.rmtree(again.parents[2])
+    again = tmp_path / "models" / "我的 狼 #1.2"
+    for folder, code in ((again, 0), ("/dev/null/x", 2)):
+        monkeypatch.setattr(sys, "argv", ["publish", str(tmp_path / "models" / "wolves"), str(folder)])
+        assert publish_command.main() == code
+    assert capsys.readouterr().out.endswith(f"make play MODEL='{again}'\n")
+    served, _ = served_checkpoint(serve_arguments([str(again)]))
+    assert load_config(again / "config.yaml").run.name == "1-2" and served.model.path.is_relative_to(again)
+    assert json.loads((served.model.path / "config.json").read_text())["dtype"] == "bfloat16"
+    shutil.rmtree(again)
     assert load_file(published / "model.safetensors")["lm_head.weight"].dtype is torch.bfloat16
     with pytest.raises(FileExistsError, match="name another folder"):
         publish(run, tmp_path / "models" / "wolves")
