@@ -96,7 +96,7 @@ class RecipeFolder:
     def steps(self) -> list[Step]:
         """All stages of all seeds, in order."""
         directory, recipe = self.directory, self.recipe
-        first = recipe.model or directory / "model"
+        first = (recipe.model or directory / "model").absolute()  # relative in runs of earlier versions
         builds = [stage for stage in recipe.stages if stage.do == "build"]
         steps = [Step(stage, None, stage.name, first, first, (first / "config.json",)) for stage in builds]
         for seed in recipe.seeds:
