@@ -59,7 +59,7 @@ def publish(run: Path, directory: Path, step: int | None = None) -> Path:
     config = {section: whole.get(section) or {} for section in _SECTIONS}
     place = Path("checkpoints") / checkpoint.name
     model = place / MODEL_FOLDER
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.name).strip("-") or "published"
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.name).strip("-_") or "published"
     config["run"] |= {"name": name, "dir": directory.parent.name}
     config["model"]["path"] = str(model)
     for setting in _OTHERS & config["game"].keys():

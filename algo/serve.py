@@ -5,7 +5,6 @@ Starts a vLLM with the checkpoint, with ``--page`` also the pages, and runs unti
 
 import argparse
 import asyncio
-import json
 import logging
 import shlex
 import sys
@@ -13,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from configs.command_line import add_set_option
-from configs.loading import load_config
+from configs.loading import as_override, load_config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from store.printable import set_up_logging
@@ -51,7 +50,7 @@ def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]
     checkpoint = checkpoint_at(run, options.step)
     model = _policy_in(checkpoint, options.policy) / "huggingface"
     own = (
-        f"model.path={json.dumps(str(model.absolute()), ensure_ascii=False)}",  # which may hold what YAML reads
+        as_override("model.path", model.absolute()),
         *("policies={}", "model.lora_rank=0", "serving.mode=start", "serving.urls=[]", "serving.public_urls=[]"),
         *("serving.servers=1", "serving.devices=null", f"serving.port={free_port('127.0.0.1')}"),
         *("serving.share_gpus=false", "serving.weight_transfer=folder"),

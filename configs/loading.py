@@ -1,5 +1,6 @@
 """A YAML file and ``section.key=value`` overrides -> ``Config``, or an error that names the key at fault."""
 
+import json
 import math
 import re
 from collections.abc import Iterable
@@ -100,6 +101,11 @@ def merged(*documents: dict[str, Any]) -> dict[str, Any]:
 def as_yaml(config: Config) -> str:
     """The configuration as the text of a YAML file."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def as_override(setting: str, value: object) -> str:
+    """An override with a value as it is: a path may hold what YAML takes for a comment, and a name for a number."""
+    return f"{setting}={json.dumps(value, ensure_ascii=False, default=str)}"
 
 
 def find_input_files(document: dict[str, Any], folder: Path, schema: type[Config]) -> None:

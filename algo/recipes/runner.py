@@ -38,7 +38,7 @@ from algo.run.checkpoints import lock_run
 from algo.run.local import runner_permissions
 from algo.werewolf.file_names import MODEL_FOLDER, SPEECH_FILE, SUMMARY_FILE, WARM_START_SUFFIX
 from configs.agents import AgentConfig
-from configs.loading import CONFIG_DIR, as_yaml, load_config
+from configs.loading import CONFIG_DIR, as_override, as_yaml, load_config
 from configs.schema import Config
 from configs.section import ConfigError
 
@@ -285,8 +285,7 @@ def command_of(opened: RecipeFolder, step: Step, hub: str) -> list[str]:
         options = ["--resume", "auto", "--label", stage.name, "--panel", stage.panel]
         options += ["--players", *stage.players] if stage.players else []
     module = "algo.agent_verl" if opened.recipe.workload == "agents" else _PROGRAMS[stage.do]
-    # Quoted: a path may hold what YAML takes for a comment, and a name for a number.
-    overrides = [f"{key}={json.dumps(value, ensure_ascii=False, default=str)}" for key, value in settings.items()]
+    overrides = [as_override(setting, value) for setting, value in settings.items()]
     return [*program(module, directory / f"{stage.name}.yaml", overrides, *options)]
 
 

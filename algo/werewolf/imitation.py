@@ -55,6 +55,7 @@ from algo.werewolf.demonstrations import (
 from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE
 from algo.werewolf.listening import listening_rows
 from algo.werewolf.resources import game_resources
+from configs.loading import as_override
 from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig, CriticConfig, ReferenceConfig
 from configs.sections.warm_start import WarmStartConfig
@@ -314,11 +315,11 @@ def check_warm_start(config: WerewolfConfig, stored: StoredGames | None) -> None
 def show_summary(summary: dict[str, Any], config: Path | None, console: Console) -> None:
     """Print the result and the command of the next step. config: file of the settings; overrides are left out."""
     same = "" if config is None else f" --config {shlex.quote(str(config))}"
-    losses = summary["held_out_loss"]
+    losses, next_model = summary["held_out_loss"], as_override("model.path", summary["model"])
     console.print(
         f"imitated {summary['replies']['learned_from']} replies of {summary['games']['learned_from']} games; held-out "
         f"loss {losses[0]:.3f} before, {losses[-1]:.3f} after, in nats a token\n{summary['model']}\n"
-        f"next: python -m algo.werewolf_verl{same} --set model.path={shlex.quote(summary['model'])}",
+        f"next: python -m algo.werewolf_verl{same} --set {shlex.quote(next_model)}",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -151,7 +151,7 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     (run / "config.yaml").write_text(config)
     published = publish(run, tmp_path / "models" / "wolves")
     assert str(tmp_path) not in (published.parents[2] / "config.yaml").read_text()
-    again = tmp_path / "models" / "我的 狼 #1.2"
+    again = tmp_path / "models" / "_我的 狼 #1.2"
     for folder, code in ((again, 0), ("/dev/null/x", 2)):
         monkeypatch.setattr(sys, "argv", ["publish", str(tmp_path / "models" / "wolves"), str(folder)])
         assert publish_command.main() == code
