@@ -108,6 +108,13 @@ def as_override(setting: str, value: object) -> str:
     return f"{setting}={json.dumps(value, ensure_ascii=False, default=str)}"
 
 
+def settings_in(override: str) -> list[str]:
+    """The settings, as ``section.key``, that an override sets: one, or those of a whole section. Raises ConfigError."""
+    document: dict[str, Any] = {}
+    _apply_override(document, override)
+    return [f"{section}.{key}" for section, keys in document.items() if isinstance(keys, dict) for key in keys]
+
+
 def find_input_files(document: dict[str, Any], folder: Path, schema: type[Config]) -> None:
     """Make paths of input files absolute, in place, if the file exists in the folder or in the package."""
 

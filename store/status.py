@@ -71,7 +71,9 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
 
 def summary(closed: list, retried: list, workers: list, now: float) -> dict[str, Any]:
     """The status, from a hub's responses. now: the hub's clock. Foreign texts are escaped."""
-    since = max(now - _RECENT_SECONDS, closed[-1]["end_time"] if len(closed) == _RECENT_GAMES else 0.0)
+    known = closed[-1]["end_time"] if len(closed) == _RECENT_GAMES else 0.0
+    began = min((one["start_time"] for one in closed), default=0.0)  # a new hub is not idle before its first rollout
+    since = max(now - _RECENT_SECONDS, known, began)
     recent = sum(one["status"] == "succeeded" and one["end_time"] >= since for one in closed)
     heard = [(one["worker_id"], max(filter(None, map(one.get, _HEARD)), default=0.0)) for one in workers]
     failed = [*retried, *(one for one in closed if one["status"] == "failed")]

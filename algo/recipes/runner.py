@@ -22,6 +22,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
+from algo.advantages.registry import check_estimator
 from algo.machine.atomic_files import make_private_folder, write_atomically
 from algo.machine.ports import free_port, is_taken
 from algo.machine.processes import (
@@ -38,7 +39,7 @@ from algo.run.checkpoints import lock_run
 from algo.run.local import runner_permissions
 from algo.werewolf.file_names import MODEL_FOLDER, SPEECH_FILE, SUMMARY_FILE, WARM_START_SUFFIX
 from configs.agents import AgentConfig
-from configs.loading import CONFIG_DIR, as_override, as_yaml, load_config
+from configs.loading import CONFIG_DIR, as_override, as_yaml, load_config, settings_in
 from configs.schema import Config
 from configs.section import ConfigError
 
@@ -143,8 +144,9 @@ def begin(
 ) -> RecipeFolder:
     """Make a recipe's folder, with the full settings of every stage. Raises ConfigError."""
     for override in overrides:
-        if remedy := _OWN_SETTINGS.get(override.partition("=")[0].strip()):
-            raise ConfigError(f"--set {override}: a recipe makes this setting itself; {remedy}")
+        for setting in settings_in(override):
+            if remedy := _OWN_SETTINGS.get(setting):
+                raise ConfigError(f"--set {override}: a recipe sets {setting} itself; {remedy}")
     recipe, below = read_recipe(file, **({"seeds": tuple(seeds)} if seeds else {}))
     recipe = _with_whole_path(recipe)
     configs = {stage.name: stage_config(recipe, below, stage, overrides) for stage in recipe.stages}
@@ -330,8 +332,11 @@ def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
     for stage in recipe.stages:
         if stage.do == "build":
             command_line(stage.command, {"model": "model"}, f"command of stage {stage.name}")
+        if stage.do != "train":
+            continue
+        check_estimator(configs[stage.name].advantage.estimator)  # not only after hours of imitation
         evaluation = configs[stage.name].evaluation
-        if stage.do == "train" and not (evaluation.enabled and evaluation.at_start and evaluation.at_end):
+        if not (evaluation.enabled and evaluation.at_start and evaluation.at_end):
             raise ConfigError(
                 f"recipe {recipe.name} compares before with after: set evaluation.deals (agents: evaluation.tasks) "
                 f"above 0, and evaluation.at_start and at_end to true"

@@ -84,10 +84,11 @@ class Plan:
             lines += ["", self.line(name), *(f"{size / GIB:8.2f}  {part}" for part, size in self._largest(name))]
         if math.isfinite(self.kv_tokens):
             sequences = self.kv_tokens / config.rollout.context_tokens
+            rollouts = config.serving.servers * sequences / actors
             lines.append(
                 f"\nKV cache of a server: {self.kv_tokens:,.0f} tokens, {sequences:.1f} sequences of "
-                f"{config.rollout.context_tokens:,}; enough for all {actors} actors of "
-                f"{config.serving.servers * sequences / actors:,.1f} concurrent rollouts"
+                f"{config.rollout.context_tokens:,}; enough for {rollouts:,.1f} concurrent rollouts of "
+                f"{actors} actor{'s' * (actors > 1)}"
             )
         return "\n".join(lines)
 

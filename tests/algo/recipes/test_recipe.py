@@ -112,6 +112,7 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
     [
         ({"stages": [{"do": "imitate"}, {"do": "imitate"}]}, "names must be unique"),
         ({"config": {"evaluation": {"deals": 0}}}, "compares before with after"),
+        ({"config": {"advantage": {"estimator": "rloo"}}}, "estimator 'rloo' cannot be used"),
         ({"config": {"run": {"stps": 3}}}, r"stage build of recipe small.*did you mean 'steps'"),
         ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "placeholders: {python}, {model}"),
         ({"name": "../else where"}, "name: String should match pattern"),
@@ -128,7 +129,8 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(tmp_path, changes,
 
 
 def test_settings_that_a_recipe_makes_itself_are_refused(tmp_path):
-    for setting, remedy in (("run.seed=5", "--seeds"), ("model.path=x", "model"), ("run.dir=x", "--directory")):
+    refused = {"run.seed=5": "--seeds", "run={seed: 5}": "--seeds", "model.path=x": "model", "run.dir=x": "--directory"}
+    for setting, remedy in refused.items():
         with pytest.raises(ConfigError, match=f"--set {setting}: .*{remedy}"):
             begin(recipe_file(tmp_path), [setting], None, tmp_path / "out", tmp_path, "command")
 
