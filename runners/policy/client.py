@@ -91,6 +91,8 @@ class PolicyClient:
         self.model = model
         self.stop_token_ids: tuple[int, ...] = ()
         self.retry_seconds = retry_seconds
+        self.retrying = 0
+        """Number of requests that have failed and are tried again."""
         self._liveness_interval = liveness_interval_seconds
         self._temperature = temperature
         self._addresses = addresses
@@ -249,16 +251,21 @@ class PolicyClient:
         self, method: str, url: str, data: bytes | None, take: Callable[[bytes], None] | None
     ) -> tuple[bytes, Mapping[str, str]]:
         """As ``_send_while_alive``, with bounded retries. A loop: tenacity's costs a tenth of a gateway's call."""
-        paused, longest = 0.0, _FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                return await self._send_while_alive(method, url, data, take)
-            except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
-                pause = longest + random.uniform(0, _FIRST_PAUSE_SECONDS)
-                if not _is_retryable(error) or paused + pause > self.retry_seconds:
-                    raise
-            await asyncio.sleep(pause)
-            paused, longest = paused + pause, min(2 * longest, _LONGEST_PAUSE_SECONDS)
+        paused, longest, failed = 0.0, _FIRST_PAUSE_SECONDS, False
+        try:
+            while True:
+                try:
+                    return await self._send_while_alive(method, url, data, take)
+                except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
+                    pause = longest + random.uniform(0, _FIRST_PAUSE_SECONDS)
+                    if not _is_retryable(error) or paused + pause > self.retry_seconds:
+                        raise
+                self.retrying += not failed
+                failed = True
+                await asyncio.sleep(pause)
+                paused, longest = paused + pause, min(2 * longest, _LONGEST_PAUSE_SECONDS)
+        finally:
+            self.retrying -= failed
 
     async def _send_while_alive(
         self, method: str, url: str, data: bytes | None, take: Callable[[bytes], None] | None

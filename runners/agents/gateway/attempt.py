@@ -135,7 +135,10 @@ class Attempt:
         try:
             async with asyncio.timeout(_CHECK_SECONDS):  # the client retries for longer
                 for name, actor in list(self._actors.items()):
-                    await (await self._server(name, actor.policy)).server.model_folder()
+                    server = (await self._server(name, actor.policy)).server
+                    if server.retrying:  # it may still list its models
+                        raise PolicyUnavailable(f"requests to {server.endpoint} fail")
+                    await server.model_folder()
         except (CannotPlay, TimeoutError) as error:
             self._fail(PolicyUnavailable(f"a policy's server is away: {str(error) or 'no answer'}"))
 

@@ -253,7 +253,8 @@ async def test_a_policys_server_that_is_away_is_tried_again_whatever_the_agent_m
     assert (found.attempt.sequence_id, read.outcome.turns) == (2, 1)
 
 
-async def test_an_outage_that_outlasts_the_agents_time_is_not_its_failure(client, vllm, monkeypatch):
+@pytest.mark.parametrize("healthy", [False, True])
+async def test_an_outage_that_outlasts_the_agents_time_is_not_its_failure(client, vllm, monkeypatch, healthy):
     monkeypatch.setattr("runners.agents.gateway.attempt._CHECK_SECONDS", 0.1)
     failures = iter([0, 9, 0, 0])
 
@@ -261,7 +262,7 @@ async def test_an_outage_that_outlasts_the_agents_time_is_not_its_failure(client
     async def unlucky(task, llm):
         for _ in range(2):
             vllm.fail_next = next(failures)
-            vllm.healthy = vllm.fail_next == 0
+            vllm.healthy = healthy or vllm.fail_next == 0
             await asynchronous.rollout_async(task, {"main_llm": llm}, None)
         return 1.0
 
