@@ -7,10 +7,12 @@ give the agent the servers' address, and no tokens would be recorded.
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from agentlightning import ExecutionEvent, LightningStoreClient, LitAgent, Runner
 
+from runners.addresses import Addresses
 from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
 from runners.command_line import unique_worker_name
@@ -27,11 +29,18 @@ _STOP_SECONDS = 5.0
 class GatewayRunner(Runner[Any]):
     """Runs up to ``n`` tasks at once in each of the trainer's runner processes.
 
-    policy_timeout_seconds: how long to retry an unreachable policy server.
+    policy_timeout_seconds: how long to retry an unreachable policy server. allow_addresses: URLs of models outside of
+        the hub's machine and private networks, as --allow-address of ``python -m runners.agents``.
     """
 
-    def __init__(self, n: int = 8, policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS):
+    def __init__(
+        self,
+        n: int = 8,
+        policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
+        allow_addresses: Iterable[str] = (),
+    ):
         self._n = n
+        self._allowed = tuple(allow_addresses)
         self._policy_timeout = policy_timeout_seconds
 
     def init(self, agent: LitAgent[Any], **kwargs: Any) -> None:
@@ -47,7 +56,8 @@ class GatewayRunner(Runner[Any]):
     async def iter(self, *, event: ExecutionEvent | None = None) -> None:
         """Play until the event is set, then hand back tasks in flight."""
         client = connect(self._url)
-        play = AgentPlay(client, LitPlayer(self._agent), policy_timeout_seconds=self._policy_timeout)
+        addresses = Addresses(self._url, self._allowed)
+        play = AgentPlay(client, LitPlayer(self._agent), self._policy_timeout, addresses=addresses)
         worker = Worker(client, play, worker_id=unique_worker_name(), max_concurrent=self._n)
         running = asyncio.create_task(worker.run())
         try:
