@@ -6,7 +6,7 @@ resample whole deals. Independent of the workload.
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import NormalDist
 
 import numpy as np
@@ -22,6 +22,9 @@ _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _REACH = _Z + NormalDist().inv_cdf(POWER)
 _RESAMPLES = 5_000
 _FITS = 300
+_LEAST_SPREAD = 0.5
+"""Of resampled fits, relative to the deviation of the covariance. Where a player wins or loses all its games they differ
+only by how often each pairing was drawn, though not much is known of its strength."""
 _STEPS = 50
 _TOLERANCE = 1e-8
 
@@ -142,13 +145,33 @@ def covariance(table: Floats, weights: Floats, found: Floats) -> Floats:
     return np.linalg.inv(_likely(table, found, weights)[1])
 
 
-def bootstrap_fits(table: Floats, won: Floats, clusters: Sequence[Hashable], seed: int) -> tuple[Floats, Floats]:
-    """(coefficients, those of 300 resamples of whole clusters): shapes (columns,) and (300, columns)."""
+def fit_by_cluster(table: Floats, won: Floats, clusters: Sequence[Hashable], seed: int) -> Callable[[Floats], Estimate]:
+    """The fit, as a function of weights: the estimate of the weighted sum of its coefficients, by 300 resamples of
+    whole clusters. clusters: one for each row.
+
+    Where these differ less than games can, as when a player wins all of them, the interval is that of the covariance.
+    """
     numbers = {cluster: number for number, cluster in enumerate(dict.fromkeys(clusters))}
     of_row = np.array([numbers[cluster] for cluster in clusters])
-    best = fit_logistic(table, won, np.ones(len(won)), np.zeros(table.shape[1]))
+    once = np.ones(len(won))
+    best = fit_logistic(table, won, once, np.zeros(table.shape[1]))
+    spread = covariance(table, once, best)
     draws = _draws(len(numbers), _FITS, seed)
-    return best, np.array([fit_logistic(table, won, times[of_row].astype(float), best) for times in draws])
+    fits = np.array([fit_logistic(table, won, times[of_row].astype(float), best) for times in draws])
+
+    def estimate(weights: Floats) -> Estimate:
+        value, resampled, variance = float(best @ weights), fits @ weights, float(weights @ spread @ weights)
+        if resampled.std() < _LEAST_SPREAD * variance**0.5:
+            return normal_interval(value, variance)
+        return percentile_interval(value, resampled)
+
+    return estimate
+
+
+def normal_interval(value: float, variance: float) -> Estimate:
+    """A value with the interval of a normal distribution of this variance."""
+    half = _Z * max(variance, 0.0) ** 0.5
+    return Estimate(value=value, low=value - half, high=value + half)
 
 
 def _penalty(table: Floats) -> Floats:

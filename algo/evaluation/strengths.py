@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from algo.evaluation.games import GameRow
-from algo.evaluation.statistics import Estimate, Frozen, bootstrap_fits, percentile_interval
+from algo.evaluation.statistics import Estimate, Frozen, fit_by_cluster
 from store.schema import TRAINED_POLICY
 
 
@@ -39,30 +39,23 @@ def fit_strengths(rows: Sequence[GameRow], reference: str | None, seed: int) -> 
     roles = sorted({seat.role for row in rows for seat in row.seats if seat.player == TRAINED_POLICY})
     table = np.array([_features(row, names, roles) for row in rows])
     won = np.array([{"good": 1.0, "draw": 0.5, "wolf": 0.0}[row.result] for row in rows])
-    best, fits = bootstrap_fits(table, won, [row.cluster for row in rows], seed)
-    both = np.vstack([best, fits])
+    estimate = fit_by_cluster(table, won, [row.cluster for row in rows], seed)
+    advantage, *of_seats = np.eye(table.shape[1])
+    less, both, of_role = of_seats[: len(names)], of_seats[len(names) : 2 * len(names)], of_seats[2 * len(names) :]
 
     def of_players(sign: float) -> dict[str, Estimate]:
-        found = {
-            name: _estimate(both[:, 1 + number] + sign * both[:, 1 + len(names) + number])
-            for number, name in enumerate(names)
-        }
+        found = {name: estimate(one + sign * other) for name, one, other in zip(names, less, both, strict=True)}
         return dict(sorted(found.items(), key=lambda item: -item[1].value))
 
     return Strengths(
         reference=reference,
         games=len(rows),
-        advantage=_estimate(both[:, 0]),
+        advantage=estimate(advantage),
         players=of_players(0.0),
         as_wolf=of_players(-1.0),
         as_good=of_players(1.0),
-        roles={role: _estimate(both[:, 1 + 2 * len(names) + number]) for number, role in enumerate(roles)},
+        roles=dict(zip(roles, map(estimate, of_role), strict=True)),
     )
-
-
-def _estimate(values: np.ndarray) -> Estimate:
-    """values: of all games first, then of each resample."""
-    return percentile_interval(float(values[0]), values[1:])
 
 
 def _features(row: GameRow, names: Sequence[str], roles: Sequence[str]) -> list[float]:

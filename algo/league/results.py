@@ -7,13 +7,12 @@ separated from the side's advantage.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from algo.evaluation.statistics import CONFIDENCE, Estimate, Floats, covariance, fit_logistic
+from algo.evaluation.statistics import Estimate, Floats, covariance, fit_logistic, normal_interval
 from store.players import PAST_SELVES
 
 DECAY = 0.99
@@ -179,5 +178,4 @@ class Strengths:
         a, b = self.names.index(one), self.names.index(other)
         value = float(self.values[a] - self.values[b])
         variance = float(self.covariance[a, a] + self.covariance[b, b] - 2 * self.covariance[a, b])
-        half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * max(variance, 0.0) ** 0.5
-        return Estimate(value=value, low=value - half, high=value + half)
+        return normal_interval(value, variance)

@@ -61,11 +61,12 @@ def test_the_fit_finds_what_games_were_drawn_from():
     assert list(fit.players) == ["strong", "weak"]
 
 
-def test_who_always_wins_has_a_finite_strength_and_nobody_none():
+@pytest.mark.parametrize("not_finished", [0, 1])
+def test_who_always_wins_has_a_finite_and_uncertain_strength_and_nobody_none(not_finished):
     rows = [made_row("policy", "random", "wolf", deal) for deal in range(30)]
     rows += [made_row("random", "policy", "good", deal) for deal in range(30)]
-    fit = fit_strengths(rows, "random", seed=1)
-    assert 1 < fit.players["policy"].value < 10
+    found = fit_strengths(rows[not_finished:], "random", seed=1).players["policy"]
+    assert 0 < found.low < found.value - 1 < found.value + 1 < found.high < 10
     assert fit_strengths([], "random", seed=1) is None
 
 
