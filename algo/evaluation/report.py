@@ -99,14 +99,14 @@ def _outcomes(figures: Figures) -> Iterator[Table]:
     yield Table("Win rates", ("policy", "games won", *reference, "games", "draws", "not finished"), rows)
     yield cell_table(figures)
     if fit := figures.strengths:
-        of_sides = (fit.players, fit.as_wolf, fit.as_good)
-        rows = [(name, *(signed_text(of[name]) for of in of_sides)) for name in fit.players]
-        rows += [
-            (f"policy as {role}, relative to its side", signed_text(more), "", "") for role, more in fit.roles.items()
-        ]
-        rows.append(("good side between equal players", signed_text(fit.advantage), "", ""))
+        of_sides = {"overall": fit.players, "as the wolves": fit.as_wolf, "as the good side": fit.as_good}
+        of_sides = {what: of for what, of in of_sides.items() if of}
+        rows = [(name, *(signed_text(of.get(name)) for of in of_sides.values())) for name in fit.players]
+        more = {f"policy as {role}, relative to its side": of for role, of in fit.roles.items()}
+        more |= {"good side between equal players": fit.advantage} if fit.advantage else {}
+        rows += [(what, signed_text(of), *[""] * (len(of_sides) - 1)) for what, of in more.items()]
         caption = f"Strengths in log-odds by one fit (Bradley-Terry), {fit.reference} is 0"
-        yield Table(caption, ("player", "overall", "as the wolves", "as the good side"), rows)
+        yield Table(caption, ("player", *of_sides), rows)
     rows = [
         cells(
             side, of.turns, of.invalid_replies, of.defaulted_decisions, of.games_with_leak, of.days, of.turns_per_game

@@ -23,8 +23,8 @@ _REACH = _Z + NormalDist().inv_cdf(POWER)
 _RESAMPLES = 5_000
 _FITS = 300
 _LEAST_SPREAD = 0.5
-"""Of resampled fits, relative to the deviation of the covariance. Where a player wins or loses all its games they differ
-only by how often each pairing was drawn, though not much is known of its strength."""
+"""Of resampled fits, relative to the deviation of the covariance. Where a player wins or loses all its games, they only
+differ by how often each pairing was drawn, though not much is known of its strength."""
 _STEPS = 50
 _TOLERANCE = 1e-8
 

@@ -6,20 +6,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from algo.evaluation.games import GameRow
-from algo.evaluation.statistics import Estimate, Frozen, fit_by_cluster
+from algo.evaluation.statistics import Estimate, Floats, Frozen, fit_by_cluster
+from algo.werewolf.matches import SIDES
 from store.schema import TRAINED_POLICY
 
 
 class Strengths(Frozen):
-    """Log-odds of one joint fit; the reference is 0 as each side and in every role.
+    """Log-odds of one joint fit; the reference is 0 as each side.
 
-    advantage: of the good side between equals. players: overall, the mean of ``as_wolf`` and ``as_good``.
-    roles: strength of the policy with a role, relative to its side.
+    players: those that played both sides; overall, the mean of both. advantage: of the good side between equals; it,
+    ``as_wolf`` and ``as_good`` are only known where a player also plays itself, or the policy's opponents each other.
+    roles: strength of the policy with a role in single seats, relative to its mean seat of that side.
     """
 
     reference: str
     games: int
-    advantage: Estimate
+    advantage: Estimate | None
     players: dict[str, Estimate]
     as_wolf: dict[str, Estimate]
     as_good: dict[str, Estimate]
@@ -27,7 +29,7 @@ class Strengths(Frozen):
 
 
 def fit_strengths(rows: Sequence[GameRow], reference: str | None, seed: int) -> Strengths | None:
-    """The joint fit over all of the games; None without any. seed: of the resampling.
+    """The joint fit over all of the games; None if they tell no player's strength. seed: of the resampling.
 
     The log-odds that the good side wins are the good side's advantage, plus the mean strength of the good seats, less
     that of the wolf seats. A player's strength has a term for its side; the policy also has one for each role, which
@@ -36,31 +38,44 @@ def fit_strengths(rows: Sequence[GameRow], reference: str | None, seed: int) -> 
     if not rows or reference is None:
         return None
     names = sorted({seat.player for row in rows for seat in row.seats} - {reference})
-    roles = sorted({seat.role for row in rows for seat in row.seats if seat.player == TRAINED_POLICY})
-    table = np.array([_features(row, names, roles) for row in rows])
+    side_of = {seat.role: seat.side for seat in rows[0].seats}
+    table = np.array([_features(row, names, list(side_of)) for row in rows])
     won = np.array([{"good": 1.0, "draw": 0.5, "wolf": 0.0}[row.result] for row in rows])
     estimate = fit_by_cluster(table, won, [row.cluster for row in rows], seed)
-    advantage, *of_seats = np.eye(table.shape[1])
-    less, both, of_role = of_seats[: len(names)], of_seats[len(names) : 2 * len(names)], of_seats[2 * len(names) :]
+    told = np.linalg.pinv(table, 1e-9) @ table
+    advantage, *others = np.eye(table.shape[1])
+    less, both = (dict(zip(names, others[start:], strict=False)) for start in (0, len(names)))
+    of_role = dict(zip(side_of, others[2 * len(names) :], strict=True))
+
+    def is_told(weights: Floats) -> bool:
+        """Whether the games determine this sum; the prior alone would, as of a player that plays one side only."""
+        return bool(weights.any()) and np.allclose(told @ weights, weights)
 
     def of_players(sign: float) -> dict[str, Estimate]:
-        found = {name: estimate(one + sign * other) for name, one, other in zip(names, less, both, strict=True)}
+        sums = {name: less[name] + sign * both[name] for name in names}
+        found = {name: estimate(weights) for name, weights in sums.items() if is_told(weights)}
         return dict(sorted(found.items(), key=lambda item: -item[1].value))
 
+    if not (players := of_players(0.0)):
+        return None
+    mean = {side: np.mean([of_role[seat.role] for seat in rows[0].seats if seat.side == side], 0) for side in SIDES}
+    of_roles = {role: of_role[role] - mean[side] for role, side in sorted(side_of.items())}
+    apart = is_told(advantage)
     return Strengths(
         reference=reference,
         games=len(rows),
-        advantage=estimate(advantage),
-        players=of_players(0.0),
-        as_wolf=of_players(-1.0),
-        as_good=of_players(1.0),
-        roles=dict(zip(roles, map(estimate, of_role), strict=True)),
+        advantage=estimate(advantage) if apart else None,
+        players=players,
+        as_wolf=of_players(-1.0) if apart else {},
+        as_good=of_players(1.0) if apart else {},
+        roles={role: estimate(weights) for role, weights in of_roles.items() if is_told(weights)},
     )
 
 
 def _features(row: GameRow, names: Sequence[str], roles: Sequence[str]) -> list[float]:
     """The advantage; of each player its share of the good seats less that of the wolves', and their sum; of each role
-    the share of its seats that the policy has, counted against the good side for the wolves'."""
+    the share of its seats that the policy has, less that in the mean seat, counted against the good side for the
+    wolves'."""
     less, both, of_role = (defaultdict[str, float](float) for _ in range(3))
     for side, sign in (("good", 1.0), ("wolf", -1.0)):
         own = [seat for seat in row.seats if seat.side == side]
@@ -69,4 +84,6 @@ def _features(row: GameRow, names: Sequence[str], roles: Sequence[str]) -> list[
             both[seat.player] += 1 / len(own)
             if seat.player == TRAINED_POLICY:
                 of_role[seat.role] += sign / len(own)
+                for other in own:
+                    of_role[other.role] -= sign / len(own) ** 2
     return [1.0, *map(less.__getitem__, names), *map(both.__getitem__, names), *map(of_role.__getitem__, roles)]

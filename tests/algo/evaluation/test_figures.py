@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from algo.evaluation.actions import truth_of
-from algo.evaluation.figures import Score, figures_of
+from algo.evaluation.figures import Score, figures_of, metrics_of
 from algo.evaluation.statistics import wilson_interval
 from algo.evaluation.strengths import fit_strengths
 from store.werewolf_study import SpeechRecord
@@ -38,27 +38,36 @@ def test_over_all_opponents_no_game_counts_that_the_policy_plays_against_itself(
 
 
 def drawn_games(strengths, advantage, deals, seed=3):
-    """Of every ordered pair of different players one game a deal, by the model itself."""
+    """Of every ordered pair of players one game a deal, by the model itself."""
     chance = random.Random(seed)
     rows = []
     for deal in range(deals):
         for wolf in strengths:
             for good in strengths:
-                if wolf != good:
-                    odds = advantage + strengths[good] - strengths[wolf]
-                    won = chance.random() < 1 / (1 + np.exp(-odds))
-                    rows.append(made_row(wolf, good, "good" if won else "wolf", deal))
+                odds = advantage + strengths[good] - strengths[wolf]
+                won = chance.random() < 1 / (1 + np.exp(-odds))
+                rows.append(made_row(wolf, good, "good" if won else "wolf", deal))
     return rows
 
 
 def test_the_fit_finds_what_games_were_drawn_from():
-    drawn = {"scripted": 0.0, "strong": 1.2, "weak": -0.8}
-    fit = fit_strengths(drawn_games(drawn, advantage=-0.7, deals=400), "scripted", seed=1)
+    drawn = {"scripted": 0.0, "strong": 1.2, "policy": -0.8}
+    rows = drawn_games(drawn, advantage=-0.7, deals=400)
+    fit = fit_strengths(rows, "scripted", seed=1)
     assert fit.advantage.low < -0.7 < fit.advantage.high and "scripted" not in fit.players
-    for name in ("strong", "weak"):
+    for name in ("strong", "policy"):
         for found in (fit.players, fit.as_wolf, fit.as_good):
             assert found[name].low < drawn[name] < found[name].high
-    assert list(fit.players) == ["strong", "weak"]
+    assert list(fit.players) == ["strong", "policy"] and not fit.roles
+    # How well a side is played, the policy's games against others do not tell; nor, with one side alone, who is strong.
+    met = [row for row in rows if len(row.sides_of("policy")) == 1]
+    fit = fit_strengths(met, "scripted", seed=1)
+    assert all(found.low < drawn[name] < found.high for name, found in fit.players.items()) and len(fit.players) == 2
+    assert fit.advantage is None and fit.as_wolf == fit.as_good == fit.roles == {}
+    one_sided = [row for row in met if row.sides_of("policy") == ["wolf"]]
+    assert fit_strengths(one_sided, "scripted", seed=1) is None
+    figures = figures_of(made_evaluation(one_sided))
+    assert figures.strength is None and "evaluation/strength" not in metrics_of(made_evaluation(one_sided), figures)
 
 
 @pytest.mark.parametrize("not_finished", [0, 1])
@@ -75,7 +84,9 @@ def test_single_seats_separate_a_role_from_its_side():
     rows = [
         made_row("scripted", "scripted", result, deal, single=(seat, "policy"))
         for deal in range(200)
-        for seat, result in ((2, "good"), (3, "wolf"))
+        for seat, result in ((1, "wolf" if deal % 2 else "good"), (2, "good"), (3, "wolf"))
     ]
+    rows += [made_row("scripted", "scripted", "wolf" if deal % 2 else "good", deal) for deal in range(200)]
     fit = fit_strengths(rows, "scripted", seed=1)
-    assert fit.roles["seer"].low > 0 > fit.roles["villager"].high
+    assert fit.roles.keys() == {"seer", "villager"} and fit.roles["seer"].low > 0 > fit.roles["villager"].high
+    assert fit.as_wolf["policy"].value == pytest.approx(0, abs=0.1)
