@@ -175,7 +175,7 @@ TURN_FACTS: Mapping[str, TurnFact] = {
     "invalid": TurnFact("1.0 when the reply is not usable"),
     "reask": TurnFact("1.0 when the call repeats a question"),
     "cut": TurnFact("1.0 when the reply ended at its token limit"),
-    "speech_chars": TurnFact("characters of the public speech, before the game's limit", highest=math.inf),
+    "speech_chars": TurnFact("characters of the speech, before the game's limit", highest=math.inf),
     "overlong": TurnFact("1.0 when the speech exceeded the game's limit and was cut"),
     "chinese_share": TurnFact("share of the speech's letters that are Chinese characters", neutral=1.0),
     "repetition": TurnFact("share of the speech's 4-character runs that occur earlier in it"),

@@ -71,7 +71,7 @@ class GameRow(Row):
     """One finished game. cluster: the deal, by its seed. single: the seat given to one player alone.
 
     votes, speeches, kills, checks, deaths: from the runner's ``store.werewolf_study.StudySpan``.
-    spoken: the public speeches of models, as sampled.
+    spoken: the public speeches of models, as sampled; without the wolves' talk by night.
     answers: beliefs of seats before votes, with the bounds of ``algo.evaluation.beliefs``.
     """
 
@@ -175,7 +175,7 @@ def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: Rewar
                 repetition=turn.facts["repetition"],
             )
             for turn in rollout.turns
-            if turn.facts.get("speech_chars")
+            if turn.facts.get("speech_chars") and turn.decision != "wolf_talk"
         ),
         kills=note.kills,
         checks=note.checks,

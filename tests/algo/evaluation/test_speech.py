@@ -1,14 +1,19 @@
 """Speeches of a policy: what the table counts, and bits a character under a model."""
 
 import math
+from collections import Counter
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from algo.evaluation.games import Spoken
+from algo.evaluation.games import Spoken, row_of
 from algo.evaluation.speech import score_speeches, speech_table
+from algo.rollouts.triplets import FinishedRollout
+from configs.sections.rewards import RewardConfig
 from tests.support.algo.made_games import made_evaluation, made_row
+from tests.support.fakes import make_result, make_turn
+from tests.support.tasks import game_task
 
 
 def spoken(seat, text, chinese=1.0, repetition=0.0):
@@ -27,6 +32,18 @@ def test_the_table_counts_the_policys_speeches_by_side():
     without = speech_table([evaluation("step 0", *said, of_another)], {})
     assert without.rows == [row[:-1]] and len(without.head) == len(row) - 1
     assert speech_table([made_evaluation([made_row()])], {}).rows == []
+
+
+def test_talk_among_wolves_is_no_public_speech():
+    facts = {"speech_chars": 5.0, "chinese_share": 1.0, "repetition": 0.0}
+    turns = [
+        make_turn(seat=1, decision=name, reply=name, facts=facts) for name in ("wolf_talk", "speech", "last_words")
+    ]
+    result = make_result()
+    task = game_task(seed=result.seed, seating={"wolf": "policy", "good": "policy"})
+    rollout = FinishedRollout("r", "a", result, tuple(turns), (), Counter())
+    row = row_of(0, task, rollout, RewardConfig(), whole=False)
+    assert [said.text for said in row.spoken] == ["speech", "last_words"]
 
 
 def test_bits_a_character_are_those_of_the_text_alone(tmp_path, tiny_model):
