@@ -5,7 +5,7 @@ is a trial of Wilson's interval; where deals are played more often, as over both
 resample them.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -76,7 +76,7 @@ class AgainstOpponent(Frozen):
 
 
 class Cell(Frozen):
-    """The finished games of one player as the wolves against one as the good side."""
+    """The finished games of one player as the wolves against one as the good side. rate: of the wolves' wins."""
 
     wolf: str
     good: str
@@ -84,6 +84,7 @@ class Cell(Frozen):
     wolf_wins: int
     good_wins: int
     draws: int
+    rate: Estimate | None
 
 
 class Conduct(Frozen):
@@ -212,13 +213,15 @@ def _win_rate(won: Sequence[float], deals: Sequence[Hashable], seed: int) -> Est
 
 
 def _cells(rows: Iterable[GameRow]) -> Iterator[Cell]:
-    results: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    played: defaultdict[tuple[str, str], list[GameRow]] = defaultdict(list)
     for row in rows:
         wolves, good = row.players_of("wolf"), row.players_of("good")
         if row.single is None and len(wolves) == len(good) == 1:
-            results[min(wolves), min(good)][row.result] += 1
-    for (wolf, good), of in results.items():
-        yield Cell(wolf=wolf, good=good, games=of.total(), wolf_wins=of["wolf"], good_wins=of["good"], draws=of["draw"])
+            played[min(wolves), min(good)].append(row)
+    for (wolf, good), of in played.items():
+        score = Score.of_rows(of, "wolf")
+        wins = {"wolf_wins": score.wins, "good_wins": score.games - score.wins - score.draws, "draws": score.draws}
+        yield Cell(wolf=wolf, good=good, games=score.games, rate=score.win_rate, **wins)
 
 
 def conduct_of(rows: Iterable[GameRow], sides: Iterable[SideName], seed: int) -> Conduct:

@@ -9,7 +9,6 @@ from algo.evaluation.figures import SUBSETS, Figures, Score, Subset, differences
 from algo.evaluation.games import GameEvaluation, GameRow, Sample
 from algo.evaluation.page import Page, Section, Table, cells, counts_text, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Record
-from algo.evaluation.statistics import wilson_interval
 
 _LEAD = (
     "The policy plays held-out deals, which are never trained on, as the wolves and as the good side. Win rate: wins / "
@@ -165,7 +164,7 @@ def _beliefs(figures: Figures) -> Iterator[Table]:
 
 def cell_table(figures: Figures) -> Table:
     """Win table: share of the games that the wolves (row) won against the good side (column)."""
-    rates = {(cell.wolf, cell.good): wilson_interval(cell.wolf_wins, cell.games) for cell in figures.cells}
+    rates = {(cell.wolf, cell.good): cell.rate for cell in figures.cells}
     players = list(dict.fromkeys(name for pair in rates for name in pair))
     wolves = dict.fromkeys(wolf for wolf, _ in rates)
     rows = [(wolf, *(share_text(rates.get((wolf, good))) for good in players)) for wolf in wolves]

@@ -24,6 +24,10 @@ def test_games_of_the_same_deals_do_not_narrow_an_interval():
     thrice = Score.of_side(results * 3, [*range(100)] * 3, "good").win_rate
     assert thrice.value == once.value == 0.4
     assert thrice.high - thrice.low == pytest.approx(once.high - once.low, rel=0.1)
+    rows = [made_row(result=result, deal=deal) for deal, result in enumerate(results)]
+    once, thrice = (figures_of(made_evaluation(rows * times)).cells[0].rate for times in (1, 3))
+    assert once == wilson_interval(60, 100) and once.overlaps(thrice)
+    assert thrice.high - thrice.low == pytest.approx(once.high - once.low, rel=0.1)
 
 
 def test_over_all_opponents_no_game_counts_that_the_policy_plays_against_itself():
