@@ -3,13 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from algo.evaluation.figures import games_of
 from algo.evaluation.page import Table, cells, signed_text, value_text
-from algo.evaluation.statistics import Estimate, mean_difference
-from algo.recipes.report import SIDE_TITLES, change_of, changes_of
+from algo.recipes.report import SIDE_TITLES, change_of, changes_of, difference, games_won
 from algo.recipes.results import RecipeRun
 from configs.section import ConfigError
-from store.schema import TRAINED_POLICY
 
 _OF_THE_PLACE = ("run.name", "run.dir", "run.seed", "model.path", "store.url", "serving.port")
 """Settings that may differ without changing the training."""
@@ -35,31 +32,16 @@ def comparison_table(runs: Sequence[RecipeRun]) -> Table:
             change_of(seeds, first.sides[0], first.opponent)
             for seeds in (run.complete, *((one,) for one in run.complete))
         )
-        difference = "" if run is first else signed_text(_difference(run, first), 100, 1)
+        after_all = (games_won(of.complete, 1, first.sides[0], first.opponent) for of in (run, first))
+        gained = "" if run is first else signed_text(difference(*after_all), 100, 1)
         after = ", ".join(cells(*(change.after for change in by_seed), digits=1))
         name = run.opened.directory.name
-        rows.append(cells(name, together.before, together.after, difference, after, changed, digits=1))
+        rows.append(cells(name, together.before, together.after, gained, after, changed, digits=1))
     if first.agents:
         return Table("Mean reward after training, by seed", ("run", "after", "settings"), rows)
     head = ("run", "before", "after", "points from the first", "after, by seed", "settings")
     side = SIDE_TITLES[first.sides[0]]
     return Table(f"Games won as {side} against {first.opponent}, with 95 % intervals", head, rows)
-
-
-def _difference(run: RecipeRun, first: RecipeRun) -> Estimate | None:
-    """Win rate after training less that of ``first``, paired by seed and deal; None without shared deals."""
-    side = first.sides[0]
-    ours, theirs = (
-        {
-            (seed.seed, row.cluster): float(row.result == side)
-            for seed in of.complete
-            if seed.ends
-            for row in games_of(seed.ends[1].rows, TRAINED_POLICY, side, first.opponent)
-        }
-        for of in (run, first)
-    )
-    both = [place for place in ours if place in theirs]
-    return mean_difference([deal for _, deal in both], [ours[at] - theirs[at] for at in both], 0) if both else None
 
 
 def _changed(run: RecipeRun, first: RecipeRun) -> str:

@@ -1,11 +1,12 @@
 """The report of a recipe on one page: the policy before and after training."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from algo.agents.evaluate import evaluation_table, gain
 from algo.agents.evaluate import figures_of as agent_figures
@@ -16,7 +17,7 @@ from algo.evaluation.page import Page, Picture, Section, Table, cells, signed_te
 from algo.evaluation.record import Evaluation
 from algo.evaluation.report import cell_table, difference_table, sample_text, tables_of
 from algo.evaluation.speech import speech_table
-from algo.evaluation.statistics import Estimate, paired_difference
+from algo.evaluation.statistics import Estimate, mean_difference
 from algo.recipes.recipe import Success
 from algo.recipes.results import RecipeRun, SeedRun
 from algo.recipes.runner import REPORT_FILE
@@ -165,26 +166,39 @@ def _of_seed(seed: SeedRun, table: Table) -> Table:
     return replace(table, caption=f"seed {seed.seed}: {table.caption}")
 
 
-def change_of(seeds: Iterable[SeedRun], side: SideName, opponent: str) -> Change:
+def change_of(seeds: Sequence[SeedRun], side: SideName, opponent: str) -> Change:
     """Change of the policies of some seeds together, as one side against one opponent."""
     ends = list(zip(*(seed.ends for seed in seeds if seed.ends), strict=True))
     rows = [[row for evaluation in of for row in evaluation.rows] for of in ends] or [[], []]
     before, after = (_won(of, TRAINED_POLICY, opponent, side) for of in rows)
-    shares = [_mean_by_deal(games_of(of, TRAINED_POLICY, side, opponent), side) for of in rows]
+    gain = difference(*(games_won(seeds, end, side, opponent) for end in (1, 0)))
     earlier, later = (conduct_of(of, [side], 1) for of in rows)
     flaws = {
         "invalid replies": (earlier.invalid_replies, later.invalid_replies),
         "games with an identity leak": (earlier.games_with_leak, later.games_with_leak),
     }
-    return Change("win rate", before, after, paired_difference(shares[1], shares[0], 1), flaws)
+    return Change("win rate", before, after, gain, flaws)
 
 
-def _mean_by_deal(rows: Iterable[GameRow], side: SideName) -> dict[int, float]:
-    """Deal -> share of its games that ``side`` won; of several seeds each deal has several."""
-    found: defaultdict[int, list[float]] = defaultdict(list)
-    for row in rows:
-        found[row.cluster].append(float(row.result == side))
-    return {deal: fmean(won) for deal, won in found.items()}
+def games_won(
+    seeds: Iterable[SeedRun], end: Literal[0, 1], side: SideName, opponent: str
+) -> dict[tuple[int, int], float]:
+    """(seed, deal) -> whether the policy won as one side against one opponent. end: before or after training."""
+    return {
+        (seed.seed, row.cluster): float(row.result == side)
+        for seed in seeds
+        if seed.ends
+        for row in games_of(seed.ends[end].rows, TRAINED_POLICY, side, opponent)
+    }
+
+
+def difference(ours: Mapping[tuple[int, int], float], others: Mapping[tuple[int, int], float]) -> Estimate | None:
+    """Win rate of ``ours`` less ``others`` over the seeds' games that both have, by resampling deals; None without any.
+
+    Games are paired by seed, too: where one seed lacks a game, another seed's of the same deal is no substitute.
+    """
+    both = [place for place in ours if place in others]
+    return mean_difference([deal for _, deal in both], [ours[at] - others[at] for at in both], 1) if both else None
 
 
 def _in_its_place(run: RecipeRun, side: SideName) -> Estimate | None:

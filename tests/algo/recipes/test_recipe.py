@@ -450,6 +450,16 @@ def test_games_of_all_seeds_that_are_not_finished_are_those_of_their_opponent(tm
     assert failures.rows == [("no reply", "3", "4")]
 
 
+def test_a_game_that_a_seed_lacks_is_not_replaced_by_another_seeds(tmp_path):
+    """One seed always wins and one always loses, before and after; games of the latter are missing before."""
+    opened = begun(tmp_path, seeds=[1, 2])
+    for seed, wins, lost in ((1, 40, 0), (2, 0, 20)):
+        for step in (0, 3):
+            found = made_evaluation(rows(wins)[0 if step else lost :], f"step {step}", step=step)
+            keep(opened.directory / f"seed-{seed}", GameRow, found)
+    assert "all seeds: +0.0 points" in report_of(read_run(opened.directory)).verdict
+
+
 def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
     def trained(name, *correct):
         """Before and after: how many of 40 tasks are done right."""
