@@ -291,11 +291,14 @@ def differences(ours: GameEvaluation, other: GameEvaluation, among: Subset = "al
     """
     if ours.header.digest != other.header.digest:
         raise ValueError(f"{ours.header.label} and {other.header.label} cannot be compared: their conditions differ")
+    if ours.header.initial != other.header.initial:
+        ours, other = (
+            one.model_copy(update={"rows": tuple(row for row in one.rows if INITIAL_POLICY not in row.players)})
+            for one in (ours, other)
+        )
     seed = ours.header.seed
     own, others = (rows_of(evaluation, among) for evaluation in (ours, other))
     for opponent in (*ours.header.conditions["opponents"], None):
-        if opponent == INITIAL_POLICY and ours.header.initial != other.header.initial:
-            continue
         for side in SIDES:
             where = f"single seat, {side}" if opponent is None else f"side {side} against {opponent}"
             won, of_other = (

@@ -5,11 +5,11 @@ import random
 import numpy as np
 import pytest
 
-from algo.evaluation.actions import truth_of
-from algo.evaluation.figures import Score, figures_of, metrics_of
+from algo.evaluation.actions import ODDS_OF_VOTES, VOTES_FOR_WOLVES, truth_of
+from algo.evaluation.figures import Score, differences, figures_of, metrics_of
 from algo.evaluation.statistics import wilson_interval
 from algo.evaluation.strengths import fit_strengths
-from store.werewolf_study import SpeechRecord
+from store.werewolf_study import SpeechRecord, VoteRecord
 from tests.support.algo.made_games import made_evaluation, made_row
 
 
@@ -36,6 +36,20 @@ def test_over_all_opponents_no_game_counts_that_the_policy_plays_against_itself(
     figures = figures_of(made_evaluation([*rows, *itself], panel="cross", opponents=("scripted", "policy")))
     assert figures.all_games == figures.opponents["scripted"].both_sides == Score.of_rows(rows, "good")
     assert figures.all_games.win_rate == wilson_interval(19, 20)
+
+
+def test_games_against_other_initial_weights_are_in_no_difference():
+    vote = VoteRecord(at=0, day=1, seat=2, target=1, best=1.0, chance=0.25, pivotal=False)
+    rows = [made_row(wolf, "policy", votes=(vote,)) for wolf in ("initial", "scripted")]
+    ours, same, other = (
+        made_evaluation(rows, opponents=("initial", "scripted"), initial=weights) for weights in ("a", "a", "b")
+    )
+    assert [each.what for each in differences(ours, same)] == [
+        "games won, side good against initial", "games won, side good against scripted", VOTES_FOR_WOLVES, ODDS_OF_VOTES
+    ]  # fmt: skip
+    assert [each.what for each in differences(ours, other)][:1] == ["games won, side good against scripted"]
+    against_initial = made_evaluation(rows[:1], opponents=("initial", "scripted"), initial="b")
+    assert list(differences(ours, against_initial)) == []
 
 
 # --- strengths --------------------------------------------------------------------------------------------------------
