@@ -8,7 +8,7 @@ from algo.evaluation.record import EVALUATIONS_FILE
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the table, and write ``speech.json`` for the report; the exit status is 0 with speeches."""
+    """Print the table, and write ``speech.json`` for the report; the exit status is 0 with speeches and a model."""
     parser = argparse.ArgumentParser(
         prog="python -m algo.speech",
         description="Print variety, repetition and share of Chinese of the policy's speeches in a run's evaluations, "
@@ -27,12 +27,19 @@ def main(arguments: list[str] | None = None) -> int:
     from algo.evaluation.page import show_tables, wide_console
     from algo.evaluation.record import Record
     from algo.evaluation.speech import score_speeches, speech_table
+    from configs.model_folder import check_model_folder
+    from configs.section import ConfigError
 
     evaluations = [one for one in Record(options.run, GameRow).read() if any(row.spoken for row in one.rows)]
     if not evaluations:
         print(f"error: {options.run / EVALUATIONS_FILE} has no speech of a policy", file=sys.stderr)
         return 2
     model = options.model or Path(evaluations[0].header.initial)
+    try:
+        check_model_folder(model, "--model")
+    except ConfigError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
     bits = score_speeches(evaluations, model, options.run)
     show_tables([speech_table(evaluations, bits)], wide_console())
     return 0

@@ -19,7 +19,7 @@ from algo.werewolf.matches import SIDES
 from store.schema import TRAINED_POLICY
 
 MOST_SPEECHES = 2000
-"""Speeches of an evaluation and side that are scored."""
+"""Speeches of an evaluation and side that are scored, taken evenly, since games are in the order of opponents."""
 
 Bits = Mapping[str, Mapping[str, float]]
 
@@ -88,7 +88,7 @@ def score_speeches(evaluations: Iterable[GameEvaluation], model: Path, folder: P
 
     bits = {
         evaluation.header.label: {
-            side: bits_per_character([said.text for said in spoken[:MOST_SPEECHES]])
+            side: bits_per_character([said.text for said in spoken[:: math.ceil(len(spoken) / MOST_SPEECHES)]])
             for side, spoken in speeches_by_side(evaluation).items()
         }
         for evaluation in evaluations

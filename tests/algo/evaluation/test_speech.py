@@ -7,9 +7,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from algo.evaluation.games import Spoken, row_of
+from algo.evaluation import speech
+from algo.evaluation.games import GameRow, Spoken, row_of
+from algo.evaluation.record import Record
 from algo.evaluation.speech import score_speeches, speech_table
 from algo.rollouts.triplets import FinishedRollout
+from algo.speech import main
 from configs.sections.rewards import RewardConfig
 from tests.support.algo.made_games import made_evaluation, made_row
 from tests.support.fakes import make_result, make_turn
@@ -46,7 +49,7 @@ def test_talk_among_wolves_is_no_public_speech():
     assert [said.text for said in row.spoken] == ["speech", "last_words"]
 
 
-def test_bits_a_character_are_those_of_the_text_alone(tmp_path, tiny_model):
+def test_bits_a_character_are_those_of_the_text_alone(tmp_path, tiny_model, monkeypatch):
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
     texts = ["我是好人。", "过。", "过。"]
@@ -58,3 +61,17 @@ def test_bits_a_character_are_those_of_the_text_alone(tmp_path, tiny_model):
     expected = nats / math.log(2) / sum(map(len, texts))
     made = evaluation("step 0", *(spoken(2, text) for text in texts))
     assert score_speeches([made], tiny_model, tmp_path)["step 0"]["good"] == pytest.approx(expected, rel=1e-5)
+    # Of too many, evenly: the first ones are all against the first opponent.
+    monkeypatch.setattr(speech, "MOST_SPEECHES", 3)
+    more = evaluation("step 0", *(spoken(2, text) for text in texts for _ in range(2)))
+    assert score_speeches([more], tiny_model, tmp_path)["step 0"]["good"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("model", [["--model", "nowhere"], []])
+def test_a_reference_model_that_is_not_there_is_named(tmp_path, capsys, model):
+    made = made_evaluation([made_row("scripted", "policy", spoken=[spoken(2, "过。")])], initial="nowhere")
+    record = Record(tmp_path, GameRow)
+    record.begin(made.header)
+    record.add(made.header, made.rows)
+    assert main([str(tmp_path), *model]) == 2
+    assert "error: --model nowhere does not exist" in capsys.readouterr().err
