@@ -137,7 +137,7 @@ WORDS: Mapping[Decision, Words] = {
             "(?:都|什么药都|两瓶药都|今晚)?不(?:使用|用|开)(?:任何|什么)?(?:药|药水|技能)?|不救人?[也和、,]?不毒人?|不救人?|"
             "不(?:使用|用)?(?:解药)?[也和、]?不(?:使用|用)毒药|不(?:使用|用)[解毒]药|什么都不[做用]|压药|留药|skip|pass"
         ),
-        labels="用药|药|毒药|解药|witch|potion",
+        labels="用药|药|witch|potion",  # not 解药 or 毒药: 解药：不用 leaves the poison open
     ),
     Decision.SIGN_UP: Words(
         nobody=(
@@ -229,15 +229,18 @@ NEGATED = re.compile(
     r"(?:绝对?|千万|先|暂时?|并|可|才|也|就|都|再)*(?:不(?:能|会|想|要|该|应该?|可以?|愿意?|敢|准备|打算|是)?|别|勿|"
     r"没有?|拒绝|甭|非|除了|(?:not|dont|wont|never) )(?:去|再)?"
 )
-NOT_EARNEST = re.compile(
+SUPPOSED = re.compile(
     r"如果|假[如设若使]|倘若|(?<![倘般])若(?!无其事)|要是|万一|除非|只要|一旦|的话|就算|即[使便]|哪怕|要么|要不(?!得)|"
-    r"否则|不如|与其|或者|\b(?:if|unless|suppose|assuming|would|whether|either|should|said?|says|suggests?|claims?|tells?|"
-    r"told)\b|(?:吗|么|呢|好不好|行不行|是不是|要不要|该不该)\"?$|\?"
-    r"|(?:^|,)等(?!于)|昨[天日晚夜]|前[天晚夜]|上一?[轮次回天夜]|首日|明[天日晚夜]|下一?[轮次回]|之前|刚才|"
-    r"以[前后]|晚点|(?<![我以别])(?:(?<!来)说(?!话|不清|得)|喊|叫|让|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|原话|"
-    r"例如|比如|譬如|假装)"
+    r"否则|不如|与其|或者|\b(?:if|unless|suppose|assuming|would|whether|either|should)\b|"
+    r"(?:吗|么|呢|好不好|行不行|是不是|要不要|该不该)\"?$|\?|(?:^|,)等(?!于)"
 )
-"""Anywhere in a sentence: it is a supposition, a question, about another time, or another speaker's words."""
+"""Anywhere in a sentence: it is a supposition or a question."""
+OF_OTHERS = re.compile(
+    r"昨[天日晚夜]|前[天晚夜]|上一?[轮次回天夜]|首日|明[天日晚夜]|下一?[轮次回]|之前|刚才|"
+    r"以[前后]|晚点|(?<![我以别])(?:(?<!来)说(?!话|不清|得)|喊|叫|让|建议|认为|觉得|要求|号召|希望|表示|提议|劝|讲|道|原话|"
+    r"例如|比如|譬如|假装)|\b(?:said?|says|suggests?|claims?|tells?|told)\b"
+)
+"""In a sentence up to a choice: it is about another time, or another speaker's words."""
 NEARLY_TAKEN = re.compile(
     r"(?:我|本人|老子|俺|那|就|好吧?|还是|直接|准备|打算|想要?|要|会|将|决定|选择|干脆|只能|只好|现在|马上|立刻|原地|必须|再见|"
     r"申请|宣布|考虑|可能|也许|应该|或许|狼人|先|来|去|一个|个|得)*+(?:自爆|自曝|退水|退选)[^的过狼者牌会能吞]{0,5}$"

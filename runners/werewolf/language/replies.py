@@ -151,6 +151,8 @@ _ASIDE = re.compile(
     r"(?:(?<=毒药)|(?<=(?<!不)翻牌))[,:]|(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},", re.MULTILINE
 )
 """毒药，8号; 翻牌，决斗3号; 同意队友的提议，刀8号."""
+_POISONS = re.compile("(?!.*[不别没]).*(?:毒.*[0-9]号|[0-9]号.*毒)")
+_PROPOSES = re.compile("(?:^|(?<=[,。!?;]))(?:建议|提议)", re.MULTILINE)
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"
 _OPTION_FORMS = {option: re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for option, form in lexicon.OPTIONS.items()}
@@ -171,7 +173,7 @@ class _Stated:
 class _Clause(NamedTuple):
     """stated: its choice, if it consists of one. alone: the clause is a whole sentence. last: of the last sentence.
 
-    earnest: whether its sentence is the writer's own, unconditional statement about the present.
+    earnest: whether its sentence, up to its end, is the writer's own, unconditional statement about the present.
     """
 
     text: str
@@ -191,10 +193,13 @@ def _plain(text: str) -> str:
 def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
     sentences = [sentence for sentence in _SENTENCE.findall(plain) if sentence.strip()]
     for number, sentence in enumerate(sentences, start=1):
-        earnest = not lexicon.NOT_EARNEST.search(sentence)
+        read = 0
         parts = [part.strip() for part in _CLAUSE_END.split(sentence.rstrip("。!?; "))]
         parts = [part for part in parts if not _LEAD_IN.fullmatch(part)]  # drops empty parts, too
         for part in parts:
+            # A reason after the choice may be about others and other days: 决定：3号，他昨天踩人没有道理.
+            read = sentence.find(part, read) + len(part)
+            earnest = not (lexicon.SUPPOSED.search(sentence) or lexicon.OF_OTHERS.search(sentence[:read]))
             stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
             yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest)
 
@@ -307,12 +312,13 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
     text = _plain(text)
     found: dict[str | Option | None, None] = {}
     refused: set[str | Option | None] = set()
-    problem = ""
+    problem, poisons = "", False
     for clause in _clauses(text, request):
         stated = clause.stated
         if stated is None:
             problem = problem or ("negated" if (marked or found) and lexicon.DOUBT.fullmatch(clause.text) else "")
             refused.add(_refused(clause.text, request))
+            poisons = poisons or _POISONS.match(clause.text) is not None
             continue
         own = clause.alone and clause.last if stated.bare else stated.mine or clause.alone
         # A list of seats and a supposed choice are doubtful.
@@ -328,6 +334,8 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             problem = problem or "ambiguous"
     if request.decision is Decision.WITCH and len(found) == 2:
         found.pop(None, None)  # 用解药，不用毒药
+    if request.decision is Decision.WITCH and found.keys() == {None} and poisons:
+        problem = problem or "ambiguous"  # 不用解药，而是用毒药毒3号
     if len(found) > 1 or not found.keys().isdisjoint(refused) or problem:
         raise ReplyError("ambiguous" if len(found) > 1 else problem or "negated")
     for choice in found:
@@ -412,9 +420,14 @@ def _taken_by_words(spoken: str, heard: str, request: Request) -> Option | None:
 
 def _proposed(spoken: str, request: Request) -> Choice:
     """The only target that a speech without a decision states, if the request has targets."""
+    plain = _plain(spoken)
+    if request.decision is Decision.WOLF_TALK:
+        plain = _PROPOSES.sub("", plain)  # without a subject it is the speaker's own
+    elif request.decision is Decision.CLOSING_SPEECH:
+        plain = plain.replace("归票:", "归票")
     named = {
         clause.stated.choice
-        for clause in (_clauses(_plain(spoken), request) if request.targets else ())
+        for clause in (_clauses(plain, request) if request.targets else ())
         if clause.earnest and clause.stated and not clause.stated.bare
         if request.decision is not Decision.CLOSING_SPEECH or "归" in clause.text
     }
