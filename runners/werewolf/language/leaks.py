@@ -58,9 +58,9 @@ _OWN = "|".join(
         rf"(?:(?:{_ME}|{_WE}){_NIGHT}|{_NIGHT}(?:{_ME}|{_WE})|{_WE}){_INTEND}{_KILL}{_PREY}",
         rf"{_ME}(?:{_NIGHT}|{_INTEND})把{_PREY}给?{_HIT}|{_WE}{_INTEND}{_NIGHT}{_INTEND}(?:把{_PREY}{_HIT}|{_KILL}谁)",
         rf"{_PREY}{_SURELY}是(?:{_ME}|{_WE})(?:{_NIGHT}|{_INTEND}){_HIT}",
-        rf"(?:{_WE}|{_ME}{_NIGHT})(?:狼人)?的?(?:{_NIGHT}的?)?(?:目标|刀口)(?:是|在|为)?{_PREY}",
+        rf"(?<!今天)(?:{_WE}(?!的?今天)|{_ME}{_NIGHT})(?:狼人)?的?(?:{_NIGHT}的?)?(?:目标|刀口)(?:是|在|为)?{_PREY}",
         rf"{_OPENS}(?:我)?(?:建议|提议){_NIGHT}?(?:大家|我们)?{_HIT}{_SEATS}(?![的会能是])",
-        rf"^(?:那)?今[晚夜]{_INTEND}{_HIT}{_SEATS}(?![的会能是])",
+        rf"^(?:那)?今[晚夜](?![^,。]*(?:狼|会|应该)){_INTEND}{_HIT}{_SEATS}(?![的会能是])",
         # 我的狼队友
         rf"我们?的?狼人?的?(?:队友|同伴|同伙|搭档|兄弟)|{_OPENS}狼(?:队友|同伴|兄弟)们?,?(?:别|不要|大家|加油|放心)",
         r"\b(?:i (?:am|was)|im|we|as|being) (?:(?:really|just|one of|the|an?|both|all|player [0-9]+|lone|last) )*"
