@@ -48,8 +48,13 @@ def kl_in_reward(
     return penalties
 
 
-def check_weighing(advantage: AdvantageConfig, training: TrainingConfig) -> None:
-    """Raise ConfigError if ``advantage.weigh`` does not work with the configured loss."""
+def check_credit(advantage: AdvantageConfig, training: TrainingConfig) -> None:
+    """Raise ConfigError if ``advantage.credit`` does not work with the estimator, or ``weigh`` with the loss."""
+    if advantage.credit != "game" and advantage.estimator == "reinforce_plus_plus_baseline":
+        raise ConfigError(
+            f"advantage.credit={advantage.credit} does not work with advantage.estimator={advantage.estimator}, which "
+            f"divides outcomes by their deviation over the batch, but not the rewards of turns: use grpo"
+        )
     if advantage.weigh == "sequence":
         return
     if training.loss_agg_mode != _EVEN_AGGREGATION:

@@ -22,7 +22,7 @@ class Estimator:
 
 
 ESTIMATORS = {
-    **dict.fromkeys(("grpo", "grpo_vectorized", "grpo_passk", "gdpo"), Estimator(groups=True, divides=True)),
+    **dict.fromkeys(("grpo", "grpo_vectorized", "gdpo"), Estimator(groups=True, divides=True)),
     **dict.fromkeys(("reinforce_plus_plus_baseline", "opo", "gpg"), Estimator(groups=True)),
     "reinforce_plus_plus": Estimator(returns=True),
     "gae": Estimator(values=True, returns=True),
@@ -30,11 +30,13 @@ ESTIMATORS = {
 }
 """verl's estimators, and our ``role_baseline``."""
 
+_BEST_ROW = "the best and the second best row may be two actors of the same rollout, whose advantage would be 0"
 _ONE_ROW = "its leave-one-out baseline excludes one row, but not other actors of the same rollout"
 _NO_SQUARES = "it needs the sum of squared probabilities at every token, which is not recorded"
 _REFUSED = {
     "rloo": _ONE_ROW,
     "rloo_vectorized": _ONE_ROW,
+    "grpo_passk": _BEST_ROW,
     "remax": "it needs the reward of a greedy copy of every rollout",
     "optimal_token_baseline": _NO_SQUARES,
     "tir_optimal_token_baseline": _NO_SQUARES,

@@ -12,7 +12,7 @@ from verl.utils.tracking import Tracking
 
 from algo.advantages.branching import check_branching
 from algo.advantages.correction import check_correction
-from algo.advantages.credit import check_weighing
+from algo.advantages.credit import check_credit
 from algo.advantages.registry import check_estimator, needs_groups
 from algo.league.league import League, folders_of
 from algo.league.pool import LeagueState
@@ -40,7 +40,7 @@ def check_before_starting(config: Config) -> None:
     check_engine(config)
     check_estimator(config.advantage.estimator)
     check_branching(config.advantage)
-    check_weighing(config.advantage, config.training)
+    check_credit(config.advantage, config.training)
     check_correction(config.training.rollout_correction)
     check_log_backends(config)
     if config.rollout.rollouts_per_group < 2 and needs_groups(config.advantage.estimator):

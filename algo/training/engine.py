@@ -5,6 +5,7 @@ The ranks get one mini-batch (one optimizer step) at a time, arranged by ``algo.
 """
 
 import json
+import logging
 import math
 import shutil
 import threading
@@ -29,6 +30,8 @@ from algo.training.verl_configs import check_engine, packs_sequences, part_confi
 from algo.training.worker import ENDS_UPDATE, LOSS, PART, TrainingRank
 from configs.schema import Config
 from configs.section import ConfigError
+
+logger = logging.getLogger(__name__)
 
 _STATE_FILE = "engine.json"
 
@@ -294,6 +297,8 @@ class Engine:
         self._call("move", part, "cpu")
         metrics = {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
         skipped = sum(not math.isfinite(step[f"{prefix}/grad_norm"]) for step in steps)
+        if skipped:  # by verl
+            logger.warning("%d of %d optimizer steps skipped: the gradient is not finite", skipped, len(steps))
         return metrics | {f"{prefix}/optimizer_steps": float(len(steps)), f"{prefix}/skipped_steps": float(skipped)}
 
     def _infer(self, part: str, batch: TensorDict, name: str) -> list[torch.Tensor]:

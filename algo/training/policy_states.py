@@ -78,6 +78,16 @@ class PolicyStates:
         )
 
 
+def load_checkpoint(part: Any, directory: str, rate: float) -> None:
+    """Load a checkpoint into a verl worker; the optimizer's settings stay those of the configuration."""
+    groups = part.engine.optimizer.param_groups
+    settings = [{name: group[name] for name in ("betas", "weight_decay") if name in group} for group in groups]
+    part.load_checkpoint(directory)
+    for group, configured in zip(part.engine.optimizer.param_groups, settings, strict=True):
+        group.update(configured)
+    set_learning_rate(part.engine, rate)
+
+
 def set_learning_rate(engine: Any, rate: float) -> None:
     """Set the initial learning rate of a verl engine's optimizer and schedule."""
     schedule = engine.lr_scheduler

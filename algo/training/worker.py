@@ -24,7 +24,7 @@ from verl.workers.utils.losses import sft_loss, value_loss
 
 from algo.run.export import make_portable
 from algo.training import cpu_platform
-from algo.training.policy_states import PolicyStates, set_learning_rate
+from algo.training.policy_states import PolicyStates, load_checkpoint
 from algo.training.targets_loss import policy_and_targets_loss
 from algo.training.verl_configs import PartConfigs
 
@@ -151,8 +151,7 @@ class TrainingRank(Worker):
     def load(self, directory: str, rates: dict[str, float]) -> None:
         """Load a checkpoint from the same number of ranks. rates: by part, instead of those in the checkpoint."""
         for name, part in self._trained.items():
-            part.load_checkpoint(str(Path(directory) / name))
-            set_learning_rate(part.engine, rates[name])
+            load_checkpoint(part, str(Path(directory) / name), rates[name])
 
     @_on_all
     def export_policy(self, directory: str, source: str, dtype: str) -> None:

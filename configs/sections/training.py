@@ -95,11 +95,16 @@ class ReferenceConfig(Section):
     )
 
     @model_validator(mode="after")
-    def _reward_has_no_gradient(self) -> "ReferenceConfig":
+    def _penalty_has_an_effect(self) -> "ReferenceConfig":
         if self.kl == "reward" and self.penalty.endswith("+"):
             raise ValueError(
                 f"penalty {self.penalty} differs from {self.penalty[:-1]} only in its gradient, which a reward lacks: "
                 f"set penalty to {self.penalty[:-1]}, or kl to loss"
+            )
+        if self.kl == "loss" and self.penalty in ("k1", "kl"):
+            raise ValueError(
+                f"the expected gradient of penalty {self.penalty} is zero: set penalty to k1+ or low_var_kl, or kl to "
+                f"reward"
             )
         return self
 

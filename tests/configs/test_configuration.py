@@ -206,6 +206,7 @@ def test_what_fits_together_is_taken(overrides):
         ("training.sequence_parallel=2", "multiple of sequence_parallel"),
         ("training.max_tokens_per_micro_batch=100", r"\(100\) times sequence_parallel .* max_sequence_tokens"),
         ("reference={kl: reward, penalty: k3+}", "set penalty to k3, or kl to loss"),
+        ("reference={kl: loss, penalty: k1}", r"set penalty to k1\+"),
         ("training.rollout_correction.rollout_rs=token_k1", "set both"),
         ("selection.roles=[guard]", "'guard', a role that preset '5p_tiny' does not deal"),
         (

@@ -5,7 +5,7 @@ import torch
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
-from algo.advantages.credit import PROPORTIONAL_LOSSES, check_weighing, weigh_advantages
+from algo.advantages.credit import PROPORTIONAL_LOSSES, check_credit, weigh_advantages
 from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig, TrainingConfig
 from tests.support.algo.trajectories import made_trajectory
@@ -24,14 +24,17 @@ def test_turns_weigh_alike_however_long_they_and_their_sequences_are():
     assert sum(map(sum, in_loss)) == pytest.approx(2 * 2.0)  # as much as with "sequence"
 
 
-def test_weights_are_refused_where_they_would_not_be_weights():
+def test_credit_and_weights_are_refused_where_they_would_not_be_what_they_say():
     by_turn, default = AdvantageConfig(weigh="turn"), TrainingConfig()
-    check_weighing(by_turn, default)
-    check_weighing(AdvantageConfig(), TrainingConfig(loss_agg_mode="token-mean", policy_loss="gpg"))
+    check_credit(by_turn, default)
+    check_credit(AdvantageConfig(), TrainingConfig(loss_agg_mode="token-mean", policy_loss="gpg"))
+    whitened = AdvantageConfig(credit="turn", estimator="reinforce_plus_plus_baseline")
+    with pytest.raises(ConfigError, match="credit=turn does not work"):
+        check_credit(whitened, default)
     with pytest.raises(ConfigError, match="weigh=turn needs"):
-        check_weighing(by_turn, TrainingConfig(loss_agg_mode="token-mean"))
+        check_credit(by_turn, TrainingConfig(loss_agg_mode="token-mean"))
     with pytest.raises(ConfigError, match=r"proportional to the advantage; 'kl_cov' is not: use one of .*vanilla"):
-        check_weighing(by_turn, TrainingConfig(policy_loss="kl_cov"))
+        check_credit(by_turn, TrainingConfig(policy_loss="kl_cov"))
 
 
 @pytest.mark.parametrize("name", sorted(set(POLICY_LOSS_REGISTRY) - {"geo_mean", "dro", "bypass_mode"}))
