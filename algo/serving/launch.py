@@ -14,6 +14,7 @@ from algo.machine.ports import free_port
 from algo.machine.processes import start_guarded
 from algo.machine.secrets import environment_without_secrets
 from algo.serving.control import CONTROL_VARIABLE, ControlGuard, control_token
+from algo.serving.preconditions import ServingError
 from algo.serving.version_header import INITIAL_VERSION, PolicyVersionHeader
 from configs.schema import Config
 from configs.sections.policies import SOLE_LEARNER
@@ -238,15 +239,20 @@ def vllm_environment(config: Config, launch: Launch | None = None) -> dict[str, 
     return environment
 
 
-def _visible_devices(devices: tuple[int, ...]) -> str:
-    """Values for CUDA_VISIBLE_DEVICES: devices are indices into this process's own."""
+def visible_gpus() -> list[str] | None:
+    """Names in CUDA_VISIBLE_DEVICES, into which the devices in settings are indices; None if it is not set."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if given is None:
+    return None if given is None else [name.strip() for name in given.split(",") if name.strip()]
+
+
+def _visible_devices(devices: tuple[int, ...]) -> str:
+    """Value of CUDA_VISIBLE_DEVICES for a vLLM."""
+    visible = visible_gpus()
+    if visible is None:
         return ",".join(map(str, devices))
-    visible = [name.strip() for name in given.split(",") if name.strip()]
     if max(devices) >= len(visible):
-        raise ValueError(
-            f"serving needs GPU {max(devices)} (serving.devices, serving.servers, serving.tensor_parallel), but "
-            f"CUDA_VISIBLE_DEVICES={given} has {len(visible)}"
+        raise ServingError(
+            f"serving needs GPU {max(devices)} (devices of serving, frozen and league; serving.servers, "
+            f"serving.tensor_parallel), but CUDA_VISIBLE_DEVICES={','.join(visible)} has {len(visible)}"
         )
     return ",".join(visible[number] for number in devices)

@@ -18,6 +18,7 @@ from verl.single_controller.ray.base import sort_placement_group_by_node_ip
 from algo.machine.ports import ray_node_address
 from algo.machine.secrets import without_secrets
 from algo.serving.control import CONTROL_VARIABLE, control_token
+from algo.serving.launch import pool_servers, visible_gpus
 from algo.training import cpu_platform
 from configs.schema import Config
 from configs.section import ConfigError
@@ -45,7 +46,7 @@ def connect(config: Config) -> Path | None:
     # A short path, since those of Ray's sockets may not exceed 107 characters; a private folder around Ray's own, which
     # everyone can access (0777).
     directory = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))
-    gpus = training_gpus(config)
+    gpus, given = training_gpus(config), os.environ.get("CUDA_VISIBLE_DEVICES")
     with without_secrets():
         if gpus is not None:  # Ray has no other setting for its GPUs
             os.environ["CUDA_VISIBLE_DEVICES"] = gpus
@@ -59,8 +60,9 @@ def connect(config: Config) -> Path | None:
                 **quiet,
             )
         finally:
-            if gpus is not None:
-                del os.environ["CUDA_VISIBLE_DEVICES"]
+            os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+            if given is not None:
+                os.environ["CUDA_VISIBLE_DEVICES"] = given
     return directory
 
 
@@ -79,16 +81,19 @@ def _token_file() -> Path:
 
 
 def training_gpus(config: Config) -> str | None:
-    """CUDA_VISIBLE_DEVICES for a Ray cluster started here: the GPUs without serving.
+    """CUDA_VISIBLE_DEVICES for a Ray cluster started here: the GPUs that the settings give to no vLLM; None on CPU.
 
-    None for all: on CPU, with shared GPUs, with an attached vLLM, and if CUDA_VISIBLE_DEVICES is set.
+    With ``serving.share_gpus`` those of the policy's servers are included.
     """
-    serving = config.serving
-    shared = config.training.device == "cpu" or serving.share_gpus or serving.mode == "attach"
-    if shared or "CUDA_VISIBLE_DEVICES" in os.environ:
+    if config.training.device == "cpu":
         return None
-    taken = serving.devices or range(config.started_servers * serving.tensor_parallel)
-    return ",".join(str(number) for number in range(torch.cuda.device_count()) if number not in taken)
+    serving = config.serving
+    first = range(config.started_servers * serving.tensor_parallel)
+    of_policy = set(serving.devices or first) if serving.mode == "start" else set()
+    of_others = {gpu for one in (*config.frozen.values(), *pool_servers(config)) for gpu in one.devices or ()}
+    taken = of_others - of_policy if serving.share_gpus else of_others | of_policy
+    names = visible_gpus() or map(str, range(torch.cuda.device_count()))
+    return ",".join(name for number, name in enumerate(names) if number not in taken)
 
 
 def resource_pool(training: TrainingConfig) -> RayResourcePool:

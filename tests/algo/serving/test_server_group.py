@@ -266,7 +266,7 @@ def test_each_server_sees_its_gpus(configure, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5, 6,7")
     assert visible(config) == ["4,5", "6,7"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6")
-    with pytest.raises(ValueError, match="GPU 3"):
+    with pytest.raises(ServingError, match=r"needs GPU 3 .* CUDA_VISIBLE_DEVICES=4,5,6 has 3"):
         visible(config)
 
 

@@ -1,10 +1,14 @@
 """What verl is told where a run would need GPUs to show it, and what is refused before Ray starts."""
 
+import os
+
 import pytest
+import ray
 import torch
 from verl.workers.config import FSDPOptimizerConfig
 
 from algo.advantages.credit import kl_in_reward
+from algo.training import ray_cluster
 from algo.training.ray_cluster import training_gpus
 from algo.training.verl_configs import actor_config, check_engine, critic_config, part_configs
 from configs.section import ConfigError
@@ -96,20 +100,47 @@ def test_what_cannot_run_is_refused(model, tmp_path):
         ({}, "1,2,3"),
         ({"servers": 2, "devices": (3, 1)}, "0,2"),
         ({"tensor_parallel": 2}, "2,3"),
-        ({"share_gpus": True}, None),
-        ({"mode": "attach", "urls": ["http://127.0.0.1:1"]}, None),
+        ({"share_gpus": True}, "0,1,2,3"),
+        ({"mode": "attach", "urls": ["http://127.0.0.1:1"]}, "0,1,2,3"),
     ],
 )
 def test_training_takes_the_gpus_that_serving_leaves_free(model, monkeypatch, serving, expected):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    config = make_config(model, training={"device": "cuda"}, serving=serving, rollout={"max_policy_lag": 0})
+    config = make_config(model, training={"device": "cuda"}, serving=serving)
     assert training_gpus(config) == expected
     assert training_gpus(make_config(model)) is None
-    team = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
-    assert training_gpus(make_config(model, training={"device": "cuda"}, policies=team)) == "2,3"
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
-    assert training_gpus(config) is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4, 5,6,7")
+    assert training_gpus(config) == expected.translate(str.maketrans("0123", "4567"))
+
+
+def test_training_leaves_the_gpus_of_all_other_servers_alone(model, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b,GPU-c,GPU-d")
+
+    def gpus(**sections):
+        return training_gpus(make_config(model, training={"device": "cuda"}, **sections))
+
+    assert gpus(policies={"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}) == "GPU-c,GPU-d"
+    others = {"frozen": {"old": {"path": model, "devices": (3,)}}}
+    assert gpus(**others) == "GPU-b,GPU-c"
+    others |= {"league": {"every_steps": 1, "devices": (1,)}, "game": {"opponent": "past"}}
+    assert gpus(**others) == "GPU-c"
+    # On shared GPUs other servers may run beside those of the policy.
+    assert gpus(serving={"share_gpus": True, "servers": 2}, **others) == "GPU-a,GPU-b,GPU-c"
+
+
+@pytest.mark.parametrize("given", [None, "4,5"])
+def test_only_ray_is_limited_to_the_gpus_of_the_training(model, monkeypatch, tmp_path, given):
+    monkeypatch.setattr(os, "environ", {} if given is None else {"CUDA_VISIBLE_DEVICES": given})
+    monkeypatch.setattr("tempfile.mkdtemp", lambda **_: str(tmp_path))
+    monkeypatch.setattr(ray_cluster, "_token_file", lambda: tmp_path)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    seen = []
+    monkeypatch.setattr(ray, "init", lambda **_: seen.append(os.environ["CUDA_VISIBLE_DEVICES"]))
+    ray_cluster.connect(make_config(model, training={"device": "cuda"}))
+    assert seen == ["1" if given is None else "5"]
+    assert os.environ.get("CUDA_VISIBLE_DEVICES") == given
 
 
 def test_the_kl_in_the_reward_is_the_estimate_times_its_weight():
