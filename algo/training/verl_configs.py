@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,11 @@ def check_engine(config: Config) -> None:
             f"training.sequence_parallel={parallel} needs model.attn_implementation=flash_attention_2 "
             f"(got {config.model.attn_implementation!r})"
         )
+    if packs_sequences(config.model) and (config.training.device == "cpu" or find_spec("flash_attn") is None):
+        raise ConfigError(
+            "model.attn_implementation=flash_attention_2 needs GPUs and flash-attn (pip install --no-build-isolation "
+            "flash-attn==2.8.3.post2); without them set it to sdpa"
+        )
     heads = getattr(AutoConfig.from_pretrained(config.model.path), "num_attention_heads", parallel)
     if parallel > 1 and heads % parallel:
         raise ConfigError(
@@ -153,7 +159,7 @@ def critic_config(config: Config) -> CriticConfig:
 
 def packs_sequences(model: ModelConfig) -> bool:
     """Whether micro-batches are packed instead of padded: only flash attention separates packed rows."""
-    return model.attn_implementation.startswith("flash_attention")
+    return model.attn_implementation == "flash_attention_2"
 
 
 def _aggregation(training: TrainingConfig) -> dict[str, Any]:

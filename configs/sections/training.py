@@ -120,7 +120,9 @@ class ModelConfig(Section):
     """The model to train."""
 
     path: Path = Field(Path("runs/tiny_model"), description="Hugging Face model folder: weights, config, tokenizer")
-    attn_implementation: str = Field("sdpa", description="sdpa; flash_attention_2 on GPUs with flash-attn")
+    attn_implementation: Literal["eager", "sdpa", "flash_attention_2"] = Field(
+        "sdpa", description="attention of the trainer; flash_attention_2 on GPUs with flash-attn"
+    )
     dtype: Literal["float32", "bfloat16", "auto"] = Field(
         "float32",
         description="precision of serving and of the forward pass; auto, for runs on CPU: bfloat16 if this CPU has "
@@ -212,6 +214,13 @@ class TrainingConfig(Section):
     )
     param_offload: bool = Field(False, description="keep idle weights in CPU memory")
     optimizer_offload: bool = Field(False, description="keep the idle optimizer state in CPU memory")
+
+    @field_validator("adam_betas")
+    @classmethod
+    def _betas_decay(cls, betas: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError("both must be at least 0 and below 1")
+        return betas
 
     @model_validator(mode="after")
     def _ranks_divide(self) -> "TrainingConfig":

@@ -8,7 +8,7 @@ import torch
 from verl.workers.config import FSDPOptimizerConfig
 
 from algo.advantages.credit import kl_in_reward
-from algo.training import ray_cluster
+from algo.training import ray_cluster, verl_configs
 from algo.training.ray_cluster import training_gpus
 from algo.training.verl_configs import actor_config, check_engine, critic_config, part_configs
 from configs.section import ConfigError
@@ -74,11 +74,15 @@ def test_a_run_has_the_parts_that_it_needs(model):
     assert part_configs(make_config(model), sgd).policy.optimizer_config is sgd
 
 
-def test_what_cannot_run_is_refused(model, tmp_path):
+def test_what_cannot_run_is_refused(model, tmp_path, monkeypatch):
     gpus = {"device": "cuda", "ranks": 3}
     with pytest.raises(ConfigError, match=r"sequence_parallel=3 needs model\.attn_implementation=flash_attention_2"):
         check_engine(make_config(model, training=gpus | {"sequence_parallel": 3}))
     flash = {"attn_implementation": "flash_attention_2"}
+    for installed, device in ((None, "cuda"), ("a module", "cpu")):
+        monkeypatch.setattr(verl_configs, "find_spec", {"flash_attn": installed}.get)
+        with pytest.raises(ConfigError, match=r"needs GPUs and flash-attn \(pip install .*set it to sdpa"):
+            check_engine(make_config(model, model=flash, training={"device": device}))
     with pytest.raises(ConfigError, match=r"must divide the model's number of attention heads \(2\)"):
         check_engine(make_config(model, model=flash, training=gpus | {"sequence_parallel": 3}))
     check_engine(make_config(model, model=flash, training=gpus | {"ranks": 2, "sequence_parallel": 2}))
