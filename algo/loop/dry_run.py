@@ -51,6 +51,7 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
         found = build_trajectories(played.finished, workload.rewards_of, config.training.max_sequence_tokens)
         metrics = workload.metrics(played) | trajectory_metrics(found.trajectories)
         agreement = []
+        await run.serving.sleep()
         for share in await compute_advantages(
             run, found.trajectories, RoleBaselines(config.advantage.role_baseline_decay)
         ):
@@ -70,6 +71,7 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
                 named = {f"logprobs/rollout_difference_{name}": value for name, value in compared.items()}
                 metrics |= config.metrics_of(share.learner, named)
                 agreement.append(compared)
+        await run.serving.wake()  # an attached vLLM goes on after this run
         left_out = played.left_out + found.left_out
         metrics |= {f"left_out/{reason}": float(count) for reason, count in left_out.items()}
         _show(console, "Metrics", "\n".join(f"{name}: {value:g}" for name, value in sorted(metrics.items())))
