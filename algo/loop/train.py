@@ -44,6 +44,12 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
     role_baselines = RoleBaselines.from_state(state.role_baselines, config.advantage.role_baseline_decay)
     per_step = config.rollout.groups_per_step - config.branched_groups
     lag, most = config.rollout.max_policy_lag, config.rollout.max_groups_in_flight
+    if lag and config.training.rollout_correction.rollout_is is None:
+        logger.warning(
+            "rollout.max_policy_lag=%d trains on replies of older weights as if the current ones had sampled them: set "
+            "training.rollout_correction.rollout_is to token",
+            lag,
+        )
     # Without lag, no group is in flight after its step.
     begun = state.step * per_step if state.begun is None or not lag else state.begun
     schedule = Schedule(per_step, lag, config.run.steps * per_step, state.in_flight, begun, most)

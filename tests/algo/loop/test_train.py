@@ -219,6 +219,19 @@ async def test_an_early_end_waits_for_a_checkpoint_that_is_being_written(
     assert found == events and logged in caplog.text
 
 
+@pytest.mark.parametrize(("lag", "correction", "warnings"), [(0, None, 0), (1, None, 1), (1, "token", 0)])
+async def test_a_lag_without_a_correction_is_warned_of(machine, monkeypatch, caplog, lag, correction, warnings):
+    machine = machine(lag, training={"rollout_correction": {"rollout_is": correction}})
+
+    async def start(*_):
+        raise Killed
+
+    monkeypatch.setattr(loop, "start", start)
+    with pytest.raises(Killed):
+        await machine.process()
+    assert caplog.text.count("set training.rollout_correction.rollout_is to token") == warnings
+
+
 @pytest.mark.parametrize("lag", [0, 2])
 async def test_killed_anywhere_it_trains_on_every_group_once(machine, lag):
     machine = machine(lag, every_steps=2)
