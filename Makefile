@@ -89,7 +89,7 @@ web: install ## Games, runs and tables in a browser (RUNS=runs; WEB_FLAGS="--sto
 	$(BIN)/python -m runners.werewolf web --runs "$(RUNS)" $(WEB_FLAGS)
 
 play: $(if $(MODEL),install,web) ## The same, and to play against a trained policy (MODEL=runs/NAME; default: models/wolves; MODEL=: none)
-	$(if $(MODEL),$(BIN)/python -m algo.serve "$(MODEL)" --page --keep "$(RUNS)/web_games" $(WEB_FLAGS))
+	$(if $(MODEL),$(BIN)/python -m algo.serve "$(MODEL)" --page --runs "$(RUNS)" --keep "$(RUNS)/web_games" $(WEB_FLAGS))
 
 real: $(REAL) ## The demo with Gemma-3-270M, which speaks Chinese, on two cores
 	$(RECIPE)/real.yaml $(RECIPE_FLAGS)

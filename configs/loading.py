@@ -81,6 +81,7 @@ def config_of(
     find_input_files(document, folder, schema)
     for override in overrides:
         _apply_override(document, override)
+    find_input_files(document, Path(), schema)  # those of overrides
     try:
         return schema.model_validate(document)
     except ValidationError as error:

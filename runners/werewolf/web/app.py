@@ -88,7 +88,7 @@ class Pages:
     ):
         self._tables = tables
         self._files = {f"file:{number}": path for number, path in enumerate(files, start=1)}
-        self._runs = runs or RunFolders(None)
+        self._runs = runs or RunFolders()
         self._hub = hub
         self._tokens = TokenRows(self._runs, tokenizer)
         self._numbers = RunNumbers(self._runs)

@@ -24,7 +24,7 @@ def add_web_command(commands: Any) -> None:
     parser.add_argument("games", nargs="*", type=Path, metavar="GAME", help="files from `play --output FILE`")
     parser.add_argument("--store", metavar="URL", help="hub with games to watch and a policy to play against")
     parser.add_argument(
-        "--runs", type=Path, default=Path("runs"), metavar="DIR", help="folder of the runs (default: %(default)s)"
+        "--runs", type=Path, action="append", metavar="DIR", help="folder of runs (default: runs); may be repeated"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
     parser.add_argument("--port", type=int, default=_DEFAULT_PORT, help="port; 0: a free one (default: %(default)s)")
@@ -43,7 +43,7 @@ def add_web_command(commands: Any) -> None:
     )
     parser.add_argument("--tokenizer", type=Path, metavar="DIR", help="tokenizer of shown tokens (default: the run's)")
     parser.add_argument(
-        "--keep", type=Path, metavar="DIR", help="folder for finished games (default: web_games in --runs)"
+        "--keep", type=Path, metavar="DIR", help="folder for finished games (default: web_games in the first --runs)"
     )
     group = parser.add_argument_group("opponents", "in addition to rule-based players")
     group.add_argument("--policy", metavar="RUN", help="policy of this run in the hub (default: the newest run)")
@@ -111,7 +111,8 @@ async def _serve(options: argparse.Namespace) -> None:
         if not path.is_file():
             raise ValueError(f"{path} is not a file; `python -m runners.werewolf play --output {path}` writes one")
     client = None if options.store is None else connect(options.store, retry_seconds=5.0)
-    runs = RunFolders(options.runs)
+    folders = options.runs or [Path("runs")]
+    runs = RunFolders(*folders)
     opponents = Opponents(
         client, runs, options.policy, options.model_url, options.model, options.chat_model, options.store or "",
         options.allow_address,
@@ -119,7 +120,7 @@ async def _serve(options: argparse.Namespace) -> None:
     keys = keys_of(options.chat_model)
     games = WerewolfGames(opponents.addresses, options.tokenizer, _POLICY_TIMEOUT_SECONDS, keys)
     limits = TokenLimits(context_tokens=options.context_tokens, reply_tokens=options.reply_tokens)
-    keep = options.keep or options.runs / "web_games"
+    keep = options.keep or folders[0] / "web_games"
     tables = Tables(games, opponents, keep, options.tokenizer, client, limits)
     hub = None if client is None else HubGames(client, options.store)
     pages = Pages(tables, options.games, runs, hub, options.tokenizer)

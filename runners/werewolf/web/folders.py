@@ -28,30 +28,30 @@ def read_file(path: Path) -> Any:
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise UnreadableGame(f"{path.name} is too large")
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda name: None)  # NaN
     except (OSError, ValueError, RecursionError) as error:
         raise UnreadableGame(f"{path.name} is not valid JSON: {error}") from error
 
 
 class RunFolders:
-    """The folder of run folders, and of recipes' folders with runs, which are named RUN@RECIPE.
+    """Folders of run folders, and of recipes' folders with runs, which are named RUN@RECIPE. The first has precedence.
 
     Ids of games: ``run:NAME/step-0001/GAME``, ``run:NAME/eval/…``.
     """
 
-    def __init__(self, folder: Path | None):
-        self._folder = folder
+    def __init__(self, *folders: Path):
+        self._folders = folders
         self._read: dict[Path, tuple[tuple[int, int], Any]] = {}
 
     def names(self) -> list[str]:
         """Runs, newest first."""
-        if self._folder is None:
-            return []
-        found = {path.parent.name: path for path in self._folder.glob("*/config.yaml")}
-        for path in self._folder.glob("*/*/config.yaml"):
-            recipe = path.parent.parent
-            if (recipe / _RECIPE).is_file():
-                found[f"{path.parent.name}@{recipe.name}"] = path
+        found = {}
+        for folder in reversed(self._folders):
+            found |= {path.parent.name: path for path in folder.glob("*/config.yaml")}
+            for path in folder.glob("*/*/config.yaml"):
+                recipe = path.parent.parent
+                if (recipe / _RECIPE).is_file():
+                    found[f"{path.parent.name}@{recipe.name}"] = path
         usable = [name for name in found if self._find(name)]  # a copy may be named "first (copy)"
         return sorted(usable, key=lambda name: found[name].stat().st_mtime, reverse=True)
 
@@ -63,12 +63,9 @@ class RunFolders:
 
     def _find(self, name: str) -> Path | None:
         run, _, recipe = name.rpartition("@")
-        for parts in ((name,), (recipe, run)):
-            if self._folder is not None and all(map(_NAME.fullmatch, parts)):
-                path = self._folder.joinpath(*parts)
-                if (path / "config.yaml").is_file():
-                    return path
-        return None
+        named = [parts for parts in ((name,), (recipe, run)) if all(map(_NAME.fullmatch, parts))]
+        paths = (folder.joinpath(*parts) for folder in self._folders for parts in named)
+        return next((path for path in paths if (path / "config.yaml").is_file()), None)
 
     def of_recipe(self, name: str) -> list[str]:
         """The runs of the same recipe, this one first."""
@@ -108,8 +105,9 @@ class RunFolders:
 
     def checkpoint_of(self, root: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | None:
         """(state, configuration) of the checkpoint that contains a model folder, or None."""
-        path = Path(root).absolute()
-        checkpoint, run = path.parent, path.parent.parent.parent
+        path = Path(root).absolute()  # STEP/huggingface, of a team STEP/policies/NAME/huggingface
+        checkpoint = path.parent.parent.parent if path.parent.parent.name == "policies" else path.parent
+        run = checkpoint.parent.parent
         known = (self.run(name).absolute() for name in self.names())
         if run not in known or not (checkpoint / "state.json").is_file():
             return None
@@ -125,8 +123,10 @@ class RunFolders:
             when = (run / "evaluations.jsonl").stat().st_mtime
             for task, row in evaluation["samples"].items():
                 game_id = f"run:{name}/eval/{evaluation['name']}/{task}"
-                card = card_of(_sample_game(game_id, name, evaluation, row))
-                cards.append(card | {"when": when, "step": evaluation.get("step"), "evaluation": evaluation["label"]})
+                with suppress(UnreadableGame):
+                    card = card_of(_sample_game(game_id, name, evaluation, row))
+                    of = {"when": when, "step": evaluation.get("step"), "evaluation": evaluation["label"]}
+                    cards.append(card | of)
         for step in sorted((run / "transcripts").glob("step-*"), reverse=True):
             for path in sorted(step.glob("*.json")) if len(cards) < most else ():
                 game_id = f"run:{name}/{step.name}/{path.stem}"
@@ -175,26 +175,24 @@ def _read_evaluations(path: Path) -> list[dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     begun = 0
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:  # skip most rows without parsing
             if '"row": ' in line and '"sample": {' not in line:
                 continue
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue  # incomplete
-            if header := entry.get("evaluation"):
-                key = "|".join((header["label"], header["digest"], header["model"]))
-                name = re.sub(r"[^A-Za-z0-9-]", "-", f"{begun}-{header['label']}")
-                begun += 1
-                # One that is repeated is the newest of its label again.
-                found[key] = found.pop(key, None) or {**header, "name": name, "figures": {}, "samples": {}}
-            elif (evaluation := found.get(entry.get("of", ""))) and "row" in entry:
-                evaluation["samples"][entry["row"]["task_id"]] = entry["row"]
-            elif evaluation and "end" in entry:
-                evaluation["figures"] = entry["end"]["figures"]
-            elif evaluation and "forgotten" in entry:
-                del found[entry["of"]]
+            with suppress(ValueError, LookupError, TypeError, AttributeError):  # incomplete, or of another version
+                entry = json.loads(line, parse_constant=lambda name: None)
+                if header := entry.get("evaluation"):
+                    key = "|".join((header["label"], header["digest"], header["model"]))
+                    name = re.sub(r"[^A-Za-z0-9-]", "-", f"{begun}-{header['label']}")
+                    begun += 1
+                    # One that is repeated is the newest of its label again.
+                    found[key] = found.pop(key, None) or {**header, "name": name, "figures": {}, "samples": {}}
+                elif (evaluation := found.get(entry.get("of", ""))) and "row" in entry:
+                    evaluation["samples"][entry["row"]["task_id"]] = entry["row"]
+                elif evaluation and "end" in entry:
+                    evaluation["figures"] = entry["end"]["figures"]
+                elif evaluation and "forgotten" in entry:
+                    del found[entry["of"]]
     return list({evaluation["label"]: evaluation for evaluation in found.values()}.values())
 
 
@@ -207,19 +205,23 @@ def _config_of(run: Path) -> Mapping[str, Any]:
 
 
 def _sample_game(game_id: str, run: str, evaluation: Mapping[str, Any], row: Mapping[str, Any]) -> ShownGame:
-    data = {
-        "preset": evaluation["conditions"].get("preset", ""),
-        "seed": row["cluster"],
-        "result": row["result"],
-        "players": {seat["seat"]: seat["player"] for seat in row["seats"]},
-        "events": row["sample"]["events"],
-        "turns": row["sample"]["turns"],
-    }
-    about = {
-        "run": run,
-        "game": row["task_id"],
-        "evaluation": evaluation["label"],
-        "version": evaluation["policy_version"],
-        "rewards": {str(seat["seat"]): seat["reward"] for seat in row["seats"] if seat["reward"] is not None},
-    }
+    """Raises UnreadableGame, e.g. for a row of another version."""
+    try:
+        data = {
+            "preset": evaluation["conditions"].get("preset", ""),
+            "seed": row["cluster"],
+            "result": row["result"],
+            "players": {seat["seat"]: seat["player"] for seat in row["seats"]},
+            "events": row["sample"]["events"],
+            "turns": row["sample"]["turns"],
+        }
+        about = {
+            "run": run,
+            "game": row["task_id"],
+            "evaluation": evaluation["label"],
+            "version": evaluation["policy_version"],
+            "rewards": {str(seat["seat"]): seat["reward"] for seat in row["seats"] if seat["reward"] is not None},
+        }
+    except (LookupError, TypeError, AttributeError) as error:
+        raise UnreadableGame(f"{game_id} is incompatible with this version: {error!r}") from error
     return read_game(data, id=game_id, title=row["task_id"], about=about)

@@ -200,7 +200,7 @@ class _Watched:
             self._result = next((ResultSpan.decode(span) for span in spans if is_result(span)), self._result)
             has_news = bool(spans) or is_retried or self._rollout.status != status
             self.game = self._read_game() if has_news else self.game
-        except ValueError as error:
+        except (ValueError, LookupError, TypeError) as error:
             raise UnreadableGame(f"rollout {self._rollout_id} is incompatible with this version: {error}") from error
         self._pause = _SOONEST_LOOK_SECONDS if has_news else min(self._pause * 1.3, _LATEST_LOOK_SECONDS)
         self.next_look = time.monotonic() + self._pause

@@ -52,7 +52,7 @@ class Opponents:
         allowed: Sequence[str] = (),
     ):
         self._client = client
-        self._runs = runs or RunFolders(None)
+        self._runs = runs or RunFolders()
         self._run = run
         self._url = None if model_url is None else model_url.rstrip("/").removesuffix("/v1") + "/v1"
         self._model = model

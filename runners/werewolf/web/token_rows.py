@@ -5,7 +5,9 @@ trainer's log-probs. Missing values are None.
 """
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ class TokenRows:
         self._loaded: dict[Path, Tokenizer] = {}
         self._read: dict[Path, tuple[int, int]] = {}
         self._found: dict[tuple[Path, str], dict[_Segment, _Place]] = {}
+        self._reading = threading.Lock()
 
     def of(self, game: ShownGame, spans: Sequence[TurnSpan], seat: int, segment: int) -> dict[str, Any]:
         """One segment: token ids, texts and their data, aligned.
@@ -67,6 +70,11 @@ class TokenRows:
         run, name = self._runs.run_of(str(game.about.get("run", ""))), str(game.about.get("game", ""))
         if run is None:
             return {}
+        with self._reading:  # several requests must not read the same files
+            self._read_batches(run)
+            return self._found.get((run, name), {})
+
+    def _read_batches(self, run: Path) -> None:
         for path in (run / "batches").glob("step-*.jsonl"):
             now = path.stat()
             state = now.st_mtime_ns, now.st_size
@@ -78,12 +86,12 @@ class TokenRows:
             start = 0
             with path.open("rb") as file:
                 while (line := file.readline()).endswith(b"\n"):  # the last one may be incomplete
-                    row = json.loads(line)
-                    segment = _SEATS[row["actor"]], int(row["segment"])
-                    self._found.setdefault((run, str(row["task_id"])), {})[segment] = path, start
+                    with suppress(ValueError, LookupError, TypeError):  # a damaged line
+                        row = json.loads(line)
+                        segment = _SEATS[row["actor"]], int(row["segment"])
+                        self._found.setdefault((run, str(row["task_id"])), {})[segment] = path, start
                     start += len(line)
             self._read[path] = state
-        return self._found.get((run, name), {})
 
     def _tokenizer_for(self, game: ShownGame) -> Tokenizer | None:
         evaluated, run = self._runs.evaluation_of(game), self._runs.run_of(str(game.about.get("run", "")))

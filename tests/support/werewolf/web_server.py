@@ -37,7 +37,7 @@ class WebServer(HttpFake):
         **opponents: Any,
     ):
         client = None if hub is None else connect(hub, retry_seconds=retry_seconds)
-        folders = RunFolders(runs)
+        folders = RunFolders(*[] if runs is None else [runs])
         games = games if client is None else HubGames(client, hub)
         whom = Opponents(client, folders, hub=hub or "", **opponents)
         play = WerewolfGames(whom.addresses, tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))

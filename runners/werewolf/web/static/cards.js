@@ -40,12 +40,13 @@ export function gameCard(game, box = null) {
 
 /** A link to two games side by side that shows once two are ticked, and a maker of boxes to tick. */
 export function comparing() {
-  const chosen = [];
+  const chosen = new Set();
   const compare = h("a", { class: "tag compare", hidden: true }, words().compare);
-  const box = (id, title) => h("input", { type: "checkbox", title: words().compare, "aria-label": `${words().compare}: ${title}`, onchange: (event) => {
-    if (event.target.checked) chosen.push(id); else chosen.splice(chosen.indexOf(id), 1);
-    compare.hidden = chosen.length !== 2;
-    compare.href = `/compare?${new URLSearchParams({ a: chosen[0] ?? "", b: chosen[1] ?? "" })}`;
+  const box = (id, title) => h("input", { type: "checkbox", title: words().compare, "aria-label": `${words().compare}: ${title}`, checked: chosen.has(id), onchange: (event) => {
+    if (event.target.checked) chosen.add(id); else chosen.delete(id);
+    const [a = "", b = ""] = chosen;
+    compare.hidden = chosen.size !== 2;
+    compare.href = `/compare?${new URLSearchParams({ a, b })}`;
   } });
   return [compare, box];
 }

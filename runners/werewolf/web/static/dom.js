@@ -34,6 +34,17 @@ export function tidy(text) {
   return String(text).replace(BIDI, "␣").replace(INVISIBLE, "").replace(PILES, "$1");
 }
 
+/** Copies a text; whether it could. Pages from other machines over http have no `navigator.clipboard`. */
+export async function copy(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => true, () => false);
+  const field = h("textarea", { value: text, readonly: true });
+  document.body.append(field);
+  field.select();
+  const copied = document.execCommand("copy");
+  field.remove();
+  return copied;
+}
+
 const SHORT = 600;
 
 /** A text of unknown origin: isolated, cut where it is very long, with a button for the rest. */

@@ -1,7 +1,7 @@
 // Opening a table for people, and the host's page with links and public events.
 
 import { Board } from "./board.js";
-import { ask, h, replace, send, tidy } from "./dom.js";
+import { ask, copy, h, replace, send, tidy } from "./dom.js";
 import { fold } from "./fold.js";
 import { PRESETS } from "./roles.js";
 import { PLAYERS, explain, playerName, policyName, presetName, say, words } from "./words.js";
@@ -94,7 +94,7 @@ export async function hostPage(main, table) {
       drawn = now;
       replace(links, status.people.map((person, number) => {
         const address = new URL(person.link, location.href).toString();
-        return h("li", {}, h("b", {}, `${say("玩家", "Player")} ${number + 1}`), h("a", { class: "seat-link primary large", href: person.link, target: status.people.length > 1 ? "_blank" : null, rel: "noopener" }, say("坐下", "Sit down")), h("button", { type: "button", onclick: () => navigator.clipboard?.writeText(address) }, say("复制链接", "Copy link")), h("span", { class: "faint" }, person.joined ? say("✓ 已入座", "✓ joined") : say("… 等待中", "… not joined yet")));
+        return h("li", {}, h("b", {}, `${say("玩家", "Player")} ${number + 1}`), h("a", { class: "seat-link primary large", href: person.link, target: status.people.length > 1 ? "_blank" : null, rel: "noopener" }, say("坐下", "Sit down")), h("button", { type: "button", onclick: async (event) => { const button = event.currentTarget; button.textContent = await copy(address) ? say("已复制", "Copied") : address; } }, say("复制链接", "Copy link")), h("span", { class: "faint" }, person.joined ? say("✓ 已入座", "✓ joined") : say("… 等待中", "… not joined yet")));
       }));
       const phases = { waiting: say("等人入座", "waiting for people"), playing: say("进行中", "being played"), over: say("结束", "over"), failed: say("中断", "stopped") };
       replace(state, `${presetName(status.preset)} · ${phases[status.phase]}${status.problem ? `: ${tidy(status.problem)}` : ""} `, status.replay ? h("a", { href: `/game?${new URLSearchParams({ id: status.replay })}` }, say("看完整回放 →", "See the whole game →")) : null, over ? [" ", h("a", { href: "/play" }, say("再开一桌 →", "Open another table →"))] : null);

@@ -1,7 +1,7 @@
 // One game: the table, speeches, and a scrubber over events. For replays, live games and comparisons.
 
 import { Board } from "./board.js";
-import { ask, h, icon, listen, quoted, replace, tidy } from "./dom.js";
+import { ask, copy, h, icon, listen, quoted, replace, tidy } from "./dom.js";
 import { fold, isSpeech, parts } from "./fold.js";
 import { openTokens } from "./tokens.js";
 import { isWolf, lineOf, playerName, presetName, replyError, runName, say, stepName, words } from "./words.js";
@@ -108,7 +108,7 @@ export class Replay {
     }));
     this.speedPicker = h("select", { "aria-label": text.speed, class: "speed", onchange: (event) => this.setSpeed(Number(event.target.value)) }, SPEEDS.map((speed) => h("option", { value: speed, selected: speed === this.speed }, `${speed}×`)));
     const link = button(icon("link"), text.copyLink, async () => {
-      await navigator.clipboard?.writeText(this.link());
+      if (!await copy(this.link())) return prompt(text.copyLink, this.link());
       announce(text.copied);
       link.classList.add("done");
       setTimeout(() => link.classList.remove("done"), 1200);

@@ -59,7 +59,7 @@ export async function runPage(main, name) {
   function drawNumbers(summary) {
     const latest = (metric) => [...(series.get(metric)?.values() ?? [])].at(-1);
     const played = summary.rollouts ?? summary.games ?? {}, failed = typeof played.failed === "object" ? Object.values(played.failed).reduce((sum, count) => sum + count, 0) : played.failed; // imitation counts them by their reasons
-    const steps = Math.max(0, ...[...series.values()].flatMap((values) => [...values.keys()]));
+    const steps = [...series.values()].reduce((most, values) => [...values.keys()].reduce((last, step) => Math.max(last, step), most), 0);
     const entries = [[say("步", "steps"), steps || null], [say("策略版本", "policy version"), latest("policy_version") ?? summary.policy_version], [say("局数", "games"), played.finished ?? played.learned_from], [say("失败的局", "games failed"), failed], [say("有效回答", "valid replies"), percent(latest("turns/valid_share") ?? summary.turns?.valid_share)], [say("胜率", "win rate"), percent(latest("evaluation/win_rate"))]];
     replace(numbers, entries.filter(([, value]) => value !== undefined && value !== null).map(([label, value]) => h("div", {}, h("b", {}, String(value)), h("span", {}, label))));
   }

@@ -14,9 +14,12 @@ export async function seatPage(main, secret) {
   const identity = h("section", { class: "identity card" }), log = h("ol", { class: "log" }), question = h("section", { class: "ask", "aria-live": "polite" }), link = h("p", { class: "notice", hidden: true }), boardPlace = h("div", {});
   replace(main, link, h("div", { class: "seat-page" }, boardPlace, h("div", { class: "seat-side" }, identity, question, log)));
 
-  listen(`/api/seat/${secret}/live`, show, (state) => {
+  const stop = listen(`/api/seat/${secret}/live`, show, async (state) => {
     link.hidden = state !== "away";
     link.textContent = text.connectionLost;
+    if (state !== "away") return;
+    const problem = await load(`/api/seat/${secret}`).then(() => null, (error) => error);
+    if (problem?.status === 404) { stop(); replace(link, explain(problem)); } // the server was restarted
   });
 
   function show(data) {

@@ -184,7 +184,7 @@ const ENGLISH = {
 
 /** An event on one line in the page's language, without speeches. */
 export function lineOf(event) {
-  if (chosen === "en" && ENGLISH[event.kind]) return tidy(ENGLISH[event.kind](event));
+  if (chosen === "en" && Object.hasOwn(ENGLISH, event.kind)) return tidy(ENGLISH[event.kind](event));
   const whose = event.seat && ["seer_result", "witch_told", "shot_status"].includes(event.kind) ? `${event.seat}号：` : "";
   return whose + tidy(event.line ?? event.text ?? event.kind);
 }

@@ -37,6 +37,33 @@ async def test_the_home_page_leaves_out_folders_with_odd_names_and_names_a_file_
     assert RunFolders(runs).checkpoint_of("/a/model") is None  # asked at the start
 
 
+async def test_the_home_page_shows_the_other_games_where_a_run_has_odd_evaluations(tmp_path, runs):
+    header = {"label": "step 1", "digest": "d", "model": "", "conditions": {}, "policy_version": 1}
+    odd = [
+        {"evaluation": {"label": "of another version"}},
+        ["a list"],
+        {"evaluation": header},
+        {"of": "step 1|d|", "row": {"task_id": "g", "seats": [{}], "sample": {"events": []}}},
+        {"of": "step 1|d|", "end": {"figures": {"nan": math.nan}}},
+    ]
+    lines = [json.dumps(entry).encode() + b"\n" for entry in odd]
+    (runs / "first" / "evaluations.jsonl").write_bytes(b"\xff\n".join(lines))
+    async with WebServer(tmp_path, runs=runs) as server:
+        status, lobby = await server.get("/api/config")
+        assert status == 200 and [run["name"] for run in lobby["runs"]] == ["first"]
+        assert (await server.get("/api/run", name="first"))[0] == 200
+
+
+def test_runs_of_several_folders_and_a_teams_checkpoint_are_found(tmp_path, runs):
+    model = tmp_path / "more" / "team" / "checkpoints" / "step-000003" / "policies" / "wolves" / "huggingface"
+    model.mkdir(parents=True)
+    (tmp_path / "more" / "team" / "config.yaml").write_text("{run: {name: team}}")
+    (model.parents[2] / "state.json").write_text('{"policy_version": 3}')
+    folders = RunFolders(runs, tmp_path / "more")
+    assert sorted(folders.names()) == ["first", "team"] and folders.run("team") == tmp_path / "more" / "team"
+    assert folders.checkpoint_of(str(model)) == ({"policy_version": 3}, {"run": {"name": "team"}})
+
+
 def test_a_card_shows_the_first_metric_that_has_a_value(runs):
     data = {"imitation/held_out_loss": math.nan, "imitation/loss": 0.5}
     (runs / "first" / "metrics.jsonl").write_text(json.dumps({"step": 1, "data": data}) + "\n")
@@ -64,7 +91,7 @@ def test_a_batch_that_a_resumed_run_writes_anew_is_read_anew(tmp_path):
 
     def write(*seats):
         lines = [json.dumps({"task_id": "g", "actor": f"seat {seat:02d}", "segment": 0}) + "\n" for seat in seats]
-        batch.write_text("".join(lines) + '{"task_id": "cut')
+        batch.write_text("damaged\n" + "".join(lines) + '{"task_id": "cut')
 
     for seats in ((1, 2), (3, 4, 5), (6,)):  # longer and shorter than before
         write(*seats)
