@@ -193,6 +193,9 @@ class OutcomeSpan(SpanRecord):
         """The rollout as JSON data; None for a workload with transcripts only. calls: all its calls."""
         return None
 
+    def check_note(self, note: "NoteSpan") -> None:
+        """Raise MalformedSpan for a note about what the rollout does not have."""
+
     @property
     def own_failure(self) -> str:
         """The agent's own error; empty for none."""

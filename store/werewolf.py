@@ -378,6 +378,16 @@ class ResultSpan(OutcomeSpan):
             "result": self.result,
         }
 
+    def check_note(self, note: StudySpan) -> None:
+        roles = {seat.seat: seat.role for seat in self.seats}
+        for belief in note.beliefs:
+            named = {belief.seat, *(belief.beliefs or ()), *(probe.target for probe in belief.asked)}
+            if strangers := named - roles.keys():
+                raise MalformedSpan(f"game {self.game_id}: beliefs of or about other seats, {sorted(strangers)}")
+            for probe in belief.asked:
+                if (role := roles[probe.target]) not in probe.words:
+                    raise MalformedSpan(f"game {self.game_id}: a probe of seat {probe.target} has no word for {role}")
+
 
 Asked = tuple[int, str, bool]
 """(seat, decision, whether it is hidden from others) of a pending decision."""

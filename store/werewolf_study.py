@@ -4,7 +4,7 @@ One span per game, written after all others. Its content comes from the referee 
 no part of the game.
 """
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -93,8 +93,8 @@ class ProbeTokens(BaseModel):
     target: int
     segment: int
     context_tokens: int
-    prompt_ids: tuple[int, ...]
-    words: dict[str, tuple[int, ...]]
+    prompt_ids: tuple[int, ...] = Field(min_length=1)
+    words: dict[str, Annotated[tuple[int, ...], Field(min_length=1)]]
 
 
 class BeliefRecord(BaseModel):

@@ -94,9 +94,9 @@ def read_attempt(
     """Read one attempt's spans as a finished rollout.
 
     resources: with which it was enqueued; None if it is not for training. task_id: of the enqueued task, where known.
-    Raises IncompleteRollout for a missing outcome or call, the outcome of another task, or a call of an actor that the
-    outcome lacks; MalformedSpan for a span that cannot be decoded; and WrongLearner for a turn with another ``learner``
-    than ``resources`` have for its seat.
+    Raises IncompleteRollout for a missing outcome or call, the outcome or a note of another task, or a call of an actor
+    that the outcome lacks; MalformedSpan for a span that cannot be decoded, or a note that does not fit the outcome;
+    and WrongLearner for a turn with another ``learner`` than ``resources`` have for its seat.
     """
     where = f"rollout {rollout_id}, attempt {attempt_id}"
     foreign = [span for span in spans if (span.rollout_id, span.attempt_id) != (rollout_id, attempt_id)]
@@ -116,12 +116,16 @@ def read_attempt(
         raise IncompleteRollout(f"{where}: several spans of the same turn of an actor")
     if len(turns) != outcome.turns:
         raise IncompleteRollout(f"{where}: {len(turns)} of {outcome.turns} turns are stored")
+    notes = tuple(kind.note.decode(span) for span in distinct if kind.note is not None and kind.note.is_in(span))
     for what, strangers in (
-        ("tasks", {turn.task for turn in turns} - {outcome.task}),
-        ("actors than the result's", {turn.actor for turn in turns} - outcome.actor_names),
+        ("turns of other tasks", {turn.task for turn in turns} - {outcome.task}),
+        ("notes of other tasks", {note.task for note in notes} - {outcome.task}),
+        ("turns of other actors than the result's", {turn.actor for turn in turns} - outcome.actor_names),
     ):
         if strangers:
-            raise IncompleteRollout(f"{where}: turns of other {what}, {sorted(strangers)}")
+            raise IncompleteRollout(f"{where}: {what}, {sorted(strangers)}")
+    for note in notes:
+        outcome.check_note(note)
     if resources is not None:
         _check_learners(where, turns, resources)
     outcome.as_data(turns)  # raises MalformedSpan, which would end the run when its transcript is written
@@ -129,7 +133,6 @@ def read_attempt(
     duplicates = sum(map(kind.call.is_in, spans)) - len(turns)
     left_out = Counter({BROKEN_CONTEXT: len(turns) - len(triplets), DUPLICATE_SPAN: duplicates})
     calls = tuple((span.start_time or 0.0, span.end_time or 0.0) for span in of_calls)
-    notes = tuple(kind.note.decode(span) for span in distinct if kind.note is not None and kind.note.is_in(span))
     return FinishedRollout(rollout_id, attempt_id, outcome, turns, triplets, +left_out, calls, notes)
 
 

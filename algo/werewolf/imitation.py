@@ -53,7 +53,7 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE
-from algo.werewolf.listening import listening_rows
+from algo.werewolf.listening import listening_rows, vocabulary_of
 from algo.werewolf.resources import game_resources
 from configs.loading import as_override
 from configs.section import ConfigError
@@ -183,8 +183,10 @@ def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
 
 def listening_of(games: Iterable[FinishedRollout], config: WerewolfConfig) -> list[TargetRow]:
     """The true roles as answers to the probes of the demonstrators' seats; empty without ``probes.listening``."""
-    longest = config.training.max_sequence_tokens
-    return [row for game in games for row in listening_rows(game, longest)] if config.probes.listening else []
+    if not config.probes.listening:
+        return []
+    longest, vocabulary = config.training.max_sequence_tokens, vocabulary_of(config.model.path)
+    return [row for game in games for row in listening_rows(game, longest, vocabulary)]
 
 
 def imitation_batch(

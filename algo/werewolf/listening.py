@@ -9,7 +9,11 @@ Rows exist only with ``probes.listening``; turns are unchanged.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from types import MappingProxyType
+
+from transformers import AutoConfig
 
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
@@ -18,11 +22,21 @@ from configs.sections.policies import LearnerConfig, learner_of
 from store.werewolf_study import ProbeTokens, StudySpan
 
 
+@cache
+def vocabulary_of(model: Path) -> int:
+    """Number of token ids of the model in a folder."""
+    return AutoConfig.from_pretrained(model).vocab_size
+
+
 def listening_rows(
-    rollout: FinishedRollout, max_tokens: int, team: Mapping[str, LearnerConfig] = MappingProxyType({})
+    rollout: FinishedRollout,
+    max_tokens: int,
+    vocabulary: int,
+    team: Mapping[str, LearnerConfig] = MappingProxyType({}),
 ) -> Iterator[TargetRow]:
     """A row for each probe of a trainable seat of at most ``max_tokens`` whose earlier turns are all stored.
 
+    vocabulary: number of token ids; probes with others are left out, since they would end the trainer.
     team: the policies that learn, if there are several; a row trains the policy of the probed seat.
     """
     seats = {seat.seat: seat for seat in rollout.outcome.seats}
@@ -36,7 +50,8 @@ def listening_rows(
             for probe in belief.asked:
                 context = sequences.get((belief.seat, probe.segment), ())[: probe.context_tokens]
                 row = _row(context, probe, seats[probe.target].role, learner)
-                if len(context) == probe.context_tokens and len(row.token_ids) <= max_tokens:
+                is_whole = len(context) == probe.context_tokens and len(row.token_ids) <= max_tokens
+                if is_whole and all(0 <= token < vocabulary for token in row.token_ids):
                     yield row
 
 

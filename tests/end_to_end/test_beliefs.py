@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from algo.rollouts.triplets import read_attempt
-from algo.werewolf.listening import listening_rows
+from algo.werewolf.listening import listening_rows, vocabulary_of
 from runners.attempt_spans import AttemptSpans
 from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources, Sampling
@@ -80,5 +80,5 @@ async def test_probes_say_what_transformers_computes_and_leave_the_game_alone(vl
         assert math.log(belief.mass) == pytest.approx(math.log(sum(masses) / len(masses)), abs=FLOAT32_TOLERANCE)
     # One row for each question to a trained seat, the wolf's left out.
     good = {seat.seat for seat in probed.outcome.seats if seat.side == "good"}
-    rows = list(listening_rows(probed, CONTEXT))
+    rows = list(listening_rows(probed, CONTEXT, vocabulary_of(tiny_model)))
     assert len(rows) == sum(len(belief.asked) for belief in beliefs if belief.seat in good) > 0

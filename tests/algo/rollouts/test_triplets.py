@@ -15,6 +15,7 @@ from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
 from store.token_spans import MalformedSpan, context_digest
 from store.werewolf import GAME, Judgement
+from store.werewolf_study import BeliefRecord, ProbeTokens, StudySpan
 from tests.support.fakes import make_result, make_turn, spans_of
 
 WEIGHTS = RewardConfig(invalid=-0.5, judge_score=1.0)
@@ -82,9 +83,37 @@ def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
         (as_spans([*turns, turns[1].model_copy(update={"reply": "另一句"})], []), "several spans of the same turn"),
         (as_spans([turns[0], turns[1].model_copy(update={"game_id": "other"})], []), "other tasks"),
         (as_spans(turns, [seat_result(3)]), "other actors"),
+        ([*whole, *note_spans(game_id="other")], "notes of other tasks"),
     ]:
         with pytest.raises(IncompleteRollout, match=message):
             read_attempt(GAME, "ro-1", "at-1", spans)
+
+
+def note_spans(game_id="g", *, seat=2, beliefs=None, **probe):
+    """A game's note with one probe, not validated."""
+    asked = {"target": 2, "segment": 0, "context_tokens": 0, "prompt_ids": (5,), "words": {"seer": (7,)}} | probe
+    given = {"at": 0, "day": 1, "moment": "vote", "ceiling": {}, "deaf": {}, "seat": seat, "beliefs": beliefs}
+    belief = BeliefRecord.model_construct(**given, asked=(ProbeTokens.model_construct(**asked),))
+    note = StudySpan.model_construct(game_id=game_id, beliefs=(belief,))
+    return [span.model_copy(update={"span_id": "note"}) for span in spans_of([note])]
+
+
+@pytest.mark.parametrize(
+    ("note", "message"),
+    [
+        ({"seat": 99}, r"other seats, \[99\]"),
+        ({"target": 99}, r"other seats, \[99\]"),
+        ({"beliefs": {99: {"seer": 1.0}}}, r"other seats, \[99\]"),
+        ({"words": {"wolf": (7,)}}, "seat 2 has no word for seer"),
+        ({"words": {"seer": ()}}, "words"),
+        ({"prompt_ids": ()}, "prompt_ids"),
+    ],
+)
+def test_a_note_about_what_the_game_does_not_have_makes_no_game(note, message):
+    whole = as_spans(seat_turns(2, TWO_TURNS), [seat_result(2)])
+    assert len(read_attempt(GAME, "ro-1", "at-1", [*whole, *note_spans()]).notes) == 1
+    with pytest.raises(MalformedSpan, match=message):
+        read_attempt(GAME, "ro-1", "at-1", [*whole, *note_spans(**note)])
 
 
 @pytest.mark.parametrize("events", ["[1]", '[{"text": "\\ud800"}]', pytest.param("[" * 10_000, id="nested")])

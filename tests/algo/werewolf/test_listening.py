@@ -6,8 +6,9 @@ import pytest
 
 from algo.rollouts.triplets import read_attempt
 from algo.werewolf.demonstrations import demonstration_tasks
-from algo.werewolf.listening import listening_rows
+from algo.werewolf.listening import listening_rows, vocabulary_of
 from algo.werewolf.tasks import step_tasks
+from algo.werewolf.workload import Werewolf
 from configs.roles_and_decks import Role
 from configs.sections.policies import LearnerConfig, learner_of
 from configs.werewolf import WerewolfConfig
@@ -37,15 +38,15 @@ async def played(vllm, **study):
     return read_attempt(GAME, "r", "a", spans)
 
 
-async def test_a_row_is_a_question_that_was_asked_and_the_true_role(vllm, tiny_tokenizer):
-    asked = set()
+async def test_a_row_is_a_question_that_was_asked_and_the_true_role(vllm, tiny_tokenizer, tiny_model):
+    asked, vocabulary = set(), vocabulary_of(tiny_model)
     vllm.likely = lambda prompt, token: asked.add(tuple(prompt)) or -1.0
     rollout = await played(vllm)
     roles = {seat.seat: seat.role for seat in rollout.outcome.seats}
     trained = {seat.seat for seat in rollout.outcome.seats if seat.trainable}
     (note,) = rollout.notes
     answers = [(belief, one) for belief in note.beliefs if belief.seat in trained for one in belief.asked]
-    rows = list(listening_rows(rollout, 100_000))
+    rows = list(listening_rows(rollout, 100_000, vocabulary))
     assert len(rows) == len(answers) > 0
     for row, (belief, one) in zip(rows, answers, strict=True):
         word = tuple(tiny_tokenizer.encode(NAMES[roles[one.target]], add_special_tokens=False))
@@ -56,10 +57,21 @@ async def test_a_row_is_a_question_that_was_asked_and_the_true_role(vllm, tiny_t
     assert {row.learner for row in rows} == {None}
     # Of several policies it is for the one whose seat was asked.
     team = {"seers": LearnerConfig(roles=("seer",)), "wolves": LearnerConfig(side="wolf"), "others": LearnerConfig()}
-    learners = [row.learner for row in listening_rows(rollout, 100_000, team)]
+    learners = [row.learner for row in listening_rows(rollout, 100_000, vocabulary, team)]
     assert learners == [learner_of(team, Role(roles[belief.seat])) for belief, _ in answers]
     longest = max(len(row.token_ids) for row in rows)
-    assert len(list(listening_rows(rollout, longest - 1))) < len(rows)
+    assert len(list(listening_rows(rollout, longest - 1, vocabulary))) < len(rows)
+    # Tokens that the model does not have would end the trainer.
+    largest = max(token for row in rows for token in row.token_ids)
+    assert len(list(listening_rows(rollout, 100_000, largest + 1))) == len(rows)
+    assert len(list(listening_rows(rollout, 100_000, largest))) < len(rows)
+
+
+async def test_only_a_run_that_learns_to_listen_has_rows(vllm, tiny_model):
+    rollout = await played(vllm)
+    for listening in (0.0, 0.3):
+        config = WerewolfConfig(model={"path": tiny_model}, probes={"listening": listening})
+        assert any(Werewolf(config, None).targets_of(rollout)) == (listening > 0)
 
 
 async def test_of_so_many_seats_is_asked_as_the_task_says_and_others_on_other_occasions(vllm):
