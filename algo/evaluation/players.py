@@ -20,7 +20,7 @@ from store.werewolf import GAME
 
 @dataclass(frozen=True)
 class ServedPlayers:
-    """check_alive: called while games are played (``RolloutQueue.collect``); raises when no server is left."""
+    """check_alive: called while games are played (``RolloutQueue.collect``); raises if a policy has no server left."""
 
     games: RolloutQueue
     resources: PolicyResources
@@ -58,15 +58,17 @@ async def serve_players(
                 except ValueError as error:  # rejected before any weight changed
                     raise ConfigError(str(error)) from error
 
+        named = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
+        frozen = await stack.enter_async_context(open_frozen(config, named))
+
         async def check_alive() -> None:
-            """Frozen policies restart by themselves."""
+            await frozen.check_alive()
             if serving is not None and await serving.check_alive():
                 await games.update_endpoints(serving.endpoints)
 
-        named = [name for name in players if name in (INITIAL_POLICY, *config.frozen)]
-        frozen = await stack.enter_async_context(open_frozen(config, named))
         stack.push_async_callback(games.cancel_open)
         name = serving.model if serving else str(model or config.model.path)
         endpoints = serving.endpoints if serving else ()
-        resources = policy_resources(config, opened.state.run_id, name, endpoints, policies=frozen, **published)
+        run_id, policies = opened.state.run_id, frozen.policies
+        resources = policy_resources(config, run_id, name, endpoints, policies=policies, **published)
         yield ServedPlayers(games, resources, check_alive)

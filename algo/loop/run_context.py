@@ -24,12 +24,11 @@ from algo.run.memory_plan import make_plan, other_servers
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
-from algo.serving.policies import PolicyServers, frozen_with_own_server, open_frozen
+from algo.serving.policies import FrozenServers, PolicyServers, frozen_with_own_server, open_frozen
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
 from configs.schema import Config
 from store.client import connect
-from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 
 logger = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class RunContext:
     state: RunState
     is_resumed: bool
     serving: PolicyServers
-    frozen: Sequence[ServedPolicy]
+    frozen: FrozenServers
     engine: Engine
     trainer: TrainerThread
     queue: RolloutQueue
@@ -61,7 +60,7 @@ class RunContext:
     def resources(self) -> PolicyResources:
         """The resources of the current policies, for runners."""
         past = self.league.policies() if self.league else []
-        policies = [*self.serving.learners(), *self.serving.frozen(), *self.frozen, *past]
+        policies = [*self.serving.learners(), *self.serving.frozen(), *self.frozen.policies, *past]
         serving, state = self.serving, self.state
         return policy_resources(
             self.config,
@@ -74,7 +73,8 @@ class RunContext:
         )
 
     async def refresh_endpoints(self) -> None:
-        """Publish changed endpoints of the policies. Raises ServingDied when no server is left."""
+        """Publish changed endpoints of the policies. Raises ServingDied when one has no server left."""
+        await self.frozen.check_alive()
         if await self.serving.check_alive():
             learners = {policy.name: policy.endpoints for policy in self.serving.learners()}
             await self.queue.update_endpoints(self.serving.endpoints, learners)
@@ -168,7 +168,7 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     logger.info("planned: %s", "; ".join(map(plan.line, plan.memories)))
     plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)
-    frozen_at = await stack.enter_async_context(open_frozen(config, frozen_with_own_server(config, names)))
+    frozen = await stack.enter_async_context(open_frozen(config, frozen_with_own_server(config, names)))
     league = await start_league(opened, serving, engine, trainer)
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
     stack.push_async_callback(queue.cancel_open)
@@ -180,7 +180,7 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
         state=opened.state,
         is_resumed=opened.is_resumed,
         serving=serving,
-        frozen=frozen_at,
+        frozen=frozen,
         engine=engine,
         trainer=trainer,
         queue=queue,

@@ -10,6 +10,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -205,9 +206,29 @@ def frozen_with_own_server(config: Config, names: Iterable[str]) -> dict[str, Fr
     return {name: known[name] for name in sorted({*names} - frozen_names_on_policy_servers(config).keys())}
 
 
+@dataclass(frozen=True)
+class FrozenServers:
+    """The servers of frozen policies. by_name: of each policy."""
+
+    by_name: Mapping[str, ServerGroup]
+
+    @property
+    def policies(self) -> list[ServedPolicy]:
+        """Their resources; a restarted server keeps its address."""
+        return [
+            ServedPolicy(name=name, endpoints=servers.endpoints[:1], model=servers.model)
+            for name, servers in self.by_name.items()
+        ]
+
+    async def check_alive(self) -> None:
+        """Raises ServingDied when a policy has no server left."""
+        for servers in self.by_name.values():
+            await servers.check_alive()
+
+
 @contextlib.asynccontextmanager
-async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[list[ServedPolicy]]:
-    """Serve frozen policies within the context; yields their resources.
+async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[FrozenServers]:
+    """Serve frozen policies within the context.
 
     names: keys of ``config.frozen``, and "initial" for the weights in ``model.path``. A policy with a path gets its own
     vLLM, one with a URL is attached to. Raises ServingError, see ``ServerGroup``.
@@ -215,10 +236,7 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[lis
     policies = {name: config.frozen.get(name) or FrozenPolicyConfig(path=config.model.path) for name in names}
     opened = await _start_all({name: _open(config, name, policy) for name, policy in policies.items()})
     try:
-        yield [
-            ServedPolicy(name=name, endpoints=servers.endpoints[:1], model=servers.model)
-            for name, servers in opened.items()
-        ]
+        yield FrozenServers(opened)
     finally:
         await asyncio.gather(*(servers.stop() for servers in opened.values()))
 

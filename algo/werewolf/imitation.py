@@ -283,15 +283,11 @@ async def _play(opened: OpenedRun, client: StoreClient, stack: AsyncExitStack) -
     frozen = await stack.enter_async_context(open_frozen(config, {demonstrator} & config.frozen.keys()))
     # Runners need the policy's tokenizer, no server; and no judge, since imitation uses no rewards.
     model, published = str(config.model.path.absolute()), game_resources(config) | {"judge": None}
-    resources = policy_resources(config, opened.state.run_id, model, policies=frozen, **published)
+    resources = policy_resources(config, opened.state.run_id, model, policies=frozen.policies, **published)
     queue = RolloutQueue(client, GAME, config.rollout)
     stack.push_async_callback(queue.cancel_open)
-
-    async def check_alive() -> None:
-        """No policy is served; frozen ones restart by themselves."""
-
     logger.info("playing %d games of %s", len(tasks), demonstrator)
-    return await queue.play(tasks, resources, check_alive, game_progress("demonstrations", len(tasks)))
+    return await queue.play(tasks, resources, frozen.check_alive, game_progress("demonstrations", len(tasks)))
 
 
 def run_id_of(config: WerewolfConfig, run: str) -> str:

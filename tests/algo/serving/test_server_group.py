@@ -230,7 +230,7 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
     }
     config = configure(frozen=frozen)
     async with open_frozen(config, ["older", "base", "initial"]) as served:
-        policies = {policy.name: policy for policy in served}
+        policies = {policy.name: policy for policy in served.policies}
         assert {name: policy.model for name, policy in policies.items()} == {
             "older": "policy",
             "base": "base",
