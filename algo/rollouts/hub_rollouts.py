@@ -91,13 +91,13 @@ class HubRollouts:
         for resources in {policy.resources_id: policy for policy in policies}.values():
             await self.client.update_resources(resources.resources_id, resources.encode())
 
-    async def enqueue(self, rollouts: Sequence[OpenRollout]) -> dict[str, OpenRollout]:
-        """Publish their policies and enqueue them; returns them by rollout id.
+    async def enqueue(self, rollouts: Sequence[OpenRollout], opened: dict[str, OpenRollout]) -> None:
+        """Publish their policies and enqueue them in parts; adds each part to ``opened``, by rollout id.
 
         Raises ConfigError for a task that is too large for the hub.
         """
         if not rollouts:
-            return {}
+            return
         await self.publish(rollout.resources for rollout in rollouts)
         config = RolloutConfig(
             timeout_seconds=self._settings.timeout_seconds,
@@ -115,12 +115,12 @@ class HubRollouts:
             )
             for rollout in rollouts
         ]
-        enqueued: list[Rollout] = []
+        left = list(rollouts)
         waiting = [*batches(requests, _size, (_CHARACTERS_PER_REQUEST,))]
         while waiting:
             batch = waiting.pop(0)
             try:
-                enqueued += await self.client.enqueue_many_rollouts(batch)
+                enqueued = await self.client.enqueue_many_rollouts(batch)
             except aiohttp.ClientResponseError as error:
                 if error.status != TOO_LARGE:
                     raise
@@ -128,12 +128,14 @@ class HubRollouts:
                     waiting[:0] = batch[:middle], batch[middle:]
                     continue
                 raise ConfigError(
-                    f"task {rollouts[len(enqueued)].task.task_id} is too large: {error.message}. Shorten the task, or "
+                    f"task {left[0].task.task_id} is too large: {error.message}. Shorten the task, or "
                     f"raise the hub's --max-request-mb, or a proxy's limit"
                 ) from error
+            # At once, so that they can be cancelled if a later part fails.
+            part, left = left[: len(batch)], left[len(batch) :]
+            opened.update((found.rollout_id, rollout) for found, rollout in zip(enqueued, part, strict=True))
         # Again, since a hub that restarted in between has the rollouts without their resources.
         await self.publish(rollout.resources for rollout in rollouts)
-        return {found.rollout_id: rollout for found, rollout in zip(enqueued, rollouts, strict=True)}
 
     def _metadata(self, run: str, task_id: str) -> dict[str, object]:
         number = self._resumption.number if self._resumption else 0

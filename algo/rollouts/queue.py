@@ -74,7 +74,7 @@ class RolloutQueue:
         if resumed:
             adopted, missing, known = await self._hub.adopt(tasks, resources, mode, oldest_version)
             self._open |= adopted
-        self._open |= await self._hub.enqueue([OpenRollout(task, resources, mode) for task in missing])
+        await self._hub.enqueue([OpenRollout(task, resources, mode) for task in missing], self._open)
         return known
 
     async def update_endpoints(
@@ -187,5 +187,5 @@ class RolloutQueue:
         forgotten = [self._open.pop(rollout_id) for rollout_id in rollout_ids if rollout_id not in known]
         if forgotten:
             logger.warning("the hub has lost %d rollouts, probably by a restart; enqueueing them again", len(forgotten))
-            self._open |= await self._hub.enqueue(forgotten)
+            await self._hub.enqueue(forgotten, self._open)
         return rollouts

@@ -220,6 +220,8 @@ async def test_tasks_that_are_too_large_together_are_enqueued_in_parts_and_one_t
     assert [one.metadata["task_id"] for one in await client.query_rollouts()] == [task.task_id for task in tasks]
     with pytest.raises(ConfigError, match=r"task task-21 is too large: .*1500 bytes.*--max-request-mb"):
         await queue.enqueue([agent_task(20, ""), agent_task(21, "x" * 1500)], RESOURCES, resumed=False)
+    await queue.cancel_open()  # also the part before it
+    assert Counter(one.status for one in await client.query_rollouts()) == {"cancelled": 21}
 
 
 async def test_a_result_that_names_another_task_is_no_result(client):
