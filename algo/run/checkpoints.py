@@ -46,6 +46,8 @@ _WHEN_FULL = (
 _POLICIES = "policies"
 _MAY_CHANGE = ("timeout_seconds", "unresponsive_seconds", "max_attempts", "max_groups_in_flight")
 """Settings of the section rollout that a resumed run may change."""
+_MODEL_FILES = ("config.json", "tokenizer.json")
+"""Files of ``model.path`` that stay the same within a run: its token ids are those of that tokenizer."""
 
 
 class RunState(BaseModel):
@@ -59,7 +61,7 @@ class RunState(BaseModel):
     role_baselines: state of ``algo.advantages.baseline.RoleBaselines``.
     summary: state of the run's summary (``algo.run.summary.RunSummary``).
     score: of the last evaluation, higher is better; None without one.
-    settings: the settings of ``Config.fixed``, with digests instead of ``fixed_files``.
+    settings: those of ``Config.fixed``, with digests instead of ``fixed_files`` and of files of ``model.path``.
     resumes: number of resumes. resumed_at: the policy version at each.
     """
 
@@ -91,13 +93,19 @@ def fixed_settings(config: Config) -> dict[str, Any]:
     for name, path in config.fixed_files.items():  # the content of a file matters, not its path
         *sections, key = name.split(".")
         section = reduce(getitem, sections, found)
-        section[key] = hashlib.sha256(path.read_bytes()).hexdigest()
+        section[key] = _digest(path)
+    # A checkpoint has the weights, so the folder may be lost when the run resumes.
+    found |= {name: _digest(file) for name in _MODEL_FILES if (file := config.model.path / name).is_file()}
     # A list, since their order matters. Learning rates may change.
     found[_POLICIES] = [
         {"name": name} | learner.model_dump(mode="json", include={"side", "roles"})
         for name, learner in config.learners.items()
     ]
     return found
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -> None:
@@ -107,6 +115,13 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
         raise ConfigError(
             f"run {run_dir} cannot be resumed with other policies: restore the section {_POLICIES}, or start a new run"
         )
+    for name in _MODEL_FILES:
+        now = present.pop(name, None)
+        if now is not None and settings.get(name, now) != now:  # earlier versions recorded none
+            raise ConfigError(
+                f"run {run_dir} cannot be resumed with another model in model.path: {config.model.path / name} has "
+                f"changed. Restore the folder, or start a new run with another run.name"
+            )
     for name, value in present.items():
         before = settings.get(name)
         if before == value:

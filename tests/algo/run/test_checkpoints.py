@@ -155,6 +155,27 @@ def test_a_run_goes_on_with_the_prompts_that_it_read_when_it_was_opened(tmp_path
     assert open_run(again, resume=True).state.step == 2
 
 
+@pytest.mark.parametrize("changed", ["config.json", "tokenizer.json"])
+def test_a_run_goes_on_only_with_the_model_that_it_began_with(tmp_path, changed):
+    model = tmp_path / "model"
+    model.mkdir()
+    config = load_config(None, [f"run.dir={tmp_path}", f"model.path={model}"])
+
+    def resume():
+        opened = open_run(config, resume=True)
+        save_checkpoint(opened.config, FakeEngine(), opened.state, tmp_path / "nowhere")
+        opened.lock.close()
+
+    resume()  # as of an earlier version, without digests
+    for content in ("first", None):  # the folder may be lost meanwhile: a checkpoint has the weights
+        for name in ("config.json", "tokenizer.json"):
+            (model / name).write_text(content) if content else (model / name).unlink()
+        resume()
+    (model / changed).write_text("second")
+    with pytest.raises(ConfigError, match=rf"another model in model\.path: .*{changed} has.*another run\.name"):
+        resume()
+
+
 TEAM = "policies={wolves: {side: wolf}, villagers: {side: good}}"
 
 
