@@ -21,7 +21,7 @@ _console = Console(stderr=True, highlight=False)
 
 
 class Interrupted(Exception):
-    """Ctrl-C, or SIGTERM."""
+    """Ctrl-C, or another of ``stop_signals``."""
 
 
 def start_guarded(
@@ -80,10 +80,16 @@ class Processes:
         self._running.clear()
 
 
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """Signals that end a program cleanly: Ctrl-C, SIGTERM, and that of a closed terminal, unless nohup ignores it."""
+    closed = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    return (signal.SIGINT, signal.SIGTERM, *closed)
+
+
 @contextlib.contextmanager
 def local_processes() -> Iterator[Processes]:
-    """Processes that stop at the end of the block. In it, Ctrl-C and SIGTERM raise Interrupted."""
-    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Processes that stop at the end of the block. In it, ``stop_signals`` raise Interrupted."""
+    before = {number: signal.signal(number, _interrupt) for number in stop_signals()}
     processes = Processes()
     try:
         yield processes

@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import secrets
-import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from algo.machine.atomic_files import make_private_folder
+from algo.machine.processes import stop_signals
 from algo.rollouts.hub_rollouts import ResumePoint
 from algo.run.checkpoints import (
     RunState,
@@ -106,8 +106,8 @@ def log_to(level: str, file: Path) -> None:
 
 
 def cancel_on_signals() -> None:
-    """Make Ctrl-C and SIGTERM cancel the current task, for an orderly shutdown."""
+    """Make ``stop_signals`` cancel the current task, for an orderly shutdown."""
     task = asyncio.current_task()
     assert task is not None
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)

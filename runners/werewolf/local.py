@@ -136,7 +136,7 @@ def play(options: argparse.Namespace) -> int:
             if seat is not None and seat not in preset.seats:
                 raise ValueError(f"preset {preset.name!r} has seats 1 to {len(preset.seats)}, not {seat}")
         if options.output is not None:
-            options.output.touch()  # fail before the game, not after it
+            options.output.open("a").close()  # fail before the game, not after it
         brains = seeded_brains(preset, options.seed, options.players)
         if options.human is not None:
             brains[options.human] = Person(preset)

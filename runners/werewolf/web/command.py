@@ -27,7 +27,7 @@ def add_web_command(commands: Any) -> None:
         "--runs", type=Path, action="append", metavar="DIR", help="folder of runs (default: runs); may be repeated"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=_DEFAULT_PORT, help="port; 0: a free one (default: %(default)s)")
+    parser.add_argument("--port", type=_port, default=_DEFAULT_PORT, help="port; 0: a free one (default: %(default)s)")
     parser.add_argument(
         "--public-host",
         action="append",
@@ -79,6 +79,12 @@ def add_web_command(commands: Any) -> None:
         "--reply-tokens", type=int, default=512, metavar="N", help="maximal tokens of one reply (default: %(default)s)"
     )
     parser.set_defaults(run=run_web)
+
+
+def _port(text: str) -> int:
+    if not 0 <= int(text) < 2**16:
+        raise argparse.ArgumentTypeError(f"{text} is no port: use 1 to {2**16 - 1}, or 0")
+    return int(text)
 
 
 def run_web(options: argparse.Namespace) -> int:

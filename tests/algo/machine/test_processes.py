@@ -47,7 +47,7 @@ def test_the_end_of_another_process_ends_the_wait(code, told, capsys):
     assert not any(map(is_alive, pids))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_wait_and_everything_that_was_started(number):
     def ours(*_):
         pass

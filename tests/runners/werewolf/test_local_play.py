@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from runners.werewolf.__main__ import parse_arguments
 from runners.werewolf.game import PRESETS, Side, new_game, pending, winner
 from runners.werewolf.local import Person, play_locally, seeded_brains
@@ -67,3 +69,10 @@ def test_a_person_may_leave(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     status, _, told = run_play(capsys, "--preset", "5p_tiny", "--human", "1")
     assert status == 130 and "interrupted" in told
+
+
+def test_what_cannot_be_written_or_listened_on_is_refused_at_once(capsys, tmp_path):
+    assert "Is a directory" in run_play(capsys, "--seed", "5", "--output", str(tmp_path))[2]
+    with pytest.raises(SystemExit):
+        parse_arguments(["web", "--port", "99999"])
+    assert "99999 is no port" in capsys.readouterr().err
