@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { ask, copy, h, icon, listen, quoted, replace, tidy } from "./dom.js";
 import { fold, isSpeech, parts } from "./fold.js";
 import { openTokens } from "./tokens.js";
-import { isWolf, lineOf, playerName, presetName, replyError, runName, say, stepName, words } from "./words.js";
+import { explain, isWolf, lineOf, playerName, presetName, replyError, runName, say, stepName, words } from "./words.js";
 
 const ABOUT = { run: ["训练", "run"], version: ["策略版本", "version"], step: ["步", "step"], game: ["编号", "id"], mode: ["用途", "mode"], status: ["状态", "state"], group: ["同一副牌的组", "group of its deal"], evaluation: ["评估", "evaluation"], seed: ["种子", "seed"] };
 const SPEEDS = [0.5, 1, 2, 4, 8];
@@ -23,8 +23,8 @@ export class Replay {
 
   async load(at = this.options.at) {
     const keep = this.game ? this.publicPlace() : null;
-    this.stopListening?.();
     this.game = await (this.options.source ? this.options.source(this.view) : ask("/api/game", { id: this.options.id, view: this.view }));
+    this.stopListening?.();
     this.view = this.game.view;
     this.following = this.game.live && (at === null || at === undefined) && keep === null;
     const last = this.game.events.length - 1;
@@ -255,8 +255,12 @@ export class Replay {
 
   async look(view) {
     if (this.game.onlyView !== null || view === this.view) return;
+    const before = this.view;
     this.view = view;
-    await this.load();
+    await this.load().catch((problem) => {
+      this.view = this.viewPicker.value = before;
+      this.element.prepend(h("p", { class: "notice", role: "alert" }, explain(problem)));
+    });
   }
 
   link() {
