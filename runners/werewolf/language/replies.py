@@ -148,10 +148,11 @@ _QUOTES = str.maketrans(dict.fromkeys("“”「」『』‘’'", '"'))
 _STOP = re.compile(r"(?<!no)\.(?![0-9])")
 _GAP = re.compile(r"(?<=[^\x00-\xff]|[^\S\n])[^\S\n]+|(?<![^\S\n])[^\S\n]++(?=[^\x00-\xff])")
 _ASIDE = re.compile(
-    r"(?:(?<=毒药)|(?<=(?<!不)翻牌))[,:]|(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},", re.MULTILINE
+    r"(?:(?<=[毒解]药)|(?<=(?<!不)翻牌))[,:]|(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},", re.MULTILINE
 )
-"""毒药，8号; 翻牌，决斗3号; 同意队友的提议，刀8号."""
+"""毒药，8号; 解药：救5号; 翻牌，决斗3号; 同意队友的提议，刀8号."""
 _POISONS = re.compile("(?!.*[不别没]).*(?:毒.*[0-9]号|[0-9]号.*毒)")
+_SAID_BY = re.compile(r"(?:号|[他她]|player [0-9]+ )(?:是?这[么样])?(?:说|讲|said|says)的?[。!\"]*$")
 _PROPOSES = re.compile("(?:^|(?<=[,。!?;]))(?:建议|提议)", re.MULTILINE)
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"
@@ -199,7 +200,8 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
         for part in parts:
             # A reason after the choice may be about others and other days: 决定：3号，他昨天踩人没有道理.
             read = sentence.find(part, read) + len(part)
-            earnest = not (lexicon.SUPPOSED.search(sentence) or lexicon.OF_OTHERS.search(sentence[:read]))
+            doubtful = lexicon.SUPPOSED.search(sentence) or _SAID_BY.search(sentence)
+            earnest = not (doubtful or lexicon.OF_OTHERS.search(sentence[:read]))
             stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
             yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest)
 
