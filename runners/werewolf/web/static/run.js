@@ -67,11 +67,12 @@ export async function runPage(main, name) {
   function drawCharts(cells) {
     const names = [...series.keys()].filter((metric) => !/\/(low|high)$/.test(metric)), drawn = new Set();
     const opponents = [...new Set(names.map((metric) => /\/vs\/([^/]+)$/.exec(metric)?.[1]).filter(Boolean))];
-    if (opponents.length === 1 && series.has("evaluation/win_rate")) drawn.add(`evaluation/win_rate/both/vs/${opponents[0]}`); // the same curve
+    const sides = ["wolf", "good"].filter((side) => names.some((metric) => metric.startsWith(`evaluation/win_rate/${side}/vs/`))), who = sides.length === 1 ? sides[0] : "both";
+    if (opponents.length === 1 && series.has("evaluation/win_rate") || who !== "both") for (const opponent of opponents) drawn.add(`evaluation/win_rate/both/vs/${opponent}`); // the same curve
     const group = (known, large = false) => known.flatMap(([form, name, unit]) => names.filter((metric) => form.test(metric) && !drawn.has(metric)).map((metric) => {
       drawn.add(metric);
       const found = form.exec(metric).slice(1);
-      const line = metric === "evaluation/strength" ? { value: 0, name: playerName("scripted") } : !metric.startsWith("evaluation/win_rate") ? null : found.length ? inPlace(cells, ...found) : opponents.length === 1 ? inPlace(cells, "both", opponents[0]) : null;
+      const line = metric === "evaluation/strength" ? { value: 0, name: playerName("scripted") } : !metric.startsWith("evaluation/win_rate") ? null : found.length ? inPlace(cells, ...found) : opponents.length === 1 ? inPlace(cells, who, opponents[0]) : null;
       return chart(name(...found), series.get(metric), series.get(`${metric}/low`), series.get(`${metric}/high`), { unit, line, large });
     }));
     replace(evaluated, group(EVALUATED, true));
