@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import torch
 from verl.trainer.ppo.core_algos import kl_penalty
 
+from algo.advantages.registry import ESTIMATORS
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.sections.training import AdvantageConfig, ReferenceConfig, TrainingConfig
@@ -50,7 +51,7 @@ def kl_in_reward(
 
 def check_credit(advantage: AdvantageConfig, training: TrainingConfig) -> None:
     """Raise ConfigError if ``advantage.credit`` does not work with the estimator, or ``weigh`` with the loss."""
-    if advantage.credit != "game" and advantage.estimator == "reinforce_plus_plus_baseline":
+    if advantage.credit != "game" and ESTIMATORS[advantage.estimator].whitens:
         raise ConfigError(
             f"advantage.credit={advantage.credit} does not work with advantage.estimator={advantage.estimator}, which "
             f"divides outcomes by their deviation over the batch, but not the rewards of turns: use grpo"

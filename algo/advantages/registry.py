@@ -13,17 +13,20 @@ class Estimator:
 
     returns: uses the positions of rewards in a row; others only their sum.
     divides: divides by a standard deviation with ``advantage.normalize_by_std``.
+    whitens: divides by the deviation over the batch, which the rewards of turns do not share.
     """
 
     groups: bool = False
     values: bool = False
     returns: bool = False
     divides: bool = False
+    whitens: bool = False
 
 
 ESTIMATORS = {
     **dict.fromkeys(("grpo", "grpo_vectorized", "gdpo"), Estimator(groups=True, divides=True)),
-    **dict.fromkeys(("reinforce_plus_plus_baseline", "opo", "gpg"), Estimator(groups=True)),
+    **dict.fromkeys(("opo", "gpg"), Estimator(groups=True)),
+    "reinforce_plus_plus_baseline": Estimator(groups=True, whitens=True),
     "reinforce_plus_plus": Estimator(returns=True),
     "gae": Estimator(values=True, returns=True),
     ROLE_BASELINE: Estimator(divides=True),

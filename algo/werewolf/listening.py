@@ -25,7 +25,7 @@ from store.werewolf_study import ProbeTokens, StudySpan
 @cache
 def vocabulary_of(model: Path) -> int:
     """Number of token ids of the model in a folder."""
-    return AutoConfig.from_pretrained(model).vocab_size
+    return AutoConfig.from_pretrained(model).get_text_config().vocab_size
 
 
 def listening_rows(

@@ -194,14 +194,14 @@ def _plain(text: str) -> str:
 def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
     sentences = [sentence for sentence in _SENTENCE.findall(plain) if sentence.strip()]
     for number, sentence in enumerate(sentences, start=1):
-        read = 0
+        doubtful = lexicon.SUPPOSED.search(sentence) or _SAID_BY.search(sentence)
+        of_others, read = lexicon.OF_OTHERS.search(sentence), 0
         parts = [part.strip() for part in _CLAUSE_END.split(sentence.rstrip("。!?; "))]
         parts = [part for part in parts if not _LEAD_IN.fullmatch(part)]  # drops empty parts, too
         for part in parts:
             # A reason after the choice may be about others and other days: 决定：3号，他昨天踩人没有道理.
             read = sentence.find(part, read) + len(part)
-            doubtful = lexicon.SUPPOSED.search(sentence) or _SAID_BY.search(sentence)
-            earnest = not (doubtful or lexicon.OF_OTHERS.search(sentence[:read]))
+            earnest = not doubtful and (of_others is None or of_others.end() > read)
             stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
             yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest)
 
@@ -314,13 +314,12 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
     text = _plain(text)
     found: dict[str | Option | None, None] = {}
     refused: set[str | Option | None] = set()
-    problem, poisons = "", False
+    problem = ""
     for clause in _clauses(text, request):
         stated = clause.stated
         if stated is None:
             problem = problem or ("negated" if (marked or found) and lexicon.DOUBT.fullmatch(clause.text) else "")
             refused.add(_refused(clause.text, request))
-            poisons = poisons or _POISONS.match(clause.text) is not None
             continue
         own = clause.alone and clause.last if stated.bare else stated.mine or clause.alone
         # A list of seats and a supposed choice are doubtful.
@@ -336,8 +335,9 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             problem = problem or "ambiguous"
     if request.decision is Decision.WITCH and len(found) == 2:
         found.pop(None, None)  # 用解药，不用毒药
-    if request.decision is Decision.WITCH and found.keys() == {None} and poisons:
-        problem = problem or "ambiguous"  # 不用解药，而是用毒药毒3号
+    if request.decision is Decision.WITCH and found.keys() == {None}:
+        unread = (clause.text[:_LONGEST_CLAUSE] for clause in _clauses(text, request) if clause.stated is None)
+        problem = problem or ("ambiguous" if any(map(_POISONS.match, unread)) else "")  # 不用解药，而是用毒药毒3号
     if len(found) > 1 or not found.keys().isdisjoint(refused) or problem:
         raise ReplyError("ambiguous" if len(found) > 1 else problem or "negated")
     for choice in found:

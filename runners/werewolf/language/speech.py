@@ -169,7 +169,7 @@ _OF_ANOTHER = re.compile(
     rf"(?<!我)(?<!我是)(?<!我预言家)(?<!我是预言家)(?:{SEATS})(?:的|昨[晚夜]|首夜|作为|真?预言家|自己|所|已经?|刚)*$|被$|我是$"
 )
 """Before a check: another seat's, as in 根据5号的查验,3号是狼人, or of the speaker, as in 我是7号金水."""
-_CHECKS = re.compile("昨?[晚夜]?(?:查验|验|摸|查杀)")
+_BEGINS_WITH_A_CHECK = re.compile("昨?[晚夜]?(?:查验|验|摸|查杀)")
 _NOT_CHECKED = re.compile(
     rf"(?:预言家|他|她|你|{SEATS})(?:给的?|发的?|报的?|的)(?:金水|查杀)|被[^我]*查杀|[吃接]到?|给我|查杀我|认|所谓|[今明][晚夜]|"
     "接下来|之后|想|要(?!么)|准备|打算|应该|建议|可以|请|不如|该|没|别"
@@ -236,7 +236,7 @@ def _understand_sentence(sentence: str) -> Heard:
         if mine and not last_asks and not _ASKS.search(clause):
             if "号" not in clause and topic and re.match("倒?更?就?像|狼面|心态|视角|逻辑|状态|是", clause):
                 clause = topic + clause
-            if parts and parts[-1].followed is not None and _CHECKS.match(clause) and "我" not in clause:
+            if parts and parts[-1].followed is not None and _BEGINS_WITH_A_CHECK.match(clause) and "我" not in clause:
                 continue  # 5号是预言家,查验3号是狼人
             parts.append(_understand_clause(clause, clauses[number + 1] if number + 1 < len(clauses) else ""))
         topic = next(reversed(re.findall("[0-9]{1,2}号", clause)), topic)
