@@ -165,7 +165,9 @@ class Fake(http.server.BaseHTTPRequestHandler):
             self.answer(answers.get(self.path, {}))
     def log_message(self, *_):
         pass
+# Whole, and before the note that tests wait for: it may be killed right after that.
+(folder / f"{port}.{os.getpid()}").write_text(str(os.getpid()))
+(folder / f"{port}.{os.getpid()}").replace(folder / f"{port}.pid")
 note(f"start {pathlib.Path(model).name} {os.environ['INITIAL_POLICY_VERSION'] or 'none'}")
-(folder / f"{port}.pid").write_text(str(os.getpid()))
 http.server.ThreadingHTTPServer(("127.0.0.1", port), Fake).serve_forever()
 """
