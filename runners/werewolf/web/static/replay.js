@@ -61,7 +61,7 @@ export class Replay {
       this.game.turns.push(...news.turns);
       Object.assign(this.game, { attempt: news.attempt, asked: news.asked, live: news.live, result: news.result, notice: news.notice, total: news.total });
       if (this.following) this.at = this.game.events.length - 1;
-      this.build();
+      this.grow();
       this.show();
     }, (state) => { this.element.dataset.connection = state; });
   }
@@ -79,33 +79,46 @@ export class Replay {
   build() {
     const text = words(), game = this.game, small = this.options.small;
     if (!this.board || this.board.seats !== game.seats) this.board = new Board(game.seats, (seat) => this.look(String(seat)));
-    this.heading = h("div", { class: "heading" },
+    const heading = h("div", { class: "heading" },
       h("h1", {}, game.live ? h("span", { class: "live" }, text.live) : null, presetName(game.preset)),
       h("span", { class: "subtitle", dir: "auto" }, this.options.lobby ? null : whoPlayed(game)),
       game.result ? h("span", { class: `result ${game.result}` }, text.results[game.result]) : null);
-    this.notice = game.notice && text.notices[game.notice] ? h("p", { class: "notice" }, text.notices[game.notice]) : null;
+    this.notice = h("p", { class: "notice" });
     const views = ["god", "public", ...Array.from({ length: game.seats }, (_, index) => String(index + 1))];
     this.viewPicker = h("select", { "aria-label": text.view, class: "view-picker", disabled: game.onlyView !== null, onchange: (event) => this.look(event.target.value) },
       views.map((view) => h("option", { value: view, selected: view === this.view }, view === "god" ? text.god : view === "public" ? text.public : text.seatView(view))));
     this.thoughtsBox = h("label", { class: "check" }, h("input", { type: "checkbox", checked: this.thoughts, onchange: (event) => { this.thoughts = event.target.checked; this.build(); this.show(); } }), text.thoughts);
-    const hasThoughts = game.turns.length > 0;
-    this.bar = this.buildBar();
+    const bar = this.buildBar();
     this.log = this.buildLog();
-    const side = h("aside", { class: "side" }, h("div", { class: "tools" }, this.viewPicker, hasThoughts ? this.thoughtsBox : null), this.log, small ? null : this.about());
-    replace(this.element, this.heading, this.notice, this.bar, h("div", { class: "stage" }, this.board.element, side));  // the keys come first for those who tab
+    const side = h("aside", { class: "side" }, h("div", { class: "tools" }, this.viewPicker, this.thoughtsBox), this.log, small ? null : this.about());
+    this.fill();
+    replace(this.element, heading, this.notice, bar, h("div", { class: "stage" }, this.board.element, side));  // the keys come first for those who tab
+  }
+
+  fill() {
+    const notice = words().notices[this.game.notice];
+    this.notice.hidden = !notice;
+    this.notice.textContent = notice ?? "";
+    this.thoughtsBox.hidden = !this.game.turns.length;
+  }
+
+  // New events of a live game: what a person has opened, focused or scrolled to stays as it is.
+  grow() {
+    const { log, strip } = this, top = log.scrollTop;
+    this.fill();
+    this.range.max = String(Math.max(this.game.events.length - 1, 0));
+    strip.replaceWith(this.strip = this.buildStrip());
+    log.replaceWith(this.log = this.buildLog());
+    this.log.scrollTop = top;
   }
 
   buildBar() {
-    const text = words(), events = this.game.events, last = Math.max(events.length - 1, 0);
+    const text = words(), last = Math.max(this.game.events.length - 1, 0);
     const button = (symbol, label, action, extra = {}) => h("button", { type: "button", class: "key", title: label, "aria-label": label, onclick: action, ...extra }, symbol);
     this.playButton = button(icon("play"), text.start, () => this.toggle(), { class: "key main" });
     this.range = h("input", { type: "range", class: "scrubber", min: 0, max: last, value: this.at, "aria-label": say("进度", "progress"), oninput: (event) => this.go(Number(event.target.value)) });
     this.place = h("output", { class: "place" });
-    this.strip = h("div", { class: "strip", "aria-hidden": "true" }, parts(events).map((part) => {
-      const stretch = h("button", { type: "button", tabindex: "-1", class: part.night ? "night" : "day", onclick: () => this.go(part.start) }, icon(part.night ? "moon" : "sun"), h("span", { class: "day-number" }, String(part.day)));
-      stretch.style.setProperty("flex-grow", String(part.end - part.start + 1));
-      return stretch;
-    }));
+    this.strip = this.buildStrip();
     this.speedPicker = h("select", { "aria-label": text.speed, class: "speed", onchange: (event) => this.setSpeed(Number(event.target.value)) }, SPEEDS.map((speed) => h("option", { value: speed, selected: speed === this.speed }, `${speed}×`)));
     const link = button(icon("link"), text.copyLink, async () => {
       if (!await copy(this.link())) return prompt(text.copyLink, this.link());
@@ -114,8 +127,16 @@ export class Replay {
       setTimeout(() => link.classList.remove("done"), 1200);
     });
     return h("div", { class: "bar", role: "group", "aria-label": say("播放", "playback") },
-      h("div", { class: "keys" }, button(icon("first"), text.first, () => this.go(0)), button(icon("back"), text.back, () => this.go(this.at - 1)), this.playButton, button(icon("next"), text.next, () => this.go(this.at + 1)), button(icon("last"), text.last, () => this.go(last))),
+      h("div", { class: "keys" }, button(icon("first"), text.first, () => this.go(0)), button(icon("back"), text.back, () => this.go(this.at - 1)), this.playButton, button(icon("next"), text.next, () => this.go(this.at + 1)), button(icon("last"), text.last, () => this.go(this.game.events.length - 1))),
       h("div", { class: "track" }, this.strip, this.range), this.place, this.speedPicker, this.options.small || this.options.source ? null : link);
+  }
+
+  buildStrip() {
+    return h("div", { class: "strip", "aria-hidden": "true" }, parts(this.game.events).map((part) => {
+      const stretch = h("button", { type: "button", tabindex: "-1", class: part.night ? "night" : "day", onclick: () => this.go(part.start) }, icon(part.night ? "moon" : "sun"), h("span", { class: "day-number" }, String(part.day)));
+      stretch.style.setProperty("flex-grow", String(part.end - part.start + 1));
+      return stretch;
+    }));
   }
 
   buildLog() {

@@ -139,6 +139,40 @@ async def test_a_page_shows_a_new_attempt_alone_and_stays_at_its_end(tmp_path, p
         await at_the_browser(visit, person)
 
 
+class GrowingGame(RetriedGame):
+    """The same, of one attempt with more speeches once ``spoken`` is set."""
+
+    def __init__(self):
+        first, second = attempt_that_says("第一句", 1), attempt_that_says("第一句", 2)
+        changes = {"attempt": "one", "players": {1: "scripted"}}
+        self.states = [state.model_copy(update=changes) for state in (first, second)]
+        self.spoken = asyncio.Event()
+
+    async def follow(self, game_id):
+        yield self.states[0]
+        await self.spoken.wait()
+        yield self.states[1]
+        await asyncio.Event().wait()
+
+
+async def test_new_events_leave_what_a_person_has_opened_and_focused(tmp_path, person):
+    games = GrowingGame()
+    loop = asyncio.get_running_loop()
+
+    def visit(p):
+        first, second = (f"{len(state.events)} / {len(state.events)}" for state in games.states)
+        p.opens(f"{server.url}/game?id=hub:x&lang=zh")
+        p.sees(".place", first)
+        p.clicks(".about summary")
+        p.run("document.querySelector('.view-picker').focus()")
+        loop.call_soon_threadsafe(games.spoken.set)
+        p.sees(".place", second)
+        assert p.run("return document.querySelector('.about').open && document.activeElement.className") == "view-picker"
+
+    async with WebServer(tmp_path, games=games) as server:
+        await at_the_browser(visit, person)
+
+
 def make_run(folder):
     run = folder / "first"
     (run / "transcripts" / "step-0001").mkdir(parents=True)
