@@ -6,6 +6,7 @@ with it do not show this, metrics of its replies do.
 
 import logging
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 from configs.sections.watch import BoundConfig
 
@@ -19,10 +20,15 @@ class Collapsed(Exception):
 def watch(steps: Sequence[Mapping[str, float]], watched: Mapping[str, BoundConfig]) -> None:
     """Warn of every metric that is outside its bounds in its last ``bound.steps`` steps.
 
-    steps: metrics of all steps so far. Skips steps without the metric, and metrics that the last step lacks. Raises
-    Collapsed for a bound with ``stop``.
+    steps: metrics of all steps so far. Skips steps without the metric, and metrics that the last step lacks; warns once
+    of a metric that none of the first ``bound.steps`` steps has. Raises Collapsed for a bound with ``stop``.
     """
     for name, bound in watched.items():
+        if len(steps) == bound.steps and not any(name in metrics for metrics in steps):
+            near = get_close_matches(name, set().union(*steps), 1)
+            logger.warning(
+                "watch.%s: no step has logged this metric so far%s", name, f"; is it {near[0]}?" if near else ""
+            )
         values = [metrics[name] for metrics in steps if name in metrics][-bound.steps :]
         if name not in steps[-1] or len(values) < bound.steps or any(map(bound.holds, values)):
             continue
