@@ -18,6 +18,7 @@ def check_model_folders(config: Config) -> None:
     for name, path in (("reference.path", config.reference.path), ("critic.path", config.critic.path)):
         if path is not None:
             check_model_folder(path, name)
+            _check_same_tokens(config.model.path, path, name)
 
 
 def check_model_folder(path: Path, setting: str = "model.path") -> None:
@@ -43,6 +44,21 @@ def check_model_folder(path: Path, setting: str = "model.path") -> None:
         raise ConfigError(f"{setting} {path} cannot be read: {error}") from error
     except ValueError as error:
         raise ConfigError(f"{setting}: {error}") from error
+
+
+def _check_same_tokens(policy: Path, other: Path, setting: str) -> None:
+    """Raise ConfigError unless the other model reads the policy's token ids as the same tokens."""
+    from tokenizers import Tokenizer
+
+    files = [folder / "tokenizer.json" for folder in (policy, other)]
+    if policy == other or not all(file.exists() for file in files):
+        return
+    ours, theirs = (Tokenizer.from_file(str(file)).get_vocab() for file in files)
+    if differing := [token for token, number in ours.items() if theirs.get(token) != number]:
+        raise ConfigError(
+            f"{setting} {other} has other token ids than model.path {policy}, e.g. of {differing[0]!r}: "
+            "it must be a model with the same tokenizer"
+        )
 
 
 def read_architecture(folder: Path) -> Mapping[str, Any]:

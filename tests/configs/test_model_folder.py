@@ -5,7 +5,10 @@ import struct
 
 import pytest
 
-from configs.model_folder import check_model_folder
+from tokenizers import Tokenizer, models
+
+from configs.model_folder import check_model_folder, check_model_folders
+from configs.schema import Config
 from configs.section import ConfigError
 
 
@@ -41,3 +44,23 @@ def test_what_is_damaged_is_named_with_the_remedy(folder, name, content, told):
     (folder / name).write_bytes(content)
     with pytest.raises(ConfigError, match=rf"^model\.path: .*{folder}.*{told}.*again"):
         check_model_folder(folder)
+
+
+@pytest.mark.parametrize("section", ["reference", "critic"])
+def test_a_reference_and_a_critic_have_the_policys_tokens(tmp_path, section):
+    folders = [tmp_path / name for name in ("policy", "other")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "model.safetensors").write_bytes(safetensors())
+    config = Config.model_validate({"model": {"path": folders[0]}, section: {"path": folders[1]}})
+
+    def check(*vocabularies):
+        for folder, tokens in zip(folders, vocabularies, strict=True):
+            Tokenizer(models.WordLevel(tokens, "a")).save(str(folder / "tokenizer.json"))
+        check_model_folders(config)
+
+    check({"a": 0, "b": 1}, {"a": 0, "b": 1, "more": 2})
+    for other in ({"a": 0}, {"a": 1, "b": 0}):
+        with pytest.raises(ConfigError, match=rf"^{section}\.path .*other has other token ids .* same tokenizer"):
+            check({"a": 0, "b": 1}, other)
