@@ -4,7 +4,6 @@ import json
 import struct
 
 import pytest
-
 from tokenizers import Tokenizer, models
 
 from configs.model_folder import check_model_folder, check_model_folders

@@ -14,7 +14,7 @@ from aiohttp import web
 from runners.werewolf.game import PRESETS, Role, Side
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.web.folders import NotThere, RunFolders, read_file
-from runners.werewolf.web.guard import add_headers, guard
+from runners.werewolf.web.guard import GUEST, add_headers, guard
 from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.run_numbers import RunNumbers
 from runners.werewolf.web.seats import NotYourTurn, Seat, UnusableTable
@@ -219,7 +219,7 @@ class Pages:
         return self._tables.table(request.match_info["table"]).status()
 
     async def seat(self, request: web.Request) -> dict[str, Any]:
-        return self._seat(request).data()
+        return self._seat(request).data() | {"guest": request[GUEST]}
 
     async def seat_live(self, request: web.Request) -> web.StreamResponse:
         return await _stream(request, self._seat(request).follow())

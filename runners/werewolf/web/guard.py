@@ -14,6 +14,8 @@ from store.addresses import is_loopback
 from store.printable import printable
 
 COOKIE = "werewolf_token"
+GUEST = web.RequestKey("guest", bool)
+"""Of a request: whether it lacks the access token, so that it may open a seat alone."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -43,6 +45,7 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         _check_host(request, known)
         _check_origin(request)
+        request[GUEST] = token is not None and not _has_token(request, token)
         if token is not None and not request.path.startswith(_OPEN):
             given = request.query.get("token")
             if given is not None and request.method == "GET" and _same(given, token):
@@ -51,7 +54,7 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
                 response.set_cookie(COOKIE, token, httponly=True, samesite="Strict", path="/")
                 response.headers.update(HEADERS)
                 raise response
-            if not _has_token(request, token):
+            if request[GUEST]:
                 raise _refusal(web.HTTPUnauthorized, _TOKEN_NEEDED)
         return await handler(request)
 

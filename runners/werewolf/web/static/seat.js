@@ -8,7 +8,7 @@ import { Replay, announce } from "./replay.js";
 import { QUESTIONS, explain, isWolf, lineOf, markOf, say, words } from "./words.js";
 
 export async function seatPage(main, secret) {
-  await load(`/api/seat/${secret}`); // an invalid link is an error instead of endless reconnects
+  const { guest } = await load(`/api/seat/${secret}`); // an invalid link is an error instead of endless reconnects
   const text = words(), key = `draft-${secret.slice(0, 8)}`;
   let board = null, asked = null, choice = null, until = null, shownEvents = -1;
   const identity = h("section", { class: "identity card" }), log = h("ol", { class: "log" }), question = h("section", { class: "ask", "aria-live": "polite" }), link = h("p", { class: "notice", hidden: true }), boardPlace = h("div", {});
@@ -141,8 +141,8 @@ export async function seatPage(main, secret) {
     question.dataset.outcome = result === "draw" ? "draw" : result === side ? "won" : "lost";
     const told = { draw: say(`平局，你是${role}`, `A draw; you were ${role}`), won: say(`你赢了！你是${role}`, `You won as ${role}`), lost: say(`你输了，你是${role}`, `You lost as ${role}`) };
     return [h("h2", { class: "outcome" }, told[question.dataset.outcome]), h("p", {}, text.results[result], say("。所有身份都在桌上翻开了。", ". All roles are revealed on the table.")), problem ? h("p", { class: "notice" }, tidy(problem)) : null,
-      h("div", { class: "choices" }, again.people === 1 ? h("button", { type: "button", class: "primary again", onclick: (event) => playNow(event.target, again) }, say("再来一局", "Play again")) : null,
-        h("button", { type: "button", class: "replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")), h("a", { class: "home", href: "/" }, say("回首页", "Home")))];
+      h("div", { class: "choices" }, again.people === 1 && !guest ? h("button", { type: "button", class: "primary again", onclick: (event) => playNow(event.target, again) }, say("再来一局", "Play again")) : null,
+        h("button", { type: "button", class: "replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")), guest ? null : h("a", { class: "home", href: "/" }, say("回首页", "Home")))];
   }
 
   // A finished game has no secrets.

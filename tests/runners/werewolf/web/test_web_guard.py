@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 
 from runners.werewolf.web.command import _access_token
+from tests.support.werewolf.seat_players import open_table
 from tests.support.werewolf.web_server import WebServer
 
 TOKEN = "a-token-of-some-length"
@@ -92,6 +93,15 @@ async def test_without_the_token_only_seats_and_the_pages_own_files_open(guarded
         await status(guarded, "/api/config", headers={"Host": "werewolf.example", "Authorization": f"Bearer {TOKEN}"})
         == 200
     )
+
+
+async def test_a_seats_page_knows_a_guest_by_the_missing_token(guarded):
+    own = {"Authorization": f"Bearer {TOKEN}"}
+    async with aiohttp.ClientSession(guarded.url) as guest, aiohttp.ClientSession(guarded.url, headers=own) as host:
+        _, (seat,) = await open_table(host)
+        for session, without_token in ((host, False), (guest, True)):
+            async with session.get(seat) as response:
+                assert (await response.json())["guest"] is without_token
 
 
 async def test_a_person_without_a_token_or_at_no_address_gets_a_page_and_a_program_a_reason(guarded, server):
