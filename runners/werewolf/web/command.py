@@ -3,9 +3,11 @@
 import argparse
 import asyncio
 import contextlib
+import re
 import secrets
 import signal
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ def add_web_command(commands: Any) -> None:
     parser.add_argument("--port", type=_port, default=_DEFAULT_PORT, help="port; 0: a free one (default: %(default)s)")
     parser.add_argument(
         "--public-host",
+        type=_host_name,
         action="append",
         default=[],
         metavar="NAME",
@@ -87,6 +90,14 @@ def _port(text: str) -> int:
     return int(text)
 
 
+def _host_name(text: str) -> str:
+    with contextlib.suppress(ValueError):
+        return str(ip_address(text))
+    if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no host name: give the name alone, without http:// and port")
+    return text
+
+
 def run_web(options: argparse.Namespace) -> int:
     """Serve until stopped; returns the exit status."""
     try:
@@ -116,6 +127,8 @@ async def _serve(options: argparse.Namespace) -> None:
     for path in options.games:
         if not path.is_file():
             raise ValueError(f"{path} is not a file; `python -m runners.werewolf play --output {path}` writes one")
+    if options.tokenizer is not None and not (options.tokenizer / "tokenizer.json").is_file():
+        raise ValueError(f"--tokenizer {options.tokenizer} holds no tokenizer.json: give the folder of a model")
     client = None if options.store is None else connect(options.store, retry_seconds=5.0)
     folders = options.runs or [Path("runs")]
     runs = RunFolders(*folders)

@@ -6,6 +6,7 @@ import json
 import aiohttp
 import pytest
 
+from runners.werewolf.__main__ import main
 from runners.werewolf.web.command import _access_token
 from tests.support.werewolf.seat_players import open_table
 from tests.support.werewolf.web_server import WebServer
@@ -235,3 +236,19 @@ def test_a_short_token_is_refused(tmp_path):
     with pytest.raises(ValueError, match="at least 16"):
         _access_token(tmp_path / "token")
     assert len(_access_token(None)) >= 24
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--public-host", "http://werewolf.example"), "'http://werewolf.example' is no host name"),
+        (("--tokenizer", "nowhere"), "nowhere holds no tokenizer.json"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named_at_the_start(monkeypatch, capsys, options, told):
+    monkeypatch.setattr("sys.argv", ["werewolf", "web", "--port", "0", *options])
+    try:
+        code = main()
+    except SystemExit as stopped:
+        code = stopped.code
+    assert code == 2 and told in capsys.readouterr().err
