@@ -143,6 +143,8 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
 ):
     monkeypatch.chdir(tmp_path)
     checkpoint = make_checkpoint(tmp_path / "runs", tiny_model)
+    checkpoint.unlink()  # a link to a folder of other tests
+    shutil.copytree(tiny_model, checkpoint)
     (checkpoint / "additional_chat_templates").mkdir()
     run = checkpoint.parents[2]
     game = "preset: 7p, train_sides: [wolf], opponent: a, rules: {speech_chars: 40, sheriff: null}"
