@@ -6,8 +6,8 @@ with it do not show this, metrics of its replies do.
 
 import logging
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 
+from configs.section import nearest_name
 from configs.sections.watch import BoundConfig
 
 logger = logging.getLogger(__name__)
@@ -25,10 +25,8 @@ def watch(steps: Sequence[Mapping[str, float]], watched: Mapping[str, BoundConfi
     """
     for name, bound in watched.items():
         if len(steps) == bound.steps and not any(name in metrics for metrics in steps):
-            near = get_close_matches(name, set().union(*steps), 1)
-            logger.warning(
-                "watch.%s: no step has logged this metric so far%s", name, f"; is it {near[0]}?" if near else ""
-            )
+            hint = nearest_name(name, sorted(set().union(*steps)))
+            logger.warning("watch.%s: no step has logged this metric so far; %s", name, hint)
         values = [metrics[name] for metrics in steps if name in metrics][-bound.steps :]
         if name not in steps[-1] or len(values) < bound.steps or any(map(bound.holds, values)):
             continue

@@ -41,7 +41,7 @@ def test_a_metric_that_no_step_has_is_warned_of_once_with_the_nearest_name(caplo
     for count in (1, 2, 3):
         watch(steps(*[0.6] * count), {"shares": BoundConfig(below=0.5, steps=2)})
     (record,) = caplog.records
-    assert record.getMessage() == "watch.shares: no step has logged this metric so far; is it share?"
+    assert record.getMessage() == "watch.shares: no step has logged this metric so far; did you mean 'share'?"
 
 
 def test_how_replies_vary_over_games():
