@@ -19,8 +19,11 @@ from configs.section import ConfigError
 
 _SECTIONS = ("run", "game", "rollout", "reward", "model", "training", "serving")
 """Those that games with the policy need; the others name models, folders and addresses of this machine."""
-_OTHERS = {"opponent", "seating"}
-"""Settings of the game that may name such a model."""
+_LEFT_OUT = {
+    "game": {"opponent", "seating"},
+    "serving": {"mode", "urls", "public_urls", "devices", "share_gpus", "weight_transfer"},
+}
+"""Settings in them that do, too."""
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -56,14 +59,17 @@ def publish(run: Path, directory: Path, step: int | None = None) -> Path:
         raise ConfigError(f"{checkpoint} has several policies: only a run with one can be published")
     state = load_state(checkpoint)
     whole = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
-    config = {section: whole.get(section) or {} for section in _SECTIONS}
+    config = {
+        section: {
+            name: value for name, value in (whole.get(section) or {}).items() if name not in _LEFT_OUT.get(section, ())
+        }
+        for section in _SECTIONS
+    }
     place = Path("checkpoints") / checkpoint.name
     model = place / MODEL_FOLDER
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.name).strip("-_") or "published"
     config["run"] |= {"name": name, "dir": directory.parent.name}
     config["model"]["path"] = str(model)
-    for setting in _OTHERS & config["game"].keys():
-        del config["game"][setting]
     with atomic_folder(directory) as unfinished:
         (unfinished / model).mkdir(parents=True)
         _copy_model(checkpoint / MODEL_FOLDER, unfinished / model)

@@ -30,12 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
     from configs.model_folder import check_model_folder
     from configs.section import ConfigError
 
-    evaluations = [one for one in Record(options.run, GameRow).read() if any(row.spoken for row in one.rows)]
-    if not evaluations:
-        print(f"error: {options.run / EVALUATIONS_FILE} has no speech of a policy", file=sys.stderr)
-        return 2
-    model = options.model or Path(evaluations[0].header.initial)
     try:
+        evaluations = [one for one in Record(options.run, GameRow).read() if any(row.spoken for row in one.rows)]
+        if not evaluations:
+            raise ConfigError(f"{options.run / EVALUATIONS_FILE} has no speech of a policy")
+        model = options.model or Path(evaluations[0].header.initial)
         check_model_folder(model, "--model")
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -37,6 +37,7 @@ from store.protocol import (
     Page,
     ResourcesUpdate,
     Rollout,
+    RolloutConfig,
     RolloutMode,
     Span,
     Worker,
@@ -124,12 +125,18 @@ class StoreClient:
         input: Any,
         mode: RolloutMode | None = None,
         resources_id: str | None = None,
+        config: RolloutConfig | None = None,
         metadata: dict[str, Any] | None = None,
         worker_id: str | None = None,
     ) -> AttemptedRollout:
-        """A new rollout with its first attempt, past the queue."""
+        """A new rollout with its first attempt, past the queue; there are two of it where the first answer was lost.
+
+        config: with a timeout, or a rollout of a lost answer stays open.
+        """
         request = {"mode": mode, "resources_id": resources_id, "metadata": metadata, "worker_id": worker_id}
-        return AttemptedRollout.model_validate(await self.request("post", "/rollouts", {"input": input, **request}))
+        settings = None if config is None else config.model_dump()
+        body = {"input": input, "config": settings, **request}
+        return AttemptedRollout.model_validate(await self.request("post", "/rollouts", body))
 
     async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
         """Queue rollouts; a stock hub queues them again where its first answer was lost."""

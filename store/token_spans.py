@@ -82,7 +82,7 @@ class SpanRecord(BaseModel):
                 raise MalformedSpan(f"{where}: attribute {prefix + name} is missing or not text")
             try:
                 fields[name] = _unpack(fields[name], _PACKED[name]) if name in _PACKED else json.loads(fields[name])
-            except (ValueError, struct.error) as error:
+            except (ValueError, RecursionError, struct.error) as error:  # RecursionError: nested too deeply
                 raise MalformedSpan(f"{where}: attribute {prefix + name}: {error}") from error
         try:
             return cls.model_validate(fields)

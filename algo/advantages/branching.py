@@ -144,8 +144,8 @@ def check_branching(config: AdvantageConfig) -> None:
     """Raise ConfigError for an estimator whose advantages are not one outcome less a baseline."""
     estimator = ESTIMATORS[config.estimator]
     if config.credit == "branch" and (estimator.values or estimator.returns):
-        usable = ", ".join(sorted(name for name, one in ESTIMATORS.items() if not (one.values or one.returns)))
+        usable = [name for name, one in ESTIMATORS.items() if not (one.values or one.returns or one.scales)]
         raise ConfigError(
             f"advantage.credit=branch compares outcomes, but advantage.estimator={config.estimator} sums rewards by "
-            f"token: use one of {usable}"
+            f"token: use one of {', '.join(sorted(usable))}"
         )

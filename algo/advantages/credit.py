@@ -51,10 +51,10 @@ def kl_in_reward(
 
 def check_credit(advantage: AdvantageConfig, training: TrainingConfig) -> None:
     """Raise ConfigError if ``advantage.credit`` does not work with the estimator, or ``weigh`` with the loss."""
-    if advantage.credit != "game" and ESTIMATORS[advantage.estimator].whitens:
+    if advantage.credit != "game" and ESTIMATORS[advantage.estimator].scales:
         raise ConfigError(
             f"advantage.credit={advantage.credit} does not work with advantage.estimator={advantage.estimator}, which "
-            f"divides outcomes by their deviation over the batch, but not the rewards of turns: use grpo"
+            f"scales outcomes by a factor of the whole batch, but not the rewards of turns: use grpo"
         )
     if advantage.weigh == "sequence":
         return

@@ -13,20 +13,21 @@ class Estimator:
 
     returns: uses the positions of rewards in a row; others only their sum.
     divides: divides by a standard deviation with ``advantage.normalize_by_std``.
-    whitens: divides by the deviation over the batch, which the rewards of turns do not share.
+    scales: multiplies by a factor of the whole batch, which the rewards of turns do not share.
     """
 
     groups: bool = False
     values: bool = False
     returns: bool = False
     divides: bool = False
-    whitens: bool = False
+    scales: bool = False
 
 
 ESTIMATORS = {
-    **dict.fromkeys(("grpo", "grpo_vectorized", "gdpo"), Estimator(groups=True, divides=True)),
-    **dict.fromkeys(("opo", "gpg"), Estimator(groups=True)),
-    "reinforce_plus_plus_baseline": Estimator(groups=True, whitens=True),
+    **dict.fromkeys(("grpo", "grpo_vectorized"), Estimator(groups=True, divides=True)),
+    "gdpo": Estimator(groups=True, divides=True, scales=True),
+    "opo": Estimator(groups=True),
+    **dict.fromkeys(("gpg", "reinforce_plus_plus_baseline"), Estimator(groups=True, scales=True)),
     "reinforce_plus_plus": Estimator(returns=True),
     "gae": Estimator(values=True, returns=True),
     ROLE_BASELINE: Estimator(divides=True),

@@ -19,7 +19,7 @@ from algo.agents.workload import Agents
 from algo.evaluation.page import wide_console
 from algo.loop.startup import check_before_starting
 from algo.loop.train import train
-from algo.rollouts.played import AllRolloutsFailed
+from algo.rollouts.played import UnusableRollouts
 from algo.run.folder import discard_rollouts, log_to, open_run
 from algo.run.summary import show_summary
 from configs.agents import AgentConfig
@@ -63,7 +63,7 @@ class AgentVerl(Algorithm):
             return
         try:
             self.summary = await train(opened, Agents(opened.config))
-        except AllRolloutsFailed:
+        except UnusableRollouts:
             discard_rollouts(opened.config.run_dir)
             raise
         show_summary(self.summary, wide_console())

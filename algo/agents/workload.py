@@ -11,12 +11,11 @@ from algo.agents.metrics import agent_metrics, check_attempts
 from algo.agents.tasks import step_tasks
 from algo.league.results import Match
 from algo.loop.workload import BranchPoint, EvaluatedPolicy
-from algo.rollouts.played import PlayedRollouts
+from algo.rollouts.played import PlayedRollouts, UnusableRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
 from configs.agents import AgentConfig, AgentRewardConfig
-from configs.section import ConfigError
 from store.agents import AGENTS, AgentCallSpan, AgentOutcome, AgentTask
 
 
@@ -67,7 +66,7 @@ class Agents:
 def agent_rewards(rollout: FinishedRollout, settings: AgentRewardConfig) -> dict[str, ActorReward]:
     """Actor -> its reward; role and side are the actor's name, so that its baseline is its own.
 
-    Raises ConfigError where a weighted reward is missing.
+    Raises UnusableRollouts where a weighted reward is missing.
     """
     outcome: AgentOutcome = rollout.outcome
     turns: dict[str, dict[int, float]] = defaultdict(dict)
@@ -95,8 +94,8 @@ def _weighed(outcome: AgentOutcome, weights: Mapping[str, float]) -> float:
         return next(iter(given.values()))
     for name in weights:
         if name not in given:
-            raise ConfigError(
-                f"reward.weights or reward.actors has {name!r}, which is no reward of task "
-                f"{outcome.task_id}; its rewards are {', '.join(given)}"
+            raise UnusableRollouts(
+                f"reward.weights or reward.actors has {name!r}, which is no reward of task {outcome.task_id}; its "
+                f"rewards are {', '.join(given)}. Once either is fixed, a resumed run (--resume auto) repeats the step"
             )
     return math.fsum(weight * given[name] for name, weight in weights.items())

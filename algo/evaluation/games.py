@@ -8,6 +8,7 @@ from pydantic import Field
 from algo.evaluation.beliefs import ProbedAnswer, probed_answers
 from algo.evaluation.record import Evaluation, Row
 from algo.evaluation.statistics import Frozen
+from algo.rollouts.played import UnusableRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.matches import SIDES
 from algo.werewolf.rewards import game_rewards
@@ -126,17 +127,17 @@ GameEvaluation = Evaluation[GameRow]
 def row_of(number: int, task: GameTask, rollout: FinishedRollout, rewards: RewardConfig, *, whole: bool) -> GameRow:
     """The row of a finished game. number: its index among the tasks. whole: keep its transcript and replies.
 
-    Raises ValueError for a game whose deal, players or notes differ from its task.
+    Raises UnusableRollouts for a game whose deal, players or notes differ from its task.
     """
     result: ResultSpan = rollout.outcome
     single = next((rule.seat for rule in task.seating if rule.seat is not None), None)
     seated: Mapping[str, set[str]] = {rule.side: set(rule.players) for rule in task.seating if rule.side is not None}
     strangers = [seat.policy for seat in result.seats if single is None and seat.policy not in seated[seat.side]]
     if result.seed != task.seed or strangers or len(rollout.notes) != (task.study is not None):
-        raise ValueError(
+        raise UnusableRollouts(
             f"game {task.game_id} was played with deal {result.seed}, players "
             f"{sorted({seat.policy for seat in result.seats})} and {len(rollout.notes)} notes; its task has deal "
-            f"{task.seed} and other players or notes: run runners of the algorithm's version"
+            f"{task.seed} and other players or notes: run runners of this version, then --resume auto"
         )
     note = rollout.notes[0] if rollout.notes else StudySpan(game_id=task.game_id)
     assert isinstance(note, StudySpan)

@@ -51,7 +51,7 @@ async def serve_players(
             path = model if model is not None and config.serving.mode == "start" else config.model.path
             whole = config.model.model_copy(update={"path": path, "lora_rank": 0})
             served = config.model_copy(update={"model": whole})
-            serving = await stack.enter_async_context(await ServerGroup.open(served))
+            serving = await stack.enter_async_context(await ServerGroup.open(served, takes_weights=model is not None))
             if model is not None and config.serving.mode == "attach":
                 try:
                     await serving.push_weights(model, 0)

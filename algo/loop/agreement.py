@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from algo.rollouts.played import UnusableRollouts
 from algo.sequences.trajectories import Trajectory, synthetic_trajectory
 from algo.serving.policies import PolicyServers
 from configs.schema import Config
@@ -17,7 +18,7 @@ from configs.sections.policies import SOLE_LEARNER
 PROBE_TOKENS = 256
 
 
-class LogProbMismatch(RuntimeError):
+class LogProbMismatch(UnusableRollouts):
     """vLLM's log-probs differ from the trainer's: the sampled policy is not the trained one."""
 
 

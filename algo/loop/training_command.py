@@ -70,7 +70,6 @@ def run_training(
     from ray.exceptions import RayError
 
     from algo.evaluation.page import wide_console
-    from algo.loop.agreement import LogProbMismatch
     from algo.loop.dry_run import dry_run
     from algo.loop.startup import check_before_starting
     from algo.loop.train import train
@@ -101,7 +100,6 @@ def run_training(
         f"interrupted; finished rollouts stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; --resume "
         f"auto continues",
         {
-            LogProbMismatch: "{}",
             Collapsed: "{}: the run stops (watch.*.stop). --resume auto continues from the newest checkpoint before "
             "this; lower training.learning_rate or set reference.kl",
             RayError: "the trainer's Ray workers failed: {}. --resume auto continues from the last checkpoint",

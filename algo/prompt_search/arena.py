@@ -17,10 +17,9 @@ from typing import Any
 from algo.machine.progress import game_progress
 from algo.prompt_search.prompts import Candidate
 from algo.prompt_search.tasks import Stage, Workload, resources_of
-from algo.rollouts.played import AllRolloutsFailed
+from algo.rollouts.played import AllRolloutsFailed, UnusableRollouts
 from algo.rollouts.queue import RolloutQueue
 from algo.run.summary import failure_summary
-from configs.section import ConfigError
 from store.schema import Task
 
 logger = logging.getLogger("algo.find_best_prompt")
@@ -83,7 +82,7 @@ class Arena:
     ) -> list[list[TaskResult]]:
         """Play each task of a stage with each candidate; returns the results by candidate and task.
 
-        Raises what ``RolloutQueue.watch`` does, AllRolloutsFailed, and ConfigError for a reward out of bounds.
+        Raises what ``RolloutQueue.watch`` does, AllRolloutsFailed, and UnusableRollouts for a reward out of bounds.
         """
         wanted = {one: [self.workload.tasks(stage, number, one) for number in numbers] for one in candidates}
         queued: list[Task] = []
@@ -144,9 +143,9 @@ class Arena:
             if one := finished.get(task.task_id):
                 reward = self.workload.reward(task, one)
                 if not low <= reward <= high:
-                    raise ConfigError(
-                        f"task {task.task_id}: reward {reward:g} is not from {low:g} to {high:g}; set the bounds with "
-                        f"--reward-range LOW HIGH"
+                    raise UnusableRollouts(
+                        f"task {task.task_id}: reward {reward:g} is not from {low:g} to {high:g}: set the bounds with "
+                        f"--reward-range LOW HIGH, or fix the agent; a resumed search (--resume auto) plays it again"
                     )
                 failed, told = bool(one.outcome.own_failure), one.outcome
                 answer = {"reward": reward, "failed": failed, "summary": told.summary, "transcript": told.transcript}

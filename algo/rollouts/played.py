@@ -17,12 +17,16 @@ SUPERSEDED_ATTEMPT = "superseded_attempt"
 UNREADABLE_ROLLOUT = "unreadable_rollout"
 
 
-class NoFinishedRollouts(RuntimeError):
+class UnusableRollouts(RuntimeError):
+    """The hub holds rollouts that a resumed run would fail by again: it must repeat them (``discard_rollouts``)."""
+
+
+class NoFinishedRollouts(UnusableRollouts):
     """No rollout of a step is usable; the message has the reasons."""
 
 
 class AllRolloutsFailed(NoFinishedRollouts):
-    """All finished rollouts failed by an error of the agent; a resumed run must repeat them."""
+    """All finished rollouts failed by an error of the agent."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from algo.machine.disk import DiskFull, disk_full
-from algo.rollouts.played import NoFinishedRollouts
+from algo.rollouts.played import UnusableRollouts
 from algo.run.folder import OpenedRun, discard_rollouts, log_to, open_run
 from algo.serving.preconditions import ServingError
 from configs.schema import Config
@@ -65,8 +65,8 @@ def run_to_completion(
     except asyncio.CancelledError:
         logger.warning("%s", interrupted)
         return 130, None
-    except (StoreUnreachable, UnusableToken, ServingError, NoFinishedRollouts, ConfigError) as error:
-        if isinstance(error, NoFinishedRollouts):  # a resumed run would read the same ones again
+    except (StoreUnreachable, UnusableToken, ServingError, UnusableRollouts, ConfigError) as error:
+        if isinstance(error, UnusableRollouts):
             discard_rollouts(config.run_dir)
         logger.error("%s", error)
     except aiohttp.ClientResponseError as error:

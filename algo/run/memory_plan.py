@@ -119,19 +119,20 @@ def shape_of(model: ModelConfig) -> Shape:
     head = skeleton.get_output_embeddings()
     decoders = [part for part in skeleton.modules() if type(part).__name__ in (skeleton._no_split_modules or ())]
     adapted = [part for part in skeleton.modules() if isinstance(part, nn.Linear) and part is not head]
-    heads, layers, hidden = settings.num_attention_heads, settings.num_hidden_layers, settings.hidden_size
-    kv_heads = getattr(settings, "num_key_value_heads", None) or heads
-    head_size = getattr(settings, "head_dim", None) or hidden // heads
+    sizes = settings.get_text_config()  # nested where the model also takes images
+    heads, layers, hidden = sizes.num_attention_heads, sizes.num_hidden_layers, sizes.hidden_size
+    kv_heads = getattr(sizes, "num_key_value_heads", None) or heads
+    head_size = getattr(sizes, "head_dim", None) or hidden // heads
     return Shape(
         parameters=sum(weight.numel() for weight in skeleton.parameters()),
         head=head.weight.numel(),
         layer=max((sum(weight.numel() for weight in part.parameters()) for part in decoders), default=0),
-        kept=6 * hidden + 3 * (heads + 2 * kv_heads) * head_size + 4 * settings.intermediate_size,
+        kept=6 * hidden + 3 * (heads + 2 * kv_heads) * head_size + 4 * sizes.intermediate_size,
         kv=2 * layers * kv_heads * head_size,
         adapters=model.lora_rank * sum(part.in_features + part.out_features for part in adapted),
         layers=layers,
         hidden=hidden,
-        words=settings.vocab_size,
+        words=sizes.vocab_size,
         tied=bool(settings.tie_word_embeddings),
     )
 

@@ -58,8 +58,11 @@ class ServerGroup:
         self._counted: dict[tuple[str, int], dict[str, float]] = {}
 
     @classmethod
-    async def open(cls, config: Config, version: int | None = 0) -> Self:
-        """The servers of the trained policy, started or attached to by ``serving.mode``. version: see ``Launch``."""
+    async def open(cls, config: Config, version: int | None = 0, *, takes_weights: bool = True) -> Self:
+        """The servers of the trained policy, started or attached to by ``serving.mode``.
+
+        version: see ``Launch``. takes_weights: whether weights will be pushed to attached ones.
+        """
         settings, takes_adapters = config.serving, config.model.lora_rank > 0
         if settings.mode == "start":
             require_servable_model(config.model.path, "model.path", config.training.device, not takes_adapters)
@@ -69,7 +72,7 @@ class ServerGroup:
             VllmServer(config, url, SOLE_LEARNER, takes_adapters=takes_adapters, public_url=endpoint)
             for url, endpoint in zip(settings.urls, public, strict=True)
         ]
-        return await cls(config, servers)._ready(server.check_attached() for server in servers)
+        return await cls(config, servers)._ready(server.check_attached(takes_weights) for server in servers)
 
     @classmethod
     async def start(cls, config: Config, launches: Sequence[Launch]) -> Self:

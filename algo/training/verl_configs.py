@@ -116,7 +116,11 @@ def check_engine(config: Config) -> None:
             "model.attn_implementation=flash_attention_2 needs GPUs and flash-attn (pip install --no-build-isolation "
             "flash-attn==2.8.3.post2); without them set it to sdpa"
         )
-    heads = getattr(AutoConfig.from_pretrained(config.model.path), "num_attention_heads", parallel)
+    try:
+        sizes = AutoConfig.from_pretrained(config.model.path).get_text_config()
+    except ValueError as error:  # an architecture that this transformers does not have
+        raise ConfigError(f"model.path {config.model.path}: {error}") from error
+    heads = getattr(sizes, "num_attention_heads", parallel)
     if parallel > 1 and heads % parallel:
         raise ConfigError(
             f"training.sequence_parallel={parallel} must divide the model's number of attention heads ({heads})"

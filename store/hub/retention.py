@@ -58,8 +58,7 @@ async def delete_old_rollouts(collections: SqlCollections, rule: RetentionRule, 
         ]
         if not old:
             break
-        await collections.delete_rollouts(old)
-        deleted += len(old)
+        deleted += await collections.delete_rollouts(old)
         await asyncio.sleep(0)
     await collections.delete_unused(now - _UNUSED_DAYS * _SECONDS_PER_DAY)
     return deleted

@@ -244,6 +244,8 @@ async def _in_pieces(
     yield b'{"items":['
     separator = b""
     async for batch in batches:
+        if not batch:  # deleted meanwhile
+            continue
         yield separator + _MIXED_ROLLOUTS.dump_json(batch)[1:-1]
         separator = b","
     yield b'],"limit":%d,"offset":%d,"total":%d}' % (limit, offset, total)

@@ -10,7 +10,6 @@ import resource
 import signal
 import socket
 import sqlite3
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 _WATCHDOG_SECONDS = 1.0
 _RETENTION_SECONDS = 60.0
+_PASSING_ERRORS = (sqlite3.OperationalError, DatabaseUnavailable)  # such as a full disk
 _LAST_REQUESTS_SECONDS = 5
 _CONNECTIONS_WAITING = 2048
 
@@ -137,7 +137,9 @@ class Hub(LightningStoreServer):
         gc.freeze()
         with _signals_end_quietly():
             async with asyncio.TaskGroup() as group:  # an error of a helper stops the hub
-                helpers = [group.create_task(watch(self.store, self._settings.retention))]
+                helpers = [group.create_task(watch(self.store))]
+                if self._settings.retention is not None and isinstance(self.store, SqlLightningStore):
+                    helpers.append(group.create_task(retain(self.store, self._settings.retention)))
                 if parent is not None:
                     helpers.append(group.create_task(_stop_with_parent(parent, server)))
                 await server.serve([listener])
@@ -149,10 +151,9 @@ def _is_for_a_tracker(layer: Middleware) -> bool:
     return getattr(layer.kwargs.get("dispatch"), "__name__", "") == "tracking_middleware"
 
 
-async def watch(store: LightningStore, retention: RetentionRule | None = None) -> None:
-    """Close overdue attempts every second, and delete old rollouts. Never returns."""
-    passing = (sqlite3.OperationalError, DatabaseUnavailable)  # such as a full disk
-    was_away, retention_at = False, 0.0
+async def watch(store: LightningStore) -> None:
+    """Close overdue attempts every second. Never returns."""
+    was_away = False
     while True:
         try:
             if isinstance(store, SqlLightningStore):
@@ -161,16 +162,23 @@ async def watch(store: LightningStore, retention: RetentionRule | None = None) -
                 await store.close_overdue()
                 await store.collections.compact_counts()
                 was_away = False
-                if retention is not None and time.monotonic() > retention_at:
-                    retention_at = time.monotonic() + _RETENTION_SECONDS
-                    if deleted := await delete_old_rollouts(store.collections, retention):
-                        logger.info("%d old rollouts deleted", deleted)
             else:
                 await store.wait_for_rollouts(rollout_ids=[], timeout=0)  # the stock store scans at every call
-        except passing as error:
+        except _PASSING_ERRORS as error:
             was_away = True
             logger.error("the watchdog cannot write to the database: %s; retrying", error)
         await asyncio.sleep(_WATCHDOG_SECONDS)
+
+
+async def retain(store: SqlLightningStore, rule: RetentionRule) -> None:
+    """Delete old rollouts every minute. Never returns."""
+    while True:
+        try:
+            if deleted := await delete_old_rollouts(store.collections, rule):
+                logger.info("%d old rollouts deleted", deleted)
+        except _PASSING_ERRORS as error:
+            logger.error("old rollouts cannot be deleted: %s; retrying in %.0f s", error, _RETENTION_SECONDS)
+        await asyncio.sleep(_RETENTION_SECONDS)
 
 
 async def _stop_with_parent(parent: int, server: uvicorn.Server) -> None:

@@ -214,14 +214,16 @@ async def test_a_foreign_lock_on_the_database_stops_nobody_who_does_not_write(tm
     lock = sqlite3.connect(hub.database, isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=3)) as session:
-        writing = asyncio.create_task(session.post(f"{hub.url}/v1/agl/queues/rollouts/dequeue", json={}))
-        for _ in range(20):  # the first of them may be there before the write is
-            async with session.get(f"{hub.url}/v1/agl/health") as response:
-                assert response.status == 200
-            await asyncio.sleep(0.02)  # spread over the time of the write
-        assert not writing.done()
+        dequeue = f"{hub.url}/v1/agl/queues/rollouts/dequeue"
+        writing = [asyncio.create_task(session.post(dequeue, json={})) for _ in range(10)]
+        for _ in range(20):  # the first of them may be there before the writes are
+            for path in ("health", "rollouts?limit=1"):
+                async with session.get(f"{hub.url}/v1/agl/{path}") as response:
+                    assert response.status == 200
+            await asyncio.sleep(0.02)  # spread over the time of the writes
+        assert not any(one.done() for one in writing)
         lock.execute("ROLLBACK")
-        assert (await writing).status == 200
+        assert {answer.status for answer in await asyncio.gather(*writing)} == {200}
     lock.close()
     hub.kill()
 

@@ -100,7 +100,9 @@ async def test_what_one_client_writes_the_other_reads_alike(clients):
 
     (taken,) = await ours.dequeue_many_rollouts(limit=1, worker_id="w")
     (other_taken,) = await theirs.dequeue_many_rollouts(limit=1, worker_id="w2")
-    started = await ours.start_rollout({"s": 1}, mode="val", metadata={"people": "x"}, worker_id="web")
+    limits = protocol.RolloutConfig(timeout_seconds=60)
+    started = await ours.start_rollout({"s": 1}, mode="val", config=limits, metadata={"people": "x"}, worker_id="web")
+    assert started.config == limits
     for query in (
         {"status_in": ["preparing"]},
         {"rollout_id_in": [ids[0], ids[3], started.rollout_id, "ro-none"]},

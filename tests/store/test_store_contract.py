@@ -186,7 +186,7 @@ async def test_unknown_ids(store):
     attempted, other = await taken(store), await taken(store)
     foreign = (attempted.rollout_id, other.attempt.attempt_id)
     astray = [span(attempted).model_copy(update=change) for change in (
-        {"rollout_id": "ro-gone"}, {"attempt_id": "at-gone"}, {"attempt_id": foreign[1]}
+        {"rollout_id": "ro-gone"}, {"attempt_id": "at-gone"}, {"attempt_id": foreign[1]}, {"attempt_id": "latest"}
     )]  # fmt: skip
     calls = [
         store.update_rollout("ro-gone", status="cancelled"),

@@ -253,3 +253,16 @@ async def test_all_games_are_read_and_sent_in_pieces(web, store, monkeypatch):
     assert page == {**answer, "items": answer["items"][:1000], "limit": 1000} and max(sizes) == 1000
     queued = await web.post("/rollouts/search", json={"status_in": ["queuing"], "sort_by": "start_time"})
     assert queued.json()["items"] == answer["items"][2:]
+
+
+async def test_a_large_page_leaves_out_games_that_are_deleted_meanwhile(web, store, monkeypatch):
+    await store.enqueue_many_rollouts([EnqueueRolloutRequest(input=n) for n in range(500)])
+    rollouts, at = store.collections.rollouts, store.collections.rollouts.at
+    gone = list(await rollouts.positions({}, None))[:200]
+
+    async def without_the_first(positions, sort):
+        return await at([position for position in positions if position not in gone], sort)
+
+    monkeypatch.setattr(rollouts, "at", without_the_first)
+    page = (await web.get("/rollouts", params={"limit": -1})).json()
+    assert [rollout["input"] for rollout in page["items"]] == list(range(200, 500))

@@ -29,6 +29,7 @@ from runners.werewolf.web.opponents import Opponents, Practice
 from runners.werewolf.web.seats import PacedPlayer, Seat, UnusableTable
 from runners.werewolf.web.views import PUBLIC, ShownGame, shown
 from store.client import StoreClient
+from store.protocol import RolloutConfig
 from store.schema import TRAINED_POLICY, PolicyResources, TokenLimits
 from store.token_spans import SpanRecord
 from store.werewolf import DEMONSTRATION, EVALUATION, PEOPLE, PERSON, GameTask, ResultSpan, SeatingRule
@@ -40,6 +41,8 @@ _MOST_TABLES = 64
 _ABANDONED_SECONDS = 30 * 60
 """A table is closed after this time without an open page."""
 _LONGEST_CLOCK = 3600
+_STORED_WITHIN_SECONDS = 600
+"""For all requests that store a game; then the hub closes its rollout."""
 
 Turn = tuple[SpanRecord, float, float]
 
@@ -230,6 +233,7 @@ class Tables:
             input=table.task_of_game.encode(),
             mode="train" if table.wanted.record == DEMONSTRATION else "val",
             resources_id=resources.resources_id if resources.endpoints else None,
+            config=RolloutConfig(timeout_seconds=_STORED_WITHIN_SECONDS),
             metadata={PEOPLE: table.wanted.record},
             worker_id="web",
         )

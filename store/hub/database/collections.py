@@ -513,8 +513,8 @@ class SqlCollections(LightningCollections):
             return ids
         return [rollout_id for (rollout_id,) in await self.database.rows(_LOCKED[wait], rollout_ids=ids)]
 
-    async def delete_rollouts(self, rollout_ids: Sequence[str]) -> None:
-        """Delete rollouts with their attempts, spans and keys."""
+    async def delete_rollouts(self, rollout_ids: Sequence[str]) -> int:
+        """Delete rollouts with their attempts, spans and keys; returns how many of them there were."""
         counted = {"rollouts": self.rollouts, "attempts": self.attempts, "spans": self.spans}
         async with self.database.transaction(write=True):
             ids = await self.lock_rollouts(rollout_ids)
@@ -523,6 +523,7 @@ class SqlCollections(LightningCollections):
                     await counted[name].delete_by(deletion, rollout_ids=ids)
                 else:
                     await self.database.change(deletion, rollout_ids=ids)
+        return len(ids)
 
     async def delete_unused(self, before: float) -> None:
         """Delete workers, and resources without a rollout except the latest, that are older than ``before``."""

@@ -33,8 +33,9 @@ class StoreOverrides(WatchedStore):
 
     async def _add_many_spans_helper(self, rollout_id: str, attempt_id: str, spans: Sequence[Span]) -> Sequence[Span]:
         added = await self.collections.spans.insert_new(spans)
-        if added:
-            await self._post_add_spans(added, rollout_id, attempt_id)  # UnknownId rolls back the insertion
+        # UnknownId rolls back the insertion. A heartbeat may be of the attempt "latest", a span needs the attempt's id.
+        if added and attempt_id != "latest":
+            await self._post_add_spans(added, rollout_id, attempt_id)
         else:
             await self._attempt(rollout_id, attempt_id)
         return added

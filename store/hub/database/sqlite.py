@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ class SqliteDatabase(Database):
         super().__init__()
         self.path, self.name = path, str(path)
         self._fsync = fsync
-        self._lock = asyncio.Lock()
+        self._transaction = asyncio.Lock()
+        self._turn_to_write = asyncio.Lock()
         self._connection: sqlite3.Connection
 
     async def connect(self) -> None:
@@ -67,28 +68,32 @@ class SqliteDatabase(Database):
 
     @asynccontextmanager
     async def _session(self, write: bool) -> AsyncIterator[sqlite3.Connection]:
-        async with self._lock:
-            try:
-                await self._begin(write)
-                yield self._connection
-                self._connection.execute("COMMIT")
-            finally:
-                # SQLite itself rolls back after some errors, such as a full disk.
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-
-    async def _begin(self, write: bool) -> None:
-        """Wait for another process's write here, where other tasks proceed, instead of inside SQLite."""
+        """Waits for another process's write here instead of inside SQLite, so that reads and other tasks proceed."""
         deadline, delay = time.monotonic() + RETRY_SECONDS, 0.001
-        while True:
-            try:
-                self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-                return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(delay)
-            delay = min(2 * delay, _LONGEST_BUSY_POLL_SECONDS)
+        async with self._turn_to_write if write else nullcontext():
+            while True:
+                async with self._transaction:
+                    if self._has_begun(write, deadline):
+                        try:
+                            yield self._connection
+                            self._connection.execute("COMMIT")
+                        finally:
+                            # SQLite itself rolls back after some errors, such as a full disk.
+                            if self._connection.in_transaction:
+                                self._connection.execute("ROLLBACK")
+                        return
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, _LONGEST_BUSY_POLL_SECONDS)
+
+    def _has_begun(self, write: bool, deadline: float) -> bool:
+        """Begin a transaction; False if another process writes. After the deadline that is an error."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            return False
+        return True
 
     async def try_lock(self, name: str, *, wait: bool = False) -> bool:
         """True: only one transaction writes at a time."""

@@ -128,6 +128,6 @@ def test_branches_without_a_difference_are_left_out():
 
 @pytest.mark.parametrize("estimator", ["gae", "reinforce_plus_plus"])
 def test_estimators_of_returns_are_refused(estimator):
-    with pytest.raises(ConfigError, match="use one of gdpo, "):
+    with pytest.raises(ConfigError, match="use one of grpo, "):
         check_branching(AdvantageConfig(estimator=estimator, credit="branch"))
     check_branching(AdvantageConfig(estimator=estimator))
