@@ -43,8 +43,6 @@ def main() -> int:
     """Entry point; the exit status is 0 only after all steps."""
     options = parse_arguments()
     config = read_configuration(options, AgentConfig, check)
-    if isinstance(config, int):
-        return config
     from algo.agents.workload import Agents  # takes seconds
 
     return run_training(config, options, Agents, logger)

@@ -29,7 +29,7 @@ from packaging.specifiers import SpecifierSet
 from algo.machine.disk import free_bytes
 from algo.machine.memory import memory_limit
 from algo.machine.ports import is_taken
-from configs.command_line import add_set_option
+from configs.command_line import add_set_option, exit_on
 from configs.loading import find_config, load_config, schema_of
 from configs.model_folder import check_model_folder
 from configs.schema import Config
@@ -333,11 +333,8 @@ def subject_of(options: argparse.Namespace) -> Subject:
 
 def main(arguments: list[str] | None = None) -> int:
     """0 without a problem, 1 with one, 2 for a configuration that cannot be read."""
-    try:
+    with exit_on(ConfigError):
         subject = subject_of(parse_arguments(arguments))
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     has_problem = False
     for level, what, text in examine(subject):
         has_problem |= level == PROBLEM

@@ -112,8 +112,6 @@ def main() -> int:
     """Entry point; the exit status is 0 only for an evaluation with at least one finished game."""
     options = parse_arguments()
     config = read_configuration(options, WerewolfConfig, lambda config: _check(config, options))
-    if isinstance(config, int):
-        return config
     if options.local:
         return run_locally("algo.evaluate", config, options, "-evaluation", "werewolf")
     return _run(config, options) if options.people is None else run_people(config, options)
@@ -130,19 +128,15 @@ def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     label = options.label or default_label(options.model or config.model.path)
     resume = options.resume == "auto"
     opened = begin_run(config, options.log_level, suffix="-evaluation", log="evaluation.log", resume=resume)
-    if isinstance(opened, int):
-        return opened
     run_dir = opened.config.run_dir
     keep_evaluated(opened.config, options.model, label)
-    status, found = run_to_completion(
+    found = run_to_completion(
         evaluate_model(opened, options.model, label, panel=options.panel, players=options.players),
         opened.config,
         logger,
         "interrupted; finished games are recorded, and --resume auto continues with the others",
         {},
     )
-    if found is None:
-        return status
     console = wide_console()
     show_tables(tables_of(found), console)
     files = f"{run_dir / EVALUATIONS_FILE}\n{run_dir / PAGE_FILE}"
@@ -173,13 +167,11 @@ def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
     run_dir = config.run.dir / options.people
     set_up_logging(options.log_level)
     counting = count_people(config, load_state(run_dir).run_id, run_dir)
-    status, done = run_to_completion(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
-    if done is not None:
-        scores, path = done
-        console = wide_console()
-        show_tables([scores.table], console)
-        console.print(str(path), highlight=False, markup=False, soft_wrap=True)
-    return status
+    scores, path = run_to_completion(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
+    console = wide_console()
+    show_tables([scores.table], console)
+    console.print(str(path), highlight=False, markup=False, soft_wrap=True)
+    return 0
 
 
 if __name__ == "__main__":

@@ -113,8 +113,6 @@ def main() -> int:
         found.append((slots, tree))
 
     config = read_configuration(options, Config if options.tasks else WerewolfConfig, check)
-    if isinstance(config, int):
-        return config
     suffix = "" if options.tasks else "-prompts"
     if options.local:
         workload = ("agents", "--agent", options.agent) if options.tasks else ("werewolf",)

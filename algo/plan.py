@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from configs.command_line import configured_parser, read_configuration
+from configs.command_line import configured_parser, exit_on, read_configuration
 from configs.loading import schema_of
 from configs.model_folder import read_architecture
 from configs.roles_and_decks import DECKS
@@ -42,13 +42,9 @@ def check_architecture(config: Config) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """The exit status is 0 for a run that fits, and 2 for one that does not."""
     options = parse_arguments(arguments)
-    try:
-        config = read_configuration(options, schema_of(options.config), check_architecture)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    if isinstance(config, int):
-        return config
+    with exit_on(ConfigError):
+        schema = schema_of(options.config)
+    config = read_configuration(options, schema, check_architecture)
     # These take many seconds to import.
     import torch
 
@@ -57,16 +53,13 @@ def main(arguments: list[str] | None = None) -> int:
     from algo.werewolf.workload import Werewolf
 
     gpu_gib = options.gpu_gib or (None if torch.cuda.is_available() else H100_GIB)
-    try:
+    with exit_on(ValueError):  # also transformers' error for an unknown model
         names, actors = config.frozen.keys(), 1  # any agent may call any of them
         if isinstance(config, WerewolfConfig):
             names, actors = Werewolf(config, evaluate_in_training).frozen_names(), len(DECKS[config.game.preset])
         plan = make_plan(config, other_servers(config, names), gpu_gib=gpu_gib, host_gib=options.host_gib)
         print(plan.table(config, actors))
         plan.check(config)
-    except ValueError as error:  # also transformers' error for an unknown model
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     return 0
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from algo.machine.disk import atomic_folder
 from algo.werewolf.file_names import MODEL_FOLDER
+from configs.command_line import exit_on
 from configs.section import ConfigError
 
 _SECTIONS = ("run", "game", "rollout", "reward", "model", "training", "serving")
@@ -105,11 +106,8 @@ def _save_rounded(file: Path, target: Path) -> None:
 def main() -> int:
     """Entry point; the exit status."""
     options = parse_arguments()
-    try:
+    with exit_on(ConfigError, OSError):
         model = publish(options.run, options.directory, options.step)
-    except (ConfigError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     size = sum(file.stat().st_size for file in model.rglob("*")) / 1e6
     folder = shlex.quote(str(options.directory))
     next_command = f"; to play against it: make play MODEL={folder}" if model != options.directory else ""

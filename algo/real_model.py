@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algo.machine.built_folder import build_folder, folder_parser
+from configs.command_line import exit_on
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -191,13 +192,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--tied", action="store_true", help="one tensor for embedding and output head: for GPUs only")
     options = parser.parse_args(arguments)
-    try:
+    with exit_on(FileExistsError, NotInstalled):
         directory = build_real_model(options.directory, tied=options.tied, force=options.force)
-    except FileExistsError as error:
-        parser.error(str(error))
-    except NotInstalled as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     print(f"{LICENCE}\nSHA-256 {_SHA256}, {'tied' if options.tied else 'untied'}\nmodel ready in {directory}")
     return 0
 

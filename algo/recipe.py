@@ -12,7 +12,7 @@ from pathlib import Path
 
 from algo.recipes.recipe import read_recipe
 from algo.recipes.runner import begin, copy_stages, newest, resume, run
-from configs.command_line import add_set_option
+from configs.command_line import add_set_option, exit_on
 from configs.section import ConfigError
 
 
@@ -55,7 +55,7 @@ def main() -> int:
     """Entry point; the exit status is 0 only after all stages and the report."""
     options = parse_arguments()
     command = shlex.join(["python", "-m", "algo.recipe", *sys.argv[1:]])
-    try:
+    with exit_on(ConfigError, OSError):
         if options.compare is not None:
             return _report(options.compare)
         if options.resume:
@@ -71,9 +71,6 @@ def main() -> int:
                     shutil.rmtree(opened.directory)  # else it would be resumed as a run with stages of its own
                     raise
         return run(opened) or _report([opened.directory])
-    except (ConfigError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
 
 
 def _report(folders: list[Path]) -> int:

@@ -11,7 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from configs.command_line import add_set_option
+from configs.command_line import add_set_option, exit_on
 from configs.loading import as_override, load_config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
@@ -108,12 +108,10 @@ def main() -> int:
     from algo.serving.preconditions import ServingError
 
     try:
-        return asyncio.run(serve(*served_checkpoint(options), options.page))
+        with exit_on(ConfigError, ServingError):
+            return asyncio.run(serve(*served_checkpoint(options), options.page))
     except asyncio.CancelledError:
         return 130
-    except (ConfigError, ServingError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
 
 
 if __name__ == "__main__":

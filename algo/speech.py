@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from algo.evaluation.record import EVALUATIONS_FILE
+from configs.command_line import exit_on
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -30,15 +31,12 @@ def main(arguments: list[str] | None = None) -> int:
     from configs.model_folder import check_model_folder
     from configs.section import ConfigError
 
-    try:
+    with exit_on(ConfigError):
         evaluations = [one for one in Record(options.run, GameRow).read() if any(row.spoken for row in one.rows)]
         if not evaluations:
             raise ConfigError(f"{options.run / EVALUATIONS_FILE} has no speech of a policy")
         model = options.model or Path(evaluations[0].header.initial)
         check_model_folder(model, "--model")
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     bits = score_speeches(evaluations, model, options.run)
     show_tables([speech_table(evaluations, bits)], wide_console())
     return 0

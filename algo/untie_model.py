@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algo.machine.built_folder import build_folder, folder_parser
+from configs.command_line import exit_on
 from configs.model_folder import check_model_folder, read_architecture
 from configs.section import ConfigError
 
@@ -66,11 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
         parents=[source],
     )
     options = parser.parse_args(arguments)
-    try:
+    with exit_on(ConfigError, FileExistsError):
         directory = untie_model(options.source, options.directory, force=options.force)
-    except (ConfigError, FileExistsError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     print(f"model ready in {directory}")
     return 0
 

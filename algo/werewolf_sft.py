@@ -47,8 +47,6 @@ def main() -> int:
     """Entry point; the exit status is 0 only if the model was written."""
     options = parse_arguments()
     config = read_configuration(options, WerewolfConfig, lambda config: check_model_folder(config.model.path))
-    if isinstance(config, int):
-        return config
     if options.local:
         return run_locally("algo.werewolf_sft", config, options, WARM_START_SUFFIX, "werewolf")
     return run(config, options)
@@ -75,13 +73,11 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
         check_warm_start(config, stored)
 
     opened = begin_run(config, options.log_level, check, suffix=WARM_START_SUFFIX, log="warm_start.log")
-    if isinstance(opened, int):
-        return opened
     config = opened.config
     logger.info("warm start %s in %s", config.run.name, config.run_dir)
     logger.info("%s", how_to_watch(config))
     again = "--from-people" if options.from_people else f"--from-run {opened.state.run_id}"
-    status, summary = run_to_completion(
+    summary = run_to_completion(
         warm_start(opened, stored),
         config,
         logger,
@@ -91,9 +87,8 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
             RayError: f"the trainer's Ray workers failed: {{}}. Reuse the games with {again}",
         },
     )
-    if summary is not None:
-        show_summary(summary, options.config, wide_console())
-    return status
+    show_summary(summary, options.config, wide_console())
+    return 0
 
 
 if __name__ == "__main__":

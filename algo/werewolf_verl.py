@@ -32,8 +32,6 @@ def main() -> int:
     """Entry point; the exit status is 0 only after all steps."""
     options = parse_arguments()
     config = read_configuration(options, WerewolfConfig, check_model_folders)
-    if isinstance(config, int):
-        return config
     if options.local:
         return run_locally("algo.werewolf_verl", config, options, training_suffix(options), "werewolf")
     # These take seconds.

@@ -6,7 +6,8 @@ heavy packages after ``read_configuration``.
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from configs.loading import AnyConfig, as_yaml, find_config, load_config
 from configs.section import ConfigError
@@ -59,19 +60,26 @@ def configured_parser(
 
 def read_configuration(
     options: argparse.Namespace, schema: type[AnyConfig], check: Callable[[AnyConfig], None]
-) -> AnyConfig | int:
-    """The configuration of the command line, or the exit status after ``--print-config`` or an error.
+) -> AnyConfig:
+    """The configuration of the command line; exits after ``--print-config``, and as ``exit_on(ConfigError)``.
 
     options: of ``configured_parser``. schema: the workload's settings. check: raises ConfigError for a configuration
     that cannot run.
     """
-    try:
+    with exit_on(ConfigError):
         config = load_config(options.config, options.overrides, schema)
         if options.print_config:
             print(as_yaml(config), end="")
-            return 0
+            raise SystemExit
         check(config)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
     return config
+
+
+@contextmanager
+def exit_on(*kinds: type[Exception], before: str = "") -> Iterator[None]:
+    """Print an error of these kinds in one line, after ``before``, and exit with status 2."""
+    try:
+        yield
+    except kinds as error:
+        print(f"error: {before}{error}", file=sys.stderr)
+        raise SystemExit(2) from None

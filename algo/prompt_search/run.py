@@ -62,18 +62,14 @@ def run(config: Config, options: argparse.Namespace, plan: SearchPlan, slots: Sl
         resume=resume,
         policy_version=sys.maxsize,  # versions are digests of prompts here, and all stay valid
     )
-    if isinstance(opened, int):
-        return opened
     folder = opened.config.run_dir
-    status, search = run_to_completion(
+    search = run_to_completion(
         _search(opened, options, plan, slots, tree),
         opened.config,
         logger,
         "interrupted; finished rollouts are kept, and --resume auto continues",
         {openai.OpenAIError: _NO_ANSWER},
     )
-    if search is None:
-        return status
     files = _write_results(folder, opened.config.run.name, search)
     if options.tasks:
         usage = [f"--prompts {folder / 'winner'}"]  # the folder, since each line of a file is a prompt

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from algo.machine.disk import DiskFull, disk_full
 from algo.rollouts.played import UnusableRollouts
 from algo.run.folder import OpenedRun, discard_rollouts, log_to, open_run
 from algo.serving.preconditions import ServingError
+from configs.command_line import exit_on
 from configs.schema import Config
 from configs.section import ConfigError
 from store.auth import UnusableToken
@@ -29,21 +29,15 @@ def begin_run(
     log: str,
     resume: bool = False,
     policy_version: int = 0,
-) -> OpenedRun | int:
-    """Open a run with its log file; returns the exit status on an error.
+) -> OpenedRun:
+    """Open a run with its log file; exits with status 2 on an error.
 
     check: raises ConfigError; for checks that are too slow for ``read_configuration``.
     log: name of the log file. suffix, resume, policy_version: see ``open_run``.
     """
-    try:
+    with exit_on(ConfigError), exit_on(OSError, before=f"cannot write to run.dir {config.run.dir}: "):
         check(config)
         opened = open_run(config, resume, suffix, policy_version)
-    except ConfigError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: cannot write to run.dir {config.run.dir}: {error}", file=sys.stderr)
-        return 2
     log_to(log_level, opened.config.run_dir / "logs" / log)
     return opened
 
@@ -54,17 +48,17 @@ def run_to_completion(
     logger: logging.Logger,
     interrupted: str,
     messages: Mapping[type[Exception], str],
-) -> tuple[int, _Result | None]:
-    """Run a program's work; returns (exit status, its result if the status is 0), and logs errors in one line.
+) -> _Result:
+    """Run a program's work; returns its result. Logs errors in one line and exits with status 1, 130 if interrupted.
 
     interrupted: message for Ctrl-C or SIGTERM.
     messages: of further expected errors, by type; ``{}`` is replaced by the error.
     """
     try:
-        return 0, asyncio.run(work)
+        return asyncio.run(work)
     except asyncio.CancelledError:
         logger.warning("%s", interrupted)
-        return 130, None
+        raise SystemExit(130) from None
     except (StoreUnreachable, UnusableToken, ServingError, UnusableRollouts, ConfigError) as error:
         if isinstance(error, UnusableRollouts):
             discard_rollouts(config.run_dir)
@@ -84,4 +78,4 @@ def run_to_completion(
             logger.error("%s", message.format(error))
         else:  # a bug: logged here, so that the log file has the traceback
             logger.exception("unexpected error")
-    return 1, None
+    raise SystemExit(1)

@@ -13,6 +13,7 @@ from algo.machine.atomic_files import make_private_folder
 from algo.machine.ports import free_port
 from algo.machine.processes import Interrupted, local_processes, runner_command, start_hub, start_logged
 from algo.run.names import run_name
+from configs.command_line import exit_on
 from configs.schema import Config
 
 _AT_ONCE = 8
@@ -43,14 +44,11 @@ def run_locally(
     suffix: of the run's name; its folder has the logs of hub and runner.
     workload, runner_options: see ``runner_command``.
     """
-    try:
+    with exit_on(OSError, before=f"cannot write to run.dir {config.run.dir}: "):
         folder = config.run.dir / run_name(config, getattr(options, "resume", "never") == "auto", suffix)
         make_private_folder(folder)
         logs = folder / "logs"
         logs.mkdir(exist_ok=True)
-    except OSError as error:
-        print(f"error: cannot write to run.dir {config.run.dir}: {error}", file=sys.stderr)
-        return 2
     own = ["--local", "0"]  # the last one takes precedence: the child starts no hub
     with local_processes() as processes:
         try:

@@ -8,6 +8,7 @@ from algo import doctor
 from algo.doctor import OK, PROBLEM, WARNING, examine, main, parse_arguments, subject_of
 from store.auth import TOKEN_VARIABLE
 from tests.support.hub.hub_process import HubProcess
+from tests.support.processes import exit_status
 
 
 async def findings(*arguments):
@@ -63,4 +64,4 @@ def test_checks_that_hang_or_fail_are_problems_and_the_exit_status_says_so(monke
     assert "no answer within" in lines[1] and "ZeroDivisionError" in lines[2]
     monkeypatch.setattr(doctor, "CHECKS", {"disk": lambda _: [(WARNING, "small")]})
     assert main([]) == 0
-    assert main(["--set", "run.stps=1"]) == 2
+    assert exit_status(main, ["--set", "run.stps=1"]) == 2

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from algo.serving.preconditions import ServingError, require_servable_model
 from algo.untie_model import main, untie_model
 from configs.section import ConfigError
+from tests.support.processes import exit_status
 from tests.support.small_models import make_model
 
 
@@ -35,5 +36,5 @@ def test_what_is_untied_or_somebody_elses_is_left_alone(tmp_path, capsys):
         untie_model(untied, tmp_path / "copy")
     before = json.loads((untied / "config.json").read_text())
     tied = make_model(tmp_path / "tied", tied=True)
-    assert main([str(tied), str(untied)]) == 2 and "was not written by" in capsys.readouterr().err
+    assert exit_status(main, [str(tied), str(untied)]) == 2 and "was not written by" in capsys.readouterr().err
     assert json.loads((untied / "config.json").read_text()) == before

@@ -65,7 +65,14 @@ def test_streams_that_do_not_align_and_facts_that_cannot_be_are_refused(changes,
 
 @pytest.mark.parametrize(
     ("attribute", "value"),
-    [("prompt_ids", "not base64!"), ("logprobs", "AAAA"), ("response_ids", None), ("seat", "two"), ("turn", None)],
+    [
+        ("prompt_ids", "not base64!"),
+        ("logprobs", "AAAA"),
+        ("response_ids", None),
+        ("seat", "two"),
+        ("turn", None),
+        ("facts", "[" * 100_000),
+    ],
 )
 def test_a_malformed_span_names_itself(attribute, value):
     span = wrap(make_turn())

@@ -13,6 +13,14 @@ MARK = "WEREWOLF_TEST_MARK"
 ROOT = Path(__file__).parents[2]
 
 
+def exit_status(program: Callable[..., Any], *arguments: Any) -> Any:
+    """What a program's entry point returns, or the status with which it exits."""
+    try:
+        return program(*arguments)
+    except SystemExit as ended:
+        return ended.code or 0
+
+
 def start_module(
     log: Path, module: str, *arguments: str, cwd: Path | None = None, mark: Path | None = None
 ) -> subprocess.Popen[bytes]:

@@ -9,10 +9,11 @@ import torch
 from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY
 
 from algo.advantages.baseline import RoleBaselines
+from algo.advantages.credit import check_credit
 from algo.advantages.estimators import token_advantages
 from algo.advantages.registry import ESTIMATORS, check_estimator
 from configs.section import ConfigError
-from configs.sections.training import AdvantageConfig
+from configs.sections.training import AdvantageConfig, TrainingConfig
 from tests.support.algo.trajectories import made_trajectory
 
 REFUSED = {"remax", "optimal_token_baseline", "tir_optimal_token_baseline", "rloo", "rloo_vectorized", "grpo_passk"}
@@ -95,6 +96,19 @@ def test_every_other_estimator_of_verl_rewards_the_better_game(name):
     assert result.per_token[0].max() > 0 and result.per_token[0].max() > result.per_token[2].max()
     for row, one in zip(result.per_token, trajectories, strict=True):
         assert not row[torch.tensor(one.loss_mask) == 0].any()
+
+
+@pytest.mark.parametrize("name", sorted(name for name, one in ESTIMATORS.items() if one.groups))
+def test_credit_by_turn_is_refused_where_other_groups_scale_a_groups_outcomes(name):
+    group = [seat("a", 1.0), seat("b", 0.0), seat("c", -0.5)]
+    others = [seat("d", 3.0, group="other"), seat("e", 0.0, group="other")]
+    alone, among = (values(token_advantages(rows, AdvantageConfig(estimator=name))) for rows in (group, group + others))
+    by_turn = AdvantageConfig(estimator=name, credit="turn")
+    if alone == pytest.approx(among[:3], abs=1e-5):
+        check_credit(by_turn, TrainingConfig())
+    else:
+        with pytest.raises(ConfigError, match="credit=turn does not work"):
+            check_credit(by_turn, TrainingConfig())
 
 
 def test_an_estimator_that_is_not_there_or_needs_more_is_refused():

@@ -28,9 +28,6 @@ def test_credit_and_weights_are_refused_where_they_would_not_be_what_they_say():
     by_turn, default = AdvantageConfig(weigh="turn"), TrainingConfig()
     check_credit(by_turn, default)
     check_credit(AdvantageConfig(), TrainingConfig(loss_agg_mode="token-mean", policy_loss="gpg"))
-    whitened = AdvantageConfig(credit="turn", estimator="reinforce_plus_plus_baseline")
-    with pytest.raises(ConfigError, match="credit=turn does not work"):
-        check_credit(whitened, default)
     with pytest.raises(ConfigError, match="weigh=turn needs"):
         check_credit(by_turn, TrainingConfig(loss_agg_mode="token-mean"))
     with pytest.raises(ConfigError, match=r"proportional to the advantage; 'kl_cov' is not: use one of .*vanilla"):

@@ -16,6 +16,7 @@ from algo.speech import main
 from configs.sections.rewards import RewardConfig
 from tests.support.algo.made_games import made_evaluation, made_row
 from tests.support.fakes import make_result, make_turn
+from tests.support.processes import exit_status
 from tests.support.tasks import game_task
 
 
@@ -73,5 +74,5 @@ def test_a_reference_model_that_is_not_there_is_named(tmp_path, capsys, model):
     record = Record(tmp_path, GameRow)
     record.begin(made.header)
     record.add(made.header, made.rows)
-    assert main([str(tmp_path), *model]) == 2
+    assert exit_status(main, [str(tmp_path), *model]) == 2
     assert "error: --model nowhere does not exist" in capsys.readouterr().err

@@ -31,6 +31,7 @@ from algo.run.checkpoints import lock_run
 from configs.loading import load_config
 from configs.section import ConfigError
 from tests.support.algo.made_games import made_evaluation, made_row
+from tests.support.processes import exit_status
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "configs/recipes").glob("*.yaml"))
@@ -407,9 +408,9 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     with pytest.MonkeyPatch.context() as patched:
         taken = ["--from", str(empty.directory)]
         patched.setattr(sys, "argv", ["x", str(tmp_path / "small.yaml"), "--directory", str(tmp_path / "no"), *taken])
-        assert main() == 2 and not (tmp_path / "no").exists()
+        assert exit_status(main) == 2 and not (tmp_path / "no").exists()
         patched.setattr("algo.recipe.copy_stages", full)
-        assert main() == 2 and not (tmp_path / "no").exists()
+        assert exit_status(main) == 2 and not (tmp_path / "no").exists()
     with pytest.raises(ConfigError, match="stage 'build' is not done"):
         copy_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
 
@@ -418,13 +419,13 @@ def test_what_cannot_be_compared_is_named(tmp_path, monkeypatch, capsys):
     game = finished(begun(tmp_path)).directory
     agents = begin(Path("agents"), [], None, tmp_path / "agents", tmp_path, "command").directory
     monkeypatch.setattr(sys, "argv", ["recipe", "--compare", str(agents), str(game)])
-    assert main() == 2
+    assert exit_status(main) == 2
     assert "compare runs of one workload: agents is agents, out is werewolf" in capsys.readouterr().err
     for name, text, problem in ((EVALUATIONS_FILE, "[]\n", ", line 1, is"), ("metrics.jsonl", '{"st', ", line 1:")):
         damaged = game / "seed-1" / name
         whole = damaged.read_text()
         damaged.write_text(text)
-        assert main() == 2 and f"error: {damaged}{problem} invalid" in capsys.readouterr().err
+        assert exit_status(main) == 2 and f"error: {damaged}{problem} invalid" in capsys.readouterr().err
         damaged.write_text(whole)
 
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+from functools import partial
 
 import aiohttp
 import pytest
 
 from algo import werewolf_sft, werewolf_verl
+from algo.loop.agreement import LogProbMismatch
 from algo.machine.ports import free_port
 from algo.rollouts.hub_rollouts import ResumePoint
 from algo.rollouts.played import NoFinishedRollouts
@@ -16,11 +18,12 @@ from configs.loading import load_config
 from configs.schema import Config
 from configs.section import ConfigError
 from store.client import StoreUnreachable
+from tests.support.processes import exit_status
 
 
 def test_the_configuration_can_be_printed_and_read_again(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("sys.argv", ["werewolf_verl", "--set", "run.steps=9", "--print-config"])
-    assert werewolf_verl.main() == 0
+    assert exit_status(werewolf_verl.main) == 0
     (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
     assert load_config(tmp_path / "printed.yaml") == load_config(None, ["run.steps=9"])
 
@@ -31,7 +34,7 @@ def test_a_hub_that_is_not_there_ends_a_program_by_its_name(program, monkeypatch
     settings = [f"model.path={tiny_model}", f"run.dir={tmp_path}", f"store.url={address}", "store.retry_seconds=0.1"]
     monkeypatch.setattr("sys.argv", ["program", *(part for each in settings for part in ("--set", each))])
     monkeypatch.setattr("algo.run.command_line.log_to", lambda level, file: None)
-    assert program.main() == 1 and f"no hub answers at {address}" in caplog.text
+    assert exit_status(program.main) == 1 and f"no hub answers at {address}" in caplog.text
 
 
 def test_an_earlier_run_is_never_overwritten(tmp_path):
@@ -98,18 +101,19 @@ def test_every_end_has_its_status_and_its_line(caplog, error, status, said):
         return "done"
 
     told = {OwnError: "workers failed: {}. Resume"}
-    found = run_to_completion(work(), Config(), logging.getLogger("test"), "it was interrupted", told)
-    assert found == (status, "done" if error is None else None)
+    run = partial(run_to_completion, work(), Config(), logging.getLogger("test"), "it was interrupted", told)
+    assert exit_status(run) == ("done" if error is None else status)
     assert said in caplog.text and (error is not None or not caplog.text)
 
 
-def test_a_resumed_run_does_not_read_the_same_unusable_games_again(tmp_path):
+@pytest.mark.parametrize("error", [NoFinishedRollouts, LogProbMismatch])
+def test_a_resumed_run_does_not_read_the_same_unusable_games_again(tmp_path, error):
     run = open_run(load_config(None, [f"run.dir={tmp_path}", "run.name=mine"]), resume=True)
 
     async def work():
-        raise NoFinishedRollouts("none of 4 games is usable")
+        raise error("none of 4 games is usable")
 
-    assert run_to_completion(work(), run.config, logging.getLogger("test"), "", {}) == (1, None)
+    assert exit_status(run_to_completion, work(), run.config, logging.getLogger("test"), "", {}) == 1
     run.lock.close()
     resumed = open_run(run.config, resume=True)
     assert resumed.resumption.newest_version_of(0) < resumed.state.policy_version

@@ -10,6 +10,7 @@ from algo.run.local import runner_permissions
 from configs.loading import load_config
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.__main__ import parse_arguments as game_runner
+from tests.support.processes import exit_status
 
 PLAYERS = (
     "players={friend: {model: m, endpoint: https://api.example.com/v1, api_key_env: FRIEND_KEY}, "
@@ -48,7 +49,7 @@ def test_a_command_runs_again_with_a_hub_and_a_runner_of_its_own(command, suffix
     assert playing.allow_address == ["https://open.example.com/v1"]
     assert (tmp_path / f"tried{suffix}-2/logs/runner.log").exists()  # where the child will find its name taken, too
     monkeypatch.setattr("sys.argv", [command, *arguments, "--set", "run.dir=/dev/null"])
-    assert module.main() == 2
+    assert exit_status(module.main) == 2
 
 
 def test_the_runner_may_call_the_servers_that_a_configuration_attaches_to():

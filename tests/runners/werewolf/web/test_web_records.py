@@ -37,6 +37,7 @@ from store.schema import ChatEndpoint, PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON
 from tests.support.fakes import FakeVllm
 from tests.support.hub.hub_process import HubProcess
+from tests.support.processes import exit_status
 from tests.support.werewolf.seat_players import open_table, play_seat, reply_to
 from tests.support.werewolf.web_server import WebServer
 
@@ -150,13 +151,15 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     game = "preset: 7p, train_sides: [wolf], opponent: a, rules: {speech_chars: 40, sheriff: null}"
     game += ", prompts: {wolf: runs/first/prompt.txt}"
     config = f"run: {{}}\nmodel: {{}}\ngame: {{{game}}}\nplayers: {{a: {{model: b}}}}\n"
+    config += "serving: {mode: attach, urls: [http://10.0.0.1:8000], devices: [3]}\n"
     (run / "config.yaml").write_text(config)
     published = publish(run, tmp_path / "models" / "wolves")
     assert str(tmp_path) not in (published.parents[2] / "config.yaml").read_text()
+    assert "serving: {}" in (published.parents[2] / "config.yaml").read_text()  # without this machine's addresses
     again = tmp_path / "models" / "_我的 狼 #1.2"
     for folder, code in ((again, 0), ("/dev/null/x", 2)):
         monkeypatch.setattr(sys, "argv", ["publish", str(tmp_path / "models" / "wolves"), str(folder)])
-        assert publish_command.main() == code
+        assert exit_status(publish_command.main) == code
     assert capsys.readouterr().out.endswith(f"make play MODEL='{again}'\n")
     served, _ = served_checkpoint(serve_arguments([str(again)]))
     assert load_config(again / "config.yaml").run.name == "1-2" and served.model.path.is_relative_to(again)
