@@ -8,8 +8,9 @@ good play is never penalized: the rate is a lower bound, and a penalized policy 
 import re
 import unicodedata
 from collections.abc import Set
+from itertools import takewhile
 
-from runners.werewolf.language.lexicon import normal, without_emoji
+from runners.werewolf.language.lexicon import RETOLD, normal, without_emoji
 
 PROMPT_RUN_CHARS = 16
 """Least length, in letters and digits, of a run from the system prompt that is no coincidence in a speech."""
@@ -128,7 +129,8 @@ def gives_wolves_away(speech: str, mates: Set[int]) -> bool:
     text = whole[1] if whole else text  # quotation marks around a whole speech do not make it a quotation
     text = _QUOTATION.sub(lambda quoted: quoted[1] if len(quoted[1]) < _LONG_QUOTATION else "", text)
     text = re.sub(r"(?<![a-z0-9,])[^\S\n]+|[^\S\n]+(?![a-z0-9])", ",", text)  # not between English words
-    return any(_states(sentence, mates) for sentence in _SENTENCE.findall(text) if _TELLING.search(sentence))
+    own = takewhile(lambda sentence: not RETOLD.match(sentence.lstrip(",")), _SENTENCE.findall(text))
+    return any(_states(sentence, mates) for sentence in own if _TELLING.search(sentence))
 
 
 def _states(sentence: str, mates: Set[int]) -> bool:

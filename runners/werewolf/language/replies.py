@@ -192,9 +192,15 @@ def _plain(text: str) -> str:
 
 
 def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
-    sentences = [sentence for sentence in _SENTENCE.findall(plain) if sentence.strip()]
-    for number, sentence in enumerate(sentences, start=1):
-        doubtful = lexicon.SUPPOSED.search(sentence) or _SAID_BY.search(sentence)
+    sentences: list[tuple[str, bool]] = []
+    for line in plain.split("\n"):
+        retold = False  # a model that continues the record writes the speeches of others
+        for sentence in filter(str.strip, _SENTENCE.findall(line)):
+            head = lexicon.RETOLD.match(sentence.strip())
+            retold = retold or (head is not None and int(head[1]) != request.seat)
+            sentences.append((sentence, retold))
+    for number, (sentence, retold) in enumerate(sentences, start=1):
+        doubtful = retold or lexicon.SUPPOSED.search(sentence) or _SAID_BY.search(sentence)
         of_others, read = lexicon.OF_OTHERS.search(sentence), 0
         parts = [part.strip() for part in _CLAUSE_END.split(sentence.rstrip("。!?; "))]
         parts = [part for part in parts if not _LEAD_IN.fullmatch(part)]  # drops empty parts, too

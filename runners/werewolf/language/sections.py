@@ -85,7 +85,7 @@ _TAGS = re.compile(
 _SENTENCE = r"(?:^|(?<=[。！？!?；;.:：])|(?<=[。.！!？?][”\"*]))"
 """The beginning of a line, of a sentence, or of the text after another label."""
 _SO = (
-    rf"{_OPENING}(?:[0-9]{{1,2}}号(?:玩家)?的?)?(?:所以|因此|那么?|综上(?:所述)?|最[终后]|我|的|本轮|今[天晚夜]|考虑|分析|"
+    r"(?:所以|因此|那么?|综上(?:所述)?|最[终后]|我|的|本轮|今[天晚夜]|考虑|分析|"
     r"好的?|就|以下是)*+[\s*_`“\"「『【\[]*+"
 )
 """Words before the marker in its clause."""
@@ -116,7 +116,7 @@ def _labels(decision: Decision, me: int) -> re.Pattern[str]:
         rf"{_SENTENCE}[\s*_#>-]*[【\[〔]\s*{names(2, every)}\s*[】\]〕][\s*_]*",
         # A heading needs ``#``, since a word such as 上警 on its own line is an answer.
         rf"^[ \t*_`>]*#[ \t*_`#]*{names(3, every)}[ \t*_`#]*$",
-        rf"(?:{_SENTENCE}|(?<=[,，、…])){_SO}(?P<decision4>{_NAMES[Kind.DECISION]}){_SIGNS}*{COLON}[\s*_`]*",
+        rf"(?:{_SENTENCE}|(?<=[,，、…])){_OPENING}(?:{me}号(?:玩家)?的?)?{_SO}(?P<decision4>{_NAMES[Kind.DECISION]}){_SIGNS}*{COLON}[\s*_`]*",
     )
     return re.compile("|".join(ways), re.IGNORECASE | re.MULTILINE)
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from itertools import product
+from itertools import product, takewhile
 from typing import Any
 
 from runners.werewolf.game import Role, Side
-from runners.werewolf.language.lexicon import ROLES, SEATS, normal, seats_in, without_emoji
+from runners.werewolf.language.lexicon import RETOLD, ROLES, SEATS, normal, seats_in, without_emoji
 from runners.werewolf.language.saying import LEADS, TEMPLATES, VERDICTS
 from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
@@ -214,7 +214,9 @@ _SPEAKER = 0
 
 
 def _sentences(text: str) -> list[str]:
-    return [sentence.strip() for sentence in _SENTENCE.findall(text) if sentence.strip()]
+    """Those of the speaker, up to a speech of another seat in the record's form."""
+    sentences = (sentence.strip() for sentence in _SENTENCE.findall(text))
+    return [sentence for sentence in takewhile(lambda sentence: not RETOLD.match(sentence), sentences) if sentence]
 
 
 @lru_cache(maxsize=16384)
