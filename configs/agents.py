@@ -65,6 +65,11 @@ class AgentRewardConfig(Section):
         ):
             if weights and not any(weights.values()):
                 raise ValueError(f"{where}: all weights are 0, so there is no reward to learn from; make one positive")
+        if len(self.failure) > 1 and not (self.weights or self.actors):
+            raise ValueError(
+                f"failure has several rewards ({', '.join(self.failure)}), of which only the agent's first one would "
+                f"count: set weights"
+            )
         return self
 
     def weights_of(self, actor: str) -> Mapping[str, float]:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from runners.policy.client import RUNNER_POLICY_TIMEOUT_SECONDS
 from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
 from store.printable import set_up_logging
 
@@ -68,7 +69,7 @@ def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument(
         "--policy-timeout",
         type=seconds,
-        default=90.0,
+        default=RUNNER_POLICY_TIMEOUT_SECONDS,
         metavar="SECONDS",
         help="how long to retry an unreachable policy server, e.g. during its restart; keep it below the run's "
         "rollout.unresponsive_seconds (default: %(default)g)",

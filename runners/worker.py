@@ -9,8 +9,9 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_exception_type, wait_exponential
@@ -250,15 +251,10 @@ class Worker:
             # reject this runner's key.
             if not played and not isinstance(error, (PolicyUnavailable, SpansRejected)):
                 self._failures, self._last_failure = self._failures + 1, reason
-            await self._give_up(active, reason)
+            await _report_before_ending(self._give_up(active, reason))
         else:
             active.ending = True
-            reporting = asyncio.create_task(self._report_finished(active, result))
-            try:
-                await asyncio.shield(reporting)
-            except asyncio.CancelledError:  # finished: wait briefly for the report
-                await asyncio.wait([reporting], timeout=_REPORT_TIMEOUT_SECONDS)
-                raise
+            await _report_before_ending(self._report_finished(active, result))
 
     async def _report_finished(self, active: "_ActiveRollout", result: OutcomeSpan) -> None:
         """Store a finished rollout's last spans, then its status; retries for the client's timeout."""
@@ -407,6 +403,16 @@ class Worker:
                 active.dropped = True
                 self.stats.failed += 1
                 task.cancel()
+
+
+async def _report_before_ending(report: Coroutine[Any, Any, None]) -> None:
+    """Await the report of a rollout's end; when cancelled, wait for it briefly."""
+    reporting = asyncio.create_task(report)
+    try:
+        await asyncio.shield(reporting)
+    except asyncio.CancelledError:
+        await asyncio.wait([reporting], timeout=_REPORT_TIMEOUT_SECONDS)
+        raise
 
 
 @dataclass(frozen=True)

@@ -32,14 +32,18 @@ class AttemptRow(Row):
     calls: int
     invalid: int
 
-    @property
-    def reward(self) -> float:
-        """The primary reward."""
-        return next(iter(self.rewards.values()))
-
 
 AgentEvaluation = Evaluation[AttemptRow]
 _OF_NAME = "reward/"
+
+
+def primary_rewards(evaluation: AgentEvaluation) -> list[float]:
+    """The primary reward of every row: the agent's first. Those of failures are in the order of the configuration."""
+    named = next((next(iter(row.rewards)) for row in evaluation.rows if not row.failure), None)
+    return [
+        next(iter(row.rewards.values())) if named is None or not row.failure else row.rewards.get(named, 0.0)
+        for row in evaluation.rows
+    ]
 
 
 async def evaluate(
@@ -126,7 +130,7 @@ def figures_of(evaluation: AgentEvaluation) -> dict[str, Estimate | None]:
 
     calls = [row.calls for row in rows]
     figures = {
-        "reward": mean(rows, [row.reward for row in rows]),
+        "reward": mean(rows, primary_rewards(evaluation)),
         "failed": mean(rows, [bool(row.failure) for row in rows]),
         "calls": mean(rows, calls),
         "invalid_calls": mean(rows, [row.invalid for row in rows], calls),
@@ -149,8 +153,8 @@ def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
 
     def by_task(evaluation: AgentEvaluation) -> dict[int, float]:
         found: dict[int, list[float]] = defaultdict(list)
-        for row in evaluation.rows:
-            found[row.cluster].append(row.reward)
+        for row, reward in zip(evaluation.rows, primary_rewards(evaluation), strict=True):
+            found[row.cluster].append(reward)
         return {task: sum(rewards) / len(rewards) for task, rewards in found.items()}
 
     return paired_difference(by_task(after), by_task(before), after.header.seed)

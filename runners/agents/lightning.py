@@ -16,7 +16,7 @@ from runners.addresses import Addresses
 from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
 from runners.command_line import unique_worker_name
-from runners.policy.client import POLICY_TIMEOUT_SECONDS
+from runners.policy.client import RUNNER_POLICY_TIMEOUT_SECONDS
 from runners.worker import Worker
 from store.client import StoreUnreachable, connect
 
@@ -36,7 +36,7 @@ class GatewayRunner(Runner[Any]):
     def __init__(
         self,
         n: int = 8,
-        policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
+        policy_timeout_seconds: float = RUNNER_POLICY_TIMEOUT_SECONDS,
         allow_addresses: Iterable[str] = (),
     ):
         self._n = n

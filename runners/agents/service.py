@@ -76,9 +76,20 @@ class ServicePlayer:
             self._http = aiohttp.ClientSession(
                 trust_env=False, timeout=aiohttp.ClientTimeout(total=None), connector=connector
             )
+
+        async def pause(seconds: float) -> None:
+            try:
+                await asyncio.sleep(seconds)
+            except asyncio.CancelledError as error:  # the task's time has passed without the service
+                raise AgentUnavailable(f"the agent's service at {self._url} refused connections") from error
+
         refused = retry_if_exception_type(aiohttp.ClientConnectorError)  # nothing was sent, so a retry is safe
         retrying = AsyncRetrying(
-            retry=refused, stop=stop_after_delay(self._retry_seconds), wait=wait_fixed(_POLL_SECONDS), reraise=True
+            retry=refused,
+            stop=stop_after_delay(self._retry_seconds),
+            wait=wait_fixed(_POLL_SECONDS),
+            sleep=pause,
+            reraise=True,
         )
 
         async def post() -> tuple[aiohttp.ClientResponse, str]:
@@ -90,10 +101,6 @@ class ServicePlayer:
 
         try:
             answer, text = await retrying(post)
-        except asyncio.CancelledError as error:
-            if retrying.statistics.get("idle_for"):  # the task's time has passed without the service
-                raise AgentUnavailable(f"the agent's service at {self._url} refused connections") from error
-            raise
         except aiohttp.ClientConnectorError as error:
             raise AgentUnavailable(f"cannot connect to the agent's service at {self._url}: {error}") from error
         except aiohttp.ClientError as error:

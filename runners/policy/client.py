@@ -27,6 +27,8 @@ POLICY_VERSION_UNTIL_HEADER = "x-policy-version-until"
 """Response header with the version that may have sampled the end of a completion during which weights changed."""
 
 POLICY_TIMEOUT_SECONDS = 10.0
+RUNNER_POLICY_TIMEOUT_SECONDS = 90.0
+"""Of runners: vLLM may restart in this time."""
 
 MAX_ANSWER_BYTES = 32 * 2**20
 """Limit of one answer; a million token ids with log-probs are smaller."""

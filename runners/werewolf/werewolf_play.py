@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from runners.addresses import Addresses
-from runners.errors import PolicyUnavailable, RouteRefused, UnusableTask
+from runners.errors import CannotPlay, UnusableTask
 from runners.keys import ApiKeys
 from runners.play import TurnSink
 from runners.policy.client import POLICY_TIMEOUT_SECONDS
@@ -47,8 +47,8 @@ class WerewolfPlay:
         resources = await self._resources.of(rollout)
         try:
             return await self._games.play(task, resources, on_turn)
-        except (PolicyUnavailable, RouteRefused):
-            # The algorithm may have restarted and published the same version with another server.
+        except CannotPlay:
+            # The algorithm may have restarted and published the same version with other servers and players.
             self._resources.forget(resources.resources_id)
             raise
 

@@ -103,16 +103,14 @@ class Opponents:
         return None
 
     async def _served(self, url: str, published: PolicyResources | None) -> PolicyResources:
-        if self._card is None:
-            self._card = await _model_card(url, self._model)
-        model, root = self._card
+        model, root = await _model_card(url, self._model)  # each time: the server may restart with other weights
         if published is not None and (self._run is not None or url in published.endpoints):
             return published.model_copy(update={"endpoints": (url,), "model": model})
-        return self._checkpoint(root) or PolicyResources(
+        return self._checkpoint(model, root) or PolicyResources(
             run_name=_NOBODYS, version=0, endpoints=(url,), model=model, sampling=Sampling()
         )
 
-    def _checkpoint(self, root: str) -> PolicyResources | None:
+    def _checkpoint(self, model: str, root: str) -> PolicyResources | None:
         """Resources of a run's checkpoint; None for another folder."""
         found = self._runs.checkpoint_of(root)
         if found is None:
@@ -124,7 +122,7 @@ class Opponents:
             run_name=str(state["run_id"]),
             version=int(state["policy_version"]),
             endpoints=(self._url,),
-            model=self._card[0],
+            model=model,
             sampling=Sampling(temperature=rollout.get("temperature", 1.0), thinking=rollout.get("thinking", False)),
             prompt_templates={name: Path(path).read_text(encoding="utf-8").strip() for name, path in prompts.items()},
         )

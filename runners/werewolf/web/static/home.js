@@ -45,7 +45,7 @@ function hubSection(query, onFirst) {
   const text = words(), rows = h("ul", { class: "cards games" }), playing = h("ul", { class: "cards" }), count = h("span", { class: "faint" }), problem = h("p", { class: "notice", hidden: true }), none = h("p", { class: "faint", hidden: true });
   const filters = Object.fromEntries(["run", "step", "preset", "policy", "mode", "status", "result", "won", "leak", "unusable", "people"].map((name) => [name, query.get(name) ?? ""]));
   const [compare, box] = comparing();
-  let next = null, shown = new Map(), busy = false, first = true;
+  let next = null, shown = new Map(), busy = false, changed = false, first = true;
   const input = (name, label, extra = {}) => h("label", {}, label, h("input", { value: filters[name], ...extra, onchange: (event) => set(name, event.target.value.trim()) }));
   const select = (name, label, values) => h("label", {}, label, h("select", { onchange: (event) => set(name, event.target.value) }, h("option", { value: "" }, say("全部", "all")), values.map(([value, word]) => h("option", { value, selected: filters[name] === value }, word))));
   const filterBox = (name, label) => h("label", { class: "check" }, h("input", { type: "checkbox", checked: filters[name] !== "", onchange: (event) => set(name, event.target.checked ? "1" : "") }), label);
@@ -60,7 +60,10 @@ function hubSection(query, onFirst) {
   }
 
   async function load(before) {
-    if (busy) return;
+    if (busy) {
+      changed ||= before === null;
+      return;
+    }
     busy = true;
     let news = [];
     try {
@@ -74,7 +77,7 @@ function hubSection(query, onFirst) {
       countShown();
       news = [...page.playing.map((row) => ({ ...row, live: true })), ...page.rows];
     } catch (error) { complain(error); }
-    busy = false;
+    release();
     if (first) { first = false; onFirst(news); }
   }
 
@@ -93,7 +96,16 @@ function hubSection(query, onFirst) {
       }
       countShown();
     } catch (error) { complain(error); }
+    release();
+  }
+
+  // A filter that was set during a request is asked for after it.
+  function release() {
     busy = false;
+    if (changed) {
+      changed = false;
+      load(null);
+    }
   }
 
   function show(row, place) {

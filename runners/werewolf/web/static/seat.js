@@ -150,7 +150,7 @@ export async function seatPage(main, secret) {
     const replay = new Replay({ id: "", view: "god", at: null, source: (view) => load(`/api/seat/${secret}/game`, { view }) });
     replace(main, replay.element);
     document.addEventListener("keydown", (event) => { if (!event.target.closest("select, button, input:not([type=range])")) replay.key(event); });
-    await replay.load();
+    try { await replay.load(); } catch (problem) { replace(main, h("p", { class: "notice" }, explain(problem)), guest ? null : h("a", { class: "home", href: "/" }, say("回首页", "Home"))); }
   }
 
   // A click on a seat of the table equals its button.
