@@ -180,6 +180,25 @@ async def test_handing_back_twice_reports_as_handing_back_once(client, play, mon
     assert await statuses(client, [rollout_id]) == ["requeuing"]
 
 
+async def test_handing_back_does_not_lose_a_failure_that_is_being_reported(client, monkeypatch):
+    (rollout_id,) = await enqueue(client, 1)
+
+    async def failing(rollout, on_turn):
+        raise RuntimeError("broken")
+
+    worker, end = Worker(client, failing, "w", max_rollouts=1), client.end_attempt
+
+    async def slow_answer(*report):
+        worker.hand_back()  # while the report is on its way
+        await asyncio.sleep(0)
+        return await end(*report)
+
+    monkeypatch.setattr(client, "end_attempt", slow_answer)
+    await worker.run()
+    (attempt,) = await client.query_attempts(rollout_id)
+    assert attempt.status == "failed" and attempt.metadata["reason"] == "RuntimeError: broken"
+
+
 async def test_handing_back_reaches_games_that_are_just_arriving(client, play, monkeypatch):
     ids = await enqueue(client, 2)
     worker = Worker(client, play, "w")
@@ -329,3 +348,22 @@ async def test_a_policy_that_has_moved_is_found_by_the_retry(client, policy):
     assert (await Worker(client, werewolf, "w", max_rollouts=1).run()).finished == 1
     await werewolf.close()
     assert await statuses(client, [rollout.rollout_id]) == ["succeeded"]
+
+
+async def test_a_player_that_was_corrected_is_found_by_the_retry(client, policy, monkeypatch):
+    """The same version is published again with another player."""
+    monkeypatch.setattr("runners.werewolf.agent.WerewolfGames.play", unplayable)
+    await client.update_resources(policy.resources_id, policy.encode())
+    werewolf = WerewolfPlay(client)
+    await enqueue_one(client, werewolf_task(), resources_id=policy.resources_id, config=RETRY)
+    assert (await Worker(client, werewolf, "w", max_rollouts=1).run()).failed == 1
+    monkeypatch.undo()
+    corrected = policy.model_copy(update={"model": "corrected"})
+    await client.update_resources(policy.resources_id, corrected.encode())
+    (rollout,) = await client.query_rollouts()
+    assert (await werewolf._resources.of(rollout)).model == "corrected"
+    await werewolf.close()
+
+
+async def unplayable(*given):
+    raise CannotPlay("player friend: no such model")

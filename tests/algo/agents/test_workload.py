@@ -1,6 +1,7 @@
 """Agents as a workload: a step's tasks and an evaluation, through a real hub and worker, before a fake of vLLM."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from agentlightning import rollout
@@ -8,7 +9,7 @@ from openai import AsyncOpenAI
 
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import token_advantages
-from algo.agents.evaluate import figures_of, gain, read_evaluations
+from algo.agents.evaluate import figures_of, gain, primary_rewards, read_evaluations
 from algo.agents.workload import Agents
 from algo.loop.workload import Workload
 from algo.rollouts.played import NoFinishedRollouts
@@ -173,3 +174,10 @@ async def test_a_step_in_which_one_attempt_can_be_learned_from_goes_on(world, tm
     metrics = workload.metrics(played)
     assert metrics["agents/failed_share"] == 0.5 and played.own_failures == {"KeyError: 'quetsion'": 3}
     assert "agents/failed_share" in workload.config.watch
+
+
+def test_a_failure_is_scored_by_the_reward_that_agents_name_first():
+    failed = SimpleNamespace(rewards={"short": 0.0, "correct": -1.0}, failure="timeout")
+    solved = SimpleNamespace(rewards={"correct": 1.0, "short": 0.5}, failure="")
+    assert primary_rewards(SimpleNamespace(rows=[failed, solved])) == [-1.0, 1.0]
+    assert primary_rewards(SimpleNamespace(rows=[failed])) == [0.0]

@@ -274,6 +274,36 @@ async def test_an_outage_that_outlasts_the_agents_time_is_not_its_failure(client
     assert found.status == "failed" and "refused connections" in found.attempt.metadata["reason"]
 
 
+async def test_a_service_that_begins_late_and_then_takes_too_long_has_failed_its_task(client, vllm, monkeypatch):
+    port, refused = free_port(), asyncio.Event()
+
+    async def hang(request):
+        await asyncio.Event().wait()
+
+    def after_a_refusal(seconds):
+        def wait(state):
+            refused.set()
+            return seconds
+
+        return wait
+
+    async def begin():
+        await refused.wait()
+        app = web.Application()
+        app.router.add_post("/chat", hang)
+        runner = web.AppRunner(app, shutdown_timeout=0)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        return runner
+
+    monkeypatch.setattr("runners.agents.service.wait_fixed", after_a_refusal)
+    beginning = asyncio.create_task(begin())
+    player = ServicePlayer(f"http://127.0.0.1:{port}/chat", judge, retry_seconds=60)
+    ((found, read, _),) = await played(client, vllm, player, task_of(max_seconds=2.0))
+    assert (found.attempt.sequence_id, read.outcome.failure) == (1, "timeout after 2 s")
+    await (await beginning).cleanup()
+
+
 @pytest.mark.parametrize("given", [None, {"a": "b"}, float("nan")])
 async def test_what_is_no_reward_fails_the_task_by_name(client, vllm, given):
     @rollout
