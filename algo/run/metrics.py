@@ -97,7 +97,6 @@ def batch_metrics(trained: Sequence[Trajectory], found: TrajectorySet, left_out:
         "turns/in_batch": float(sum(len(trajectory.turn_ends) for trajectory in trained)),
         "turns/left_out": float(left_out.total()),
         **{f"turns/left_out/{reason}": float(count) for reason, count in left_out.items()},
-        "turns/context_breaks": float(found.breaks),
         "tokens/trained_sequences": float(len(trained)),
         "tokens/trained": float(sum(len(trajectory.token_ids) for trajectory in trained)),
         "tokens/sampled_and_trained": float(sum(sum(trajectory.loss_mask) for trajectory in trained)),

@@ -151,13 +151,11 @@ class TrajectorySet:
 
     turns: model turns in ``trajectories``.
     left_out: other model turns, counted by reason.
-    breaks: prompts that did not extend the previous turn of their segment; each started a new sequence.
     """
 
     trajectories: tuple[Trajectory, ...]
     turns: int
     left_out: Counter[str]
-    breaks: int
 
 
 def build_trajectories(
@@ -169,58 +167,39 @@ def build_trajectories(
     """
     trajectories: list[Trajectory] = []
     left_out: Counter[str] = Counter()
-    breaks = 0
     for rollout in rollouts:
         left_out += rollout.left_out
         left_out[NOT_TRAINABLE] += sum(not triplet.metadata["trainable"] for triplet in rollout.triplets)
         rewards = rewards_of(rollout)
-        for actor, triplets in _by_actor(rollout.triplets).items():
-            chains = _chains(triplets)
-            breaks += len(chains) - len({triplet.metadata["segment"] for triplet in triplets})
-            for number, chain in enumerate(chains):
-                length = len(chain[-1].prompt["token_ids"]) + len(chain[-1].response["token_ids"])
-                if length > max_sequence_tokens:
-                    left_out[TOO_LONG] += len(chain)
-                    continue
-                sampled_turns = sum(bool(triplet.response["token_ids"]) for triplet in chain)
-                left_out[NOTHING_SAMPLED] += len(chain) - sampled_turns
-                if sampled_turns:
-                    trajectories.append(_trajectory(chain, number, rollout.outcome.group_id, rewards[actor]))
+        for (actor, segment), chain in _by_segment(rollout.triplets).items():
+            length = len(chain[-1].prompt["token_ids"]) + len(chain[-1].response["token_ids"])
+            if length > max_sequence_tokens:
+                left_out[TOO_LONG] += len(chain)
+                continue
+            sampled_turns = sum(bool(triplet.response["token_ids"]) for triplet in chain)
+            left_out[NOTHING_SAMPLED] += len(chain) - sampled_turns
+            if sampled_turns:
+                trajectories.append(_trajectory(chain, segment, rollout.outcome.group_id, rewards[actor]))
     return TrajectorySet(
         trajectories=tuple(trajectories),
         turns=sum(len(trajectory.turn_ends) for trajectory in trajectories),
         left_out=+left_out,
-        breaks=breaks,
     )
 
 
-def _by_actor(triplets: Iterable[Triplet]) -> dict[str, list[Triplet]]:
-    actors: dict[str, list[Triplet]] = defaultdict(list)
-    for triplet in triplets:
-        if triplet.metadata["trainable"]:
-            actors[triplet.metadata["actor"]].append(triplet)
-    return actors
-
-
-def _chains(triplets: Sequence[Triplet]) -> list[list[Triplet]]:
-    """Chains of a segment's turns in which each prompt extends, token by token, everything before it.
+def _by_segment(triplets: Iterable[Triplet]) -> dict[tuple[str, int], list[Triplet]]:
+    """Turns to train on by (actor, segment), in order; each prompt extends, token by token, everything before it.
 
     Turns of several segments may alternate, for an agent with concurrent conversations.
     """
-    chains: list[list[Triplet]] = []
-    latest: dict[int, tuple[list[Triplet], list[int]]] = {}  # of each segment: its chain, and everything in it
+    segments: dict[tuple[str, int], list[Triplet]] = defaultdict(list)
     for triplet in triplets:
-        segment, prompt = triplet.metadata["segment"], triplet.prompt["token_ids"]
-        chain, so_far = latest.get(segment, ([], []))
-        if not chain or prompt[: len(so_far)] != so_far:
-            chain = []
-            chains.append(chain)
-        chain.append(triplet)
-        latest[segment] = (chain, [*prompt, *triplet.response["token_ids"]])
-    return chains
+        if triplet.metadata["trainable"]:
+            segments[triplet.metadata["actor"], triplet.metadata["segment"]].append(triplet)
+    return segments
 
 
-def _trajectory(chain: Sequence[Triplet], number: int, group_id: str, reward: ActorReward) -> Trajectory:
+def _trajectory(chain: Sequence[Triplet], segment: int, group_id: str, reward: ActorReward) -> Trajectory:
     token_ids: list[int] = []
     loss_mask: list[int] = []
     logprobs: list[float] = []
@@ -240,7 +219,7 @@ def _trajectory(chain: Sequence[Triplet], number: int, group_id: str, reward: Ac
         actor=facts["actor"],
         role=reward.role,
         side=reward.side,
-        segment=number,
+        segment=segment,
         token_ids=tuple(token_ids),
         loss_mask=tuple(loss_mask),
         logprobs=tuple(logprobs),
