@@ -216,7 +216,8 @@ _SPEAKER = 0
 def _sentences(text: str) -> list[str]:
     """Those of the speaker, up to a speech of another seat in the record's form."""
     sentences = (sentence.strip() for sentence in _SENTENCE.findall(text))
-    return [sentence for sentence in takewhile(lambda sentence: not RETOLD.match(sentence), sentences) if sentence]
+    own = takewhile(lambda sentence: not RETOLD.match(without_emoji(sentence)), sentences)
+    return [sentence for sentence in own if sentence]
 
 
 @lru_cache(maxsize=16384)

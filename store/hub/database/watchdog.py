@@ -66,6 +66,8 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
     ):
         collections = SqlCollections(database, tracker)
         super().__init__(collections, tracker=tracker, scan_debounce_seconds=scan_debounce_seconds)
+        if math.isinf(scan_debounce_seconds):  # else the first call of all scans
+            self._last_scan_entrance_time = self._launch_time
         self._next_scan_at = 0.0
         self._clock_offset = _clock_offset()
         self._set_forward_time = 0.0

@@ -147,7 +147,7 @@ def test_weights_by_name_and_by_actor_and_what_a_broken_call_costs():
     assert (worker.outcome, worker.turns, worker.total) == (0.8, {1: -0.25}, pytest.approx(0.55))
     assert worker.dimensions["invalid_calls"] == 0.5
     assert reward.failure_rewards() == {"right": 0.0, "short": 0.0}
-    with pytest.raises(ConfigError, match=r"failure has several rewards \(a, b\)"):
+    with pytest.raises(ValueError, match=r"failure has several rewards \(a, b\)"):
         config_of(reward={"failure": {"a": -1, "b": 0}})
     with pytest.raises(UnusableRollouts, match="'right', which is no reward of task t; its rewards are reward"):
         agent_rewards(rollout_of({"reward": 1.0}, calls), reward)

@@ -275,10 +275,11 @@ async def test_an_outage_that_outlasts_the_agents_time_is_not_its_failure(client
 
 
 async def test_a_service_that_begins_late_and_then_takes_too_long_has_failed_its_task(client, vllm, monkeypatch):
-    port, refused = free_port(), asyncio.Event()
+    port, refused, released = free_port(), asyncio.Event(), asyncio.Event()
 
     async def hang(request):
-        await asyncio.Event().wait()
+        await released.wait()
+        return web.Response()
 
     def after_a_refusal(seconds):
         def wait(state):
@@ -291,7 +292,7 @@ async def test_a_service_that_begins_late_and_then_takes_too_long_has_failed_its
         await refused.wait()
         app = web.Application()
         app.router.add_post("/chat", hang)
-        runner = web.AppRunner(app, shutdown_timeout=0)
+        runner = web.AppRunner(app)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()
         return runner
@@ -301,6 +302,7 @@ async def test_a_service_that_begins_late_and_then_takes_too_long_has_failed_its
     player = ServicePlayer(f"http://127.0.0.1:{port}/chat", judge, retry_seconds=60)
     ((found, read, _),) = await played(client, vllm, player, task_of(max_seconds=2.0))
     assert (found.attempt.sequence_id, read.outcome.failure) == (1, "timeout after 2 s")
+    released.set()
     await (await beginning).cleanup()
 
 
