@@ -56,7 +56,6 @@ class Opponents:
         self._run = run
         self._url = None if model_url is None else model_url.rstrip("/").removesuffix("/v1") + "/v1"
         self._model = model
-        self._card: tuple[str, str] | None = None
         self._chat_models = dict(map(_chat_model, chat_models))
         # Addresses on the command line are allowed.
         own = [self._url, *(model.endpoint for model in self._chat_models.values())]
