@@ -55,7 +55,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--players against every other and itself, as either side; training: against scripted, timid and patient; "
         "held-out: against expert, poser and follower, which no shipped recipe trains against; v3: a fixed panel of "
         "opponents, whole sides and single seats, votes and beliefs, every figure with and without games that have "
-        "errors, plus evaluation.opponents. evaluation.deals is the number of deals",
+        "errors. All but cross also play evaluation.opponents. evaluation.deals is the number of deals",
     )
     parser.add_argument(
         "--players",

@@ -68,7 +68,7 @@ def task_of(preset: str, seed: int, limits: Mapping[str, int] = LIMITS, **rules:
 
 async def play_scripted(task: GameTask, model_folder: Path, on_turn: TurnSink, wait: Wait = _at_once) -> ResultSpan:
     """Play a task with scripted players in all policy seats."""
-    preset, codec = get_preset(task.preset), _codec(model_folder)
+    preset, codec = get_preset(task.preset, task.rules), _codec(model_folder)
     tokens = await ChatTokens.of(codec, codec.added)
 
     def seat_player(seat: int, role: Role, name: str) -> ScriptedPolicyPlayer:
@@ -88,7 +88,7 @@ async def record_game(
 
 async def play_served(task: GameTask, tokens: ChatTokens, servers: Mapping[Side, PolicyClient]) -> list[TurnSpan]:
     """The turns of a game of real servers, one for each side."""
-    preset, turns = get_preset(task.preset), list[TurnSpan]()
+    preset, turns = get_preset(task.preset, task.rules), list[TurnSpan]()
 
     def seat_player(seat: int, role: Role, name: str) -> PolicyPlayer:
         model = TokenExactChatModel(servers[role.side], tokens, task.limits, f"{task.sampling_seed}/{seat}")

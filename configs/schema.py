@@ -75,7 +75,9 @@ class CheckpointConfig(Section):
         10, ge=1, description="steps between checkpoints, written during the next step; the last step always has one"
     )
     keep: int = Field(2, ge=1, description="newest checkpoints kept")
-    keep_best: int = Field(0, ge=0, description="in addition, checkpoints with the highest win rate in evaluation")
+    keep_best: int = Field(
+        0, ge=0, description="in addition, checkpoints with the best evaluation: win rate, for agents mean reward"
+    )
 
 
 class LogConfig(Section):

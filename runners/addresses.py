@@ -45,7 +45,10 @@ class Addresses:
     async def check(self, resources: PolicyResources) -> None:
         """Raise AddressRefused, naming the remedy, for resources with a forbidden address."""
         for url in sorted(set(_called(resources))):
-            await self.resolve(url)
+            try:
+                await self.resolve(url)
+            except ValueError as error:
+                raise AddressRefused(f"the run's model server {printable(url)} is not a URL: {error}") from error
 
     async def resolve(self, url: str) -> list[str]:
         """The IP addresses of a URL's host, all allowed; none if its name or the hub's cannot be resolved.

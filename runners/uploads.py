@@ -10,6 +10,7 @@ from store.client import AttemptKey, StoreClient, describe_error
 from store.protocol import Span
 
 logger = logging.getLogger(__name__)
+_INTERVAL_SECONDS = 1.0
 
 
 class SpansRejected(LookupError):
@@ -17,12 +18,11 @@ class SpansRejected(LookupError):
 
 
 class SpanUploader:
-    """Buffers spans and sends them every ``interval_seconds``; ``finish`` waits until those of an attempt are
+    """Buffers spans and sends them every second; ``finish`` waits until those of an attempt are
     stored."""
 
-    def __init__(self, client: StoreClient, interval_seconds: float = 1.0):
+    def __init__(self, client: StoreClient):
         self._client = client
-        self._interval = interval_seconds
         self._buffer: dict[AttemptKey, list[Span]] = defaultdict(list)
         self._rejected: dict[AttemptKey, str] = {}
         self._upload_lock = asyncio.Lock()
@@ -37,7 +37,7 @@ class SpanUploader:
     async def run(self) -> None:
         """Send batches until cancelled. Raises StoreUnreachable if the hub stays unreachable."""
         while True:
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(_INTERVAL_SECONDS)
             try:
                 await self._flush()
             except (aiohttp.ClientError, TimeoutError) as error:  # the spans are in the buffer again

@@ -21,7 +21,7 @@ from runners.errors import CannotPlay, PolicyUnavailable
 from runners.play import Play
 from runners.uploads import SpansRejected, SpanUploader
 from store.client import AttemptKey, NotAHub, StoreClient, StoreUnreachable, describe_error
-from store.protocol import AttemptedRollout, AttemptStatus, Span
+from store.protocol import CLOSED, AttemptedRollout, AttemptStatus, Span
 from store.token_spans import OutcomeSpan
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,6 @@ _MOST_PAUSES = 3
 """After so many a runner that has played nothing since its start exits."""
 
 _OPEN_ATTEMPTS = ("preparing", "running", "unresponsive")
-_CLOSED_ROLLOUTS = ("succeeded", "failed", "cancelled")
 
 
 @dataclass
@@ -341,7 +340,7 @@ class Worker:
                 closed[rollout_id, attempt_id] = _Closed("the hub does not know the rollout; it may have restarted")
             elif rollout.attempt.attempt_id != attempt_id:
                 closed[rollout_id, attempt_id] = _Closed("the hub has reassigned the rollout to another runner")
-            elif rollout.status in _CLOSED_ROLLOUTS or rollout.attempt.status not in _OPEN_ATTEMPTS:
+            elif rollout.status in CLOSED or rollout.attempt.status not in _OPEN_ATTEMPTS:
                 closed[rollout_id, attempt_id] = _Closed(
                     f"the hub has closed the rollout ({rollout.status})", rollout.attempt.status
                 )

@@ -3,9 +3,7 @@
 from collections.abc import Collection
 
 from store.client import StoreClient
-from store.protocol import Rollout
-
-_CLOSED = ("succeeded", "failed", "cancelled")
+from store.protocol import CLOSED, Rollout
 
 
 class FinishedRollouts:
@@ -42,6 +40,6 @@ class FinishedRollouts:
         if not to_read:
             return []
         found = await self._client.query_rollouts(rollout_id_in=sorted(to_read))
-        closed_now = [rollout for rollout in found if rollout.status in _CLOSED]
+        closed_now = [rollout for rollout in found if rollout.status in CLOSED]
         self._closed.update(rollout.rollout_id for rollout in closed_now)
         return closed_now

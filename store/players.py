@@ -65,6 +65,9 @@ class SeatingRule(BaseModel):
         return self.seat in (None, seat) and self.role in (None, role) and self.side in (None, side)
 
 
+_OWN_URLS = {"openai": "https://api.openai.com/v1", "dashscope": "https://dashscope.aliyuncs.com/compatible-mode/v1"}
+
+
 class ChatEndpoint(BaseModel):
     """A model behind an API, called by the runners through AgentScope's chat models: an opponent, or the judge.
 
@@ -106,6 +109,11 @@ class ChatEndpoint(BaseModel):
         if parts.username or parts.password or parts.query:
             raise ValueError("must have no user, password or query: set api_key_env to the variable with the key")
         return endpoint
+
+    @property
+    def url(self) -> str:
+        """The base URL: ``endpoint``, or the provider's own."""
+        return self.endpoint or _OWN_URLS[self.provider]
 
     @property
     def total_timeout_seconds(self) -> float:

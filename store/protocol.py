@@ -20,6 +20,9 @@ RolloutStatus = Literal["queuing", "preparing", "running", "failed", "succeeded"
 AttemptStatus = Literal["preparing", "running", "failed", "succeeded", "unresponsive", "timeout"]
 RolloutMode = Literal["train", "val", "test"]
 
+CLOSED: frozenset[RolloutStatus] = frozenset({"succeeded", "failed", "cancelled"})
+"""The states in which a rollout stays."""
+
 AttributeValue = str | bool | int | float | list[str] | list[bool] | list[int] | list[float]
 Attributes = dict[str, AttributeValue]
 

@@ -94,7 +94,7 @@ def _kind(rollout: dict) -> str:
 
 def table(status: dict[str, Any]) -> Table:
     """The status for a terminal."""
-    shown = Table("", "what", "", title=f"{status['url']}: {status['rollouts_per_minute']:.1f} rollouts/min")
+    shown = Table("", "what", "", title=Text(f"{status['url']}: {status['rollouts_per_minute']:.1f} rollouts/min"))
     for part in ("rollouts", "runners", "errors"):
         for name, number in status[part].items():
             shown.add_row(part, Text(name), str(number))

@@ -420,13 +420,3 @@ def read_events(spans: Sequence[TurnSpan | ResultSpan]) -> list[dict[str, Any]]:
 
 
 GAME = TaskKind(WEREWOLF, TurnSpan, ResultSpan, runner="runners.werewolf", note=StudySpan)
-
-
-def is_turn(span: Span) -> bool:
-    """Whether the span is one of our turn spans."""
-    return TurnSpan.is_in(span)
-
-
-def is_result(span: Span) -> bool:
-    """Whether the span is one of our result spans (other reward annotations are not)."""
-    return ResultSpan.is_in(span)

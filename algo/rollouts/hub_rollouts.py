@@ -13,13 +13,12 @@ from algo.rollouts.played import PlayedRollouts, read_rollout, reason_of
 from configs.section import ConfigError
 from configs.sections.rollout import RolloutSettings
 from store.client import TOO_LARGE, StoreClient, batches
-from store.protocol import EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
+from store.protocol import CLOSED, EnqueueRolloutRequest, Rollout, RolloutConfig, RolloutMode
 from store.schema import IDEMPOTENCY_KEY, VERSION_SEPARATOR, PolicyResources, Task
 from store.token_spans import MalformedSpan, TaskKind
 
 logger = logging.getLogger(__name__)
 
-TERMINAL = ("succeeded", "failed", "cancelled")
 _BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 _PROCESS = "process"
 """Key of a rollout's metadata: number of the process that enqueued it (``ResumePoint.number``; 0 started the run)."""
@@ -162,7 +161,7 @@ class HubRollouts:
             for rollout in sorted(usable, key=lambda rollout: _BEST_TO_ADOPT.index(rollout.status)):
                 if best is None and version_of(rollout) >= oldest_version and await self._is_usable(rollout):
                     best = rollout
-                elif rollout.status not in TERMINAL:
+                elif rollout.status not in CLOSED:
                     await self.client.cancel_rollout(rollout.rollout_id)
             if best is None:
                 missing.append(task)
@@ -215,7 +214,7 @@ class HubRollouts:
         """Cancel the open ones of these rollouts."""
         # Queried first, since a stock hub turns a finished rollout into a cancelled one.
         for rollout in await self.client.query_rollouts(rollout_id_in=list(rollout_ids)) if rollout_ids else ():
-            if rollout.status not in TERMINAL:
+            if rollout.status not in CLOSED:
                 await self.client.cancel_rollout(rollout.rollout_id)
 
     async def read(self, rollout: Rollout, opened: OpenRollout, may_lack_spans: bool) -> PlayedRollouts | None:

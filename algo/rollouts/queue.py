@@ -10,12 +10,12 @@ from types import MappingProxyType
 
 import aiohttp
 
-from algo.rollouts.hub_rollouts import TERMINAL, HubRollouts, OpenRollout, ResumePoint
+from algo.rollouts.hub_rollouts import HubRollouts, OpenRollout, ResumePoint
 from algo.rollouts.played import NoFinishedRollouts, PlayedRollouts, Progress
 from configs.sections.rollout import RolloutSettings
 from store.client import StoreClient, StoreUnreachable
 from store.finished import FinishedRollouts
-from store.protocol import Rollout, RolloutMode
+from store.protocol import CLOSED, Rollout, RolloutMode
 from store.schema import PolicyResources, Task
 from store.token_spans import TaskKind
 
@@ -122,8 +122,8 @@ class RolloutQueue:
                 await check_alive()
                 next_full_look = time.monotonic() + _FULL_LOOK_SECONDS
                 rollouts = await self._query_all(self._still_open(watched))
-                closed = [rollout for rollout in rollouts if rollout.status in TERMINAL]
-                statuses = Counter(rollout.status for rollout in rollouts if rollout.status not in TERMINAL)
+                closed = [rollout for rollout in rollouts if rollout.status in CLOSED]
+                statuses = Counter(rollout.status for rollout in rollouts if rollout.status not in CLOSED)
             else:  # in between, only newly ended ones
                 closed = await ended_since.poll(self._still_open(watched))
             for rollout in sorted(closed, key=lambda rollout: rollout.end_time or 0.0):

@@ -70,8 +70,8 @@ def runner_permissions(*configs: Config) -> list[str]:
     keys, addresses = set[str](), set[str]()
     for config in configs:
         for model in config.endpoints().values():
-            if model.endpoint and model.api_key_env:
-                keys.add(f"{model.api_key_env}={model.endpoint}")
+            if model.api_key_env:
+                keys.add(f"{model.api_key_env}={model.url}")
             elif model.endpoint:
                 addresses.add(model.endpoint)
         addresses.update(config.serving.public_urls or config.serving.urls)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,6 +15,8 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 def _check_base_url(url: str) -> str:
     if not url.startswith(("http://", "https://")):
         raise ValueError("must begin with http:// or https://")
+    if not urlsplit(url).hostname or urlsplit(url).port == 0:  # raises ValueError for another impossible port
+        raise ValueError("must have a host, and a port between 1 and 65535")
     if url.rstrip("/").endswith("/v1"):
         raise ValueError("remove /v1: it is added")
     return url

@@ -8,7 +8,7 @@ Needs no GPU and no torch. Start any number, before or after the hub and the alg
 second one hands back at once, and so does SIGHUP.
 
 Exit status: 0; 2 for an invalid command line; 69 (``EX_UNAVAILABLE``) if the hub stays unreachable or rejects the
-runner; 130 if stopped before the hub answered.
+runner; 78 (``EX_CONFIG``) if it cannot play; 130 if stopped before the hub answered.
 """
 
 import argparse

@@ -106,7 +106,6 @@ class AgentPlay:
     """A ``runners.play.Play`` for agents. One instance serves a whole runner process.
 
     policy_timeout_seconds: how long to retry an unreachable policy server.
-    resources_timeout_seconds: how long to wait for resources that are not published yet.
     addresses: the allowed addresses of models; None: the defaults for the client's hub.
     """
 
@@ -115,12 +114,11 @@ class AgentPlay:
         client: StoreClient,
         player: Player,
         policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
-        resources_timeout_seconds: float = 60.0,
         addresses: Addresses | None = None,
     ):
         self._player = player
         addresses = addresses or Addresses(client.server_address_root)
-        self._resources = PublishedResources(client, resources_timeout_seconds, addresses)
+        self._resources = PublishedResources(client, addresses)
         self._servers = Connections(ChatServer.of, addresses, policy_timeout_seconds)
         self._gateway = Gateway()
         self._starting: asyncio.Task[None] | None = None

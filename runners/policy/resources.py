@@ -14,20 +14,19 @@ from store.schema import PolicyResources
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 2.0
+_TIMEOUT_SECONDS = 60.0  # for resources that are not published yet
 _VERSIONS_KEPT = 16
 
 
 class PublishedResources:
     """A cache of the hub's resources by id, which many rollouts share.
 
-    timeout_seconds: how long to wait for resources that are not published yet.
     addresses: the allowed addresses of models.
     """
 
-    def __init__(self, client: StoreClient, timeout_seconds: float, addresses: Addresses):
+    def __init__(self, client: StoreClient, addresses: Addresses):
         self._client = client
         self._addresses = addresses
-        self._timeout = timeout_seconds
         self._fetched = Shared(self._fetch, _VERSIONS_KEPT)
 
     async def of(self, rollout: AttemptedRollout) -> PolicyResources:
@@ -54,7 +53,7 @@ class PublishedResources:
         retrying = AsyncRetrying(
             retry=retry_if_result(lambda found: not found),
             wait=wait_fixed(_POLL_SECONDS),
-            stop=lambda state: state.idle_for >= self._timeout,
+            stop=lambda state: state.idle_for >= _TIMEOUT_SECONDS,
             before_sleep=warn_once,
         )
         try:

@@ -7,7 +7,7 @@ Needs no GPU and no torch. Start any number on any machine, before or after the 
 SIGTERM) drains; a second one hands back at once, and so does SIGHUP. ``--processes`` uses several cores.
 
 Exit status: 0; 2 for an invalid command line; 69 (``EX_UNAVAILABLE``) if the hub stays unreachable or rejects the
-runner; 130 if stopped before the hub answered.
+runner; 78 (``EX_CONFIG``) if it cannot play; 130 if stopped before the hub answered.
 """
 
 import argparse
@@ -70,13 +70,16 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--dry-run", action="store_true", help="play one game with the hub's newest policy")
     group.add_argument("--endpoint", metavar="URL", help="use a model of the vLLM at this URL, without a hub")
     group.add_argument("--model", metavar="NAME", help="the model's name there")
-    group.add_argument("--temperature", type=float, metavar="T", help="sampling temperature (default: 1.0)")
+    group.add_argument(
+        "--temperature", type=float, default=1.0, metavar="T", help="sampling temperature (default: 1.0)"
+    )
     group.add_argument("--thinking", action="store_true", help="enable the model's thinking mode")
-    group.add_argument("--preset", choices=list(PRESETS), help="rules (default: 5p_tiny)")
-    group.add_argument("--seed", type=int, metavar="N", help="seed of deal and sampling (default: 1)")
+    group.add_argument("--preset", choices=list(PRESETS), default="5p_tiny", help="rules (default: 5p_tiny)")
+    group.add_argument("--seed", type=int, default=1, metavar="N", help="seed of deal and sampling (default: 1)")
     group.add_argument(
         "--players",
         type=players_by_side,
+        default="policy",
         metavar="NAMES",
         help=f"players: policy, {NAMES_WITHOUT_A_MODEL} or a model of the run; by side: "
         "wolf=policy,good=scripted (default: policy)",

@@ -25,8 +25,8 @@ from store.schema import TRAINED_POLICY, PolicyResources, Sampling, TokenLimits
 from store.token_spans import SpanRecord
 from store.werewolf import GameTask, ResultSpan, TurnSpan
 
-PRESET, SEED, PLAYERS, REPLY_TOKENS = "5p_tiny", 1, dict.fromkeys(Side, TRAINED_POLICY), 256
-"""Defaults of the command line."""
+REPLY_TOKENS = 256
+"""Default of the command line."""
 
 _NAME = "dry-run"
 _RULE = "─" * 100
@@ -36,7 +36,7 @@ Show = Callable[[str], None]
 async def dry_run(options: argparse.Namespace, show: Show = print) -> int:
     """Play and show one game; returns the exit status.
 
-    options: of ``runners.werewolf.__main__``; None means the default.
+    options: of ``runners.werewolf.__main__``.
     """
     try:
         addresses = Addresses(options.store, [options.endpoint] if options.endpoint else options.allow_address)
@@ -48,7 +48,7 @@ async def dry_run(options: argparse.Namespace, show: Show = print) -> int:
         finally:
             await games.close()
     except (CannotPlay, StoreUnreachable, ValueError, aiohttp.ClientError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_visible(str(error))}", file=sys.stderr)
         return 1
     return 0
 
@@ -60,9 +60,7 @@ def _served_at(options: argparse.Namespace) -> PolicyResources:
         version=0,
         endpoints=(endpoint if endpoint.endswith("/v1") else f"{endpoint}/v1",),
         model=options.model,
-        sampling=Sampling(
-            temperature=1.0 if options.temperature is None else options.temperature, thinking=bool(options.thinking)
-        ),
+        sampling=Sampling(temperature=options.temperature, thinking=options.thinking),
     )
 
 
@@ -82,27 +80,26 @@ async def _newest_resources(options: argparse.Namespace) -> PolicyResources:
 
 
 async def _play(games: WerewolfGames, options: argparse.Namespace, resources: PolicyResources, show: Show) -> None:
-    players: Mapping[Side, str] = options.players or PLAYERS
+    players: Mapping[Side, str] = options.players
     tokens: dict[str, ChatTokens] = {}
     served: list[int] = []
     for name in sorted(set(players.values()) & {TRAINED_POLICY, *resources.frozen}):
         server, tokens[name] = await games.policies.serving(resources, name)
         served.append(await server.context_tokens())
     context = options.context_tokens or min(served, default=2 * REPLY_TOKENS)
-    seed = SEED if options.seed is None else options.seed
     task = GameTask(
         game_id=_NAME,
         group_id=_NAME,
-        seed=seed,
-        sampling_seed=seed,
-        preset=options.preset or PRESET,
+        seed=options.seed,
+        sampling_seed=options.seed,
+        preset=options.preset,
         seating=players,
         trainable=frozenset(side for side, name in players.items() if name == TRAINED_POLICY),
         limits=TokenLimits(
             context_tokens=context, reply_tokens=options.reply_tokens or min(REPLY_TOKENS, context // 4)
         ),
     )
-    show(f"{task.model_dump_json(indent=1)}\n{resources.model_dump_json(indent=1)}")
+    show(_visible(f"{task.model_dump_json(indent=1)}\n{resources.model_dump_json(indent=1)}"))
     calls: asyncio.Queue[SpanRecord | None] = asyncio.Queue()
 
     async def show_calls() -> None:

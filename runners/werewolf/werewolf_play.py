@@ -24,7 +24,6 @@ class WerewolfPlay:
     """A ``runners.play.Play`` for Werewolf. One instance serves a whole runner process.
 
     tokenizer, policy_timeout_seconds, keys: see ``WerewolfGames``.
-    resources_timeout_seconds: how long to wait for resources that are not published yet.
     addresses: the allowed addresses of models; None: the defaults for the client's hub.
     """
 
@@ -32,13 +31,12 @@ class WerewolfPlay:
         self,
         client: StoreClient,
         tokenizer: Path | None = None,
-        resources_timeout_seconds: float = 60.0,
         policy_timeout_seconds: float = POLICY_TIMEOUT_SECONDS,
         keys: ApiKeys | None = None,
         addresses: Addresses | None = None,
     ):
         addresses = addresses or Addresses(client.server_address_root)
-        self._resources = PublishedResources(client, resources_timeout_seconds, addresses)
+        self._resources = PublishedResources(client, addresses)
         self._settings = (addresses, tokenizer, policy_timeout_seconds, keys)
 
     async def __call__(self, rollout: AttemptedRollout, on_turn: TurnSink) -> ResultSpan:

@@ -35,7 +35,7 @@ from store.printable import printable
 
 Model = TypeVar("Model", bound=BaseModel)
 
-_LONGEST_DETAIL = 500
+LONGEST_DETAIL = 500
 _LARGEST_PAGE = 1000
 """Rollouts that are read at once; larger pages are streamed in batches."""
 
@@ -175,7 +175,7 @@ class _Routes:
 def describe_problems(problems: Any) -> str:
     """pydantic's errors as one line of locations and messages, without the values, which may be large."""
     lines = (f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems)
-    return printable("; ".join(lines)[:_LONGEST_DETAIL])
+    return printable("; ".join(lines)[:LONGEST_DETAIL])
 
 
 async def _read(request: Request, model: type[Model], check: Callable[[Any], None] = lambda _: None) -> Model:

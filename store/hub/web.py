@@ -15,12 +15,11 @@ from store.errors import Conflict, UnknownId
 from store.hub.access import AccessMiddleware
 from store.hub.body_limits import BodyLimitMiddleware
 from store.hub.database.database import DatabaseUnavailable
-from store.hub.routes import describe_problems
+from store.hub.routes import LONGEST_DETAIL, describe_problems
 from store.printable import printable
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_DETAIL = 500
 _STATUSES: dict[type[Exception], int] = {
     UnknownId: 404,
     Conflict: 409,
@@ -51,7 +50,7 @@ def _refusal(status: int) -> Callable[[Request, Exception], Awaitable[JSONRespon
     log = logger.error if status >= 500 else logger.warning
 
     async def refuse(request: Request, error: Exception) -> JSONResponse:
-        detail = printable(str(error)[:_LONGEST_DETAIL])
+        detail = printable(str(error)[:LONGEST_DETAIL])
         log("%s %s answered %d: %s", request.method, printable(request.url.path), status, detail)
         return JSONResponse({"detail": detail}, status, {"Retry-After": "1"} if status == 503 else None)
 

@@ -200,6 +200,8 @@ def test_what_fits_together_is_taken(overrides):
         ("serving.mode=attach", "serving.urls"),
         ("serving.urls=[http://h:1]", "serving.urls needs serving.mode=attach"),
         ("serving.public_urls=[http://h:1/v1]", "remove /v1"),
+        ("serving.public_urls=[http://h:80800]", "Port out of range"),
+        ("serving.public_urls=[http://:80]", "must have a host"),
         ("serving.devices=[0, 1]", "2 GPUs; 1 servers need 1"),
         ("serving.weight_transfer=nccl", "needs GPUs"),
         ("training.device=cuda; serving.weight_transfer=nccl; model.lora_rank=8", "use folder for adapters"),

@@ -27,7 +27,7 @@ import requests
 
 from algo.machine.ports import free_port
 from store.client import connect
-from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
+from store.werewolf import ResultSpan, TurnSpan
 from tests.support.hub.asking import final_reward
 from tests.support.processes import end, processes_marked, set_options, start_logged, start_module, wait_until
 from tests.support.recording_proxy import FLOAT32_TOLERANCE, RecordingProxy, as_float32, turns_of
@@ -159,7 +159,7 @@ def test_spans_carry_the_version_that_played_them(run, stored):
     versions = Counter()
     for rollout, spans in stored:
         step = int(re.search(r"-step(\d+)-", rollout.metadata["task_id"])[1])
-        for span in filter(is_turn, spans):
+        for span in filter(TurnSpan.is_in, spans):
             assert TurnSpan.decode(span).policy_version == step - 1
             versions[step - 1] += 1
     assert set(versions) == set(range(STEPS))
@@ -167,8 +167,8 @@ def test_spans_carry_the_version_that_played_them(run, stored):
 
 
 def test_no_span_is_lost(run, stored):
-    spans_stored = sum(is_turn(span) for _, spans in stored for span in spans)
-    played = sum(ResultSpan.decode(span).turns for _, spans in stored for span in filter(is_result, spans))
+    spans_stored = sum(TurnSpan.is_in(span) for _, spans in stored for span in spans)
+    played = sum(ResultSpan.decode(span).turns for _, spans in stored for span in filter(ResultSpan.is_in, spans))
     assert len(run.proxy.exchanges) == spans_stored == played
     turns = run.summary["turns"]
     assert turns["in_batch"] + sum(turns["left_out"].values()) == turns["stored"] == turns["played"]
@@ -189,7 +189,7 @@ def test_the_killed_run_goes_on_from_its_last_checkpoint(run, stored):
 async def test_the_stock_hub_and_adapters_read_the_games(run, stored):
     for rollout, spans in stored:
         assert rollout.status == "succeeded"
-        (result,) = [ResultSpan.decode(span) for span in spans if is_result(span)]
+        (result,) = [ResultSpan.decode(span) for span in spans if ResultSpan.is_in(span)]
         assert final_reward(spans) == {"good": 1.0, "wolf": -1.0, "draw": 0.0}[result.result]
     page = requests.get(run.hub_url, timeout=30)
     assert page.status_code == 200 and "<html" in page.text.lower()

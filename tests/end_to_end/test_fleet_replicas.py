@@ -19,7 +19,7 @@ from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
 from store.client import connect
 from store.schema import PolicyResources
-from store.werewolf import GAME, is_result
+from store.werewolf import GAME, ResultSpan
 from tests.support.hub.fleet import RUN, SlowVllm, alive, exit_of, runner
 from tests.support.hub.hub_process import HubProcess
 from tests.support.settings import werewolf_config
@@ -125,7 +125,7 @@ async def test_a_runner_and_an_algorithm_do_not_notice_that_hubs_die(
             for rollout in await client.query_rollouts():
                 assert rollout.status == "succeeded"
                 spans = await client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id)
-                assert sum(map(is_result, spans)) == 1
+                assert sum(map(ResultSpan.is_in, spans)) == 1
                 assert [span.sequence_id for span in spans] == list(range(1, len(spans) + 1))
             process.terminate()
             await exit_of(process)

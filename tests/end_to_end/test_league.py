@@ -11,7 +11,7 @@ from collections import defaultdict
 import pytest
 
 from store.client import connect
-from store.werewolf import ResultSpan, TurnSpan, is_result, is_turn
+from store.werewolf import ResultSpan, TurnSpan
 from tests.support.algo.machine import GAMES, STEPS, finish, steps_of
 from tests.support.recording_proxy import FLOAT32_TOLERANCE
 
@@ -32,8 +32,10 @@ async def games_of(machine):
     for rollout in await client.query_rollouts():
         if rollout.metadata["run"].startswith(f"{NAME}-") and rollout.status == "succeeded":
             spans = await client.query_spans(rollout.rollout_id)
-            (result,) = [ResultSpan.decode(span) for span in spans if is_result(span)]
-            turns = sorted((TurnSpan.decode(span) for span in spans if is_turn(span)), key=lambda turn: turn.turn)
+            (result,) = [ResultSpan.decode(span) for span in spans if ResultSpan.is_in(span)]
+            turns = sorted(
+                (TurnSpan.decode(span) for span in spans if TurnSpan.is_in(span)), key=lambda turn: turn.turn
+            )
             games.append(({seat.policy for seat in result.seats}, turns))
     await client.close()
     return games

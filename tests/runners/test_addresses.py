@@ -121,6 +121,11 @@ async def test_every_model_that_resources_name_is_looked_at(named):
         await Addresses(HERE).check(resources_at("http://127.0.0.1:8000/v1", **named))
 
 
+async def test_a_malformed_address_is_refused_by_name():
+    with pytest.raises(AddressRefused, match="http://gpu:80800/v1 is not a URL: Port out of range"):
+        await Addresses(HERE).check(resources_at("http://gpu:80800/v1"))
+
+
 async def test_where_a_key_goes_has_a_rule_of_its_own():
     player = ChatEndpoint(endpoint="https://8.8.8.8/v1", model="m", api_key_env="KEY")
     own = ChatEndpoint(model="gpt", api_key_env="KEY")

@@ -13,7 +13,7 @@ from runners.worker import Worker
 from store.client import StoreClient
 from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import IDEMPOTENCY_KEY
-from store.werewolf import TurnSpan, is_result, is_turn
+from store.werewolf import ResultSpan, TurnSpan
 from tests.support.fakes import make_result, make_turn
 from tests.support.fault_proxy import Fault, FaultProxy
 from tests.support.hub.asking import look_up, take
@@ -140,7 +140,7 @@ async def check_played_once(client, ids):
         assert rollout.attempt.status == "succeeded" and rollout.attempt.attempt_id == attempts[-1].attempt_id
         spans = list(await client.query_spans(rollout.rollout_id, rollout.attempt.attempt_id))
         assert [span.sequence_id for span in spans] == list(range(1, TURNS + 2))
-        assert [is_turn(span) for span in spans] == [True] * TURNS + [False] and is_result(spans[-1])
+        assert [TurnSpan.is_in(span) for span in spans] == [True] * TURNS + [False] and ResultSpan.is_in(spans[-1])
         assert [TurnSpan.decode(span).turn for span in spans[:-1]] == list(range(TURNS))
         assert {TurnSpan.decode(span).game_id for span in spans[:-1]} == {rollout.input["game"]}
         of_all_attempts = list(await client.query_spans(rollout.rollout_id))

@@ -9,7 +9,7 @@ from runners.errors import CannotPlay, PolicyUnavailable, UnusableTask
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.client import LONGEST_REASON, StoreUnreachable, connect
-from store.werewolf import is_result, is_turn
+from store.werewolf import ResultSpan, TurnSpan
 from tests.runners.test_network_faults import TURNS, Play, all_closed, enqueue, working
 from tests.support.fakes import make_turn
 from tests.support.fault_proxy import Fault, FaultProxy
@@ -65,7 +65,7 @@ async def test_games_are_stored_whole_and_then_succeed(client, play):
     assert await statuses(client, ids) == ["succeeded"] * 5
     for rollout_id in ids:
         spans = list(await client.query_spans(rollout_id))
-        assert [is_turn(span) for span in spans] == [True] * TURNS + [False] and is_result(spans[-1])
+        assert [TurnSpan.is_in(span) for span in spans] == [True] * TURNS + [False] and ResultSpan.is_in(spans[-1])
         assert [span.sequence_id for span in spans] == list(range(1, TURNS + 2))
         assert spans[-1].start_time == spans[-1].end_time  # readers give its reward to what had ended by then
         assert final_reward(spans) == -1.0
@@ -327,9 +327,7 @@ async def test_a_task_that_cannot_be_played_fails_with_a_reason(client, policy, 
 
 
 async def test_resources_that_come_late_are_waited_for(client, policy, caplog):
-    playing = asyncio.create_task(
-        play_rollout(client, policy, werewolf_task(), publish=False, resources_timeout_seconds=30)
-    )
+    playing = asyncio.create_task(play_rollout(client, policy, werewolf_task(), publish=False))
     await until(lambda: "waiting for resources" in caplog.text)
     await client.update_resources(policy.resources_id, policy.encode())
     assert (await playing).status == "succeeded"

@@ -25,8 +25,8 @@ def test_names_of_others_cannot_command_the_terminal():
     worker = {"worker_id": f"host{ESCAPES}[red]-1", "last_heartbeat_time": NOW}
     status = summary([closed], [], [worker], NOW)
     console = Console(width=300, file=io.StringIO(), force_terminal=True)
-    console.print(table({"url": "http://hub", "rollouts": {}, **status}))
-    assert "[red]" in console.file.getvalue()
+    console.print(table({"url": "http://[fd00::1]:4747", "rollouts": {}, **status}))
+    assert "[red]" in console.file.getvalue() and "http://[fd00::1]:4747" in console.file.getvalue()
     for text in (console.file.getvalue(), json.dumps(status, ensure_ascii=False)):
         for name in ("host", "Odd"):
             assert f"{name}\ufffd]0;owned\ufffd\ufffd2J" in text

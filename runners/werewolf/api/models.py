@@ -39,7 +39,6 @@ logger = logging.getLogger(__name__)
 LONGEST_RETRY_AFTER_SECONDS = 60.0
 """A server that requests a longer pause counts as unreachable."""
 
-_OWN_URLS = {"openai": "https://api.openai.com/v1", "dashscope": "https://dashscope.aliyuncs.com/compatible-mode/v1"}
 _OWN_OPTIONS = {"dashscope": {"extra_body": {"enable_thinking": False}}}  # thinking requires streaming
 _NO_KEY = "none"  # for None the packages read other environment variables and files
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 20.0
@@ -81,7 +80,7 @@ class ApiModel:
         self._throttle = throttle or Throttle()
         self._sleep = sleep
         self._key = _NO_KEY
-        url = endpoint.endpoint or _OWN_URLS[endpoint.provider]
+        url = endpoint.url
         if endpoint.api_key_env is not None:
             self._key = (keys or ApiKeys()).key(endpoint.api_key_env, url)
         if not endpoint.endpoint or endpoint.api_key_env is not None or (addresses and addresses.allows(url)):

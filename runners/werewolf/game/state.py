@@ -98,12 +98,6 @@ class GameState:
         """Living seats that may vote on an exile and receive votes."""
         return self.living - self.revealed
 
-    @property
-    def living_explosive(self) -> tuple[int, ...]:
-        """Living seats that may explode (自爆), ascending, with last night's dead until they are announced, since a
-        missing option would reveal a death."""
-        return tuple(seat for seat in sorted(self.living) if self.preset.may_explode(self.role_of(seat)))
-
     def living_with(self, role: Role) -> tuple[int, ...]:
         """Living seats with ``role``, ascending."""
         return tuple(seat for seat in sorted(self.living) if self.roles[seat - 1] is role)
@@ -179,8 +173,10 @@ def count_ballot(
 
 
 def with_explosive(state: GameState, seats: Iterable[int], among: Collection[int]) -> tuple[int, ...]:
-    """``seats`` and the living seats in ``among`` that may explode (自爆), ascending."""
-    return tuple(sorted({*seats, *(seat for seat in state.living_explosive if seat in among)}))
+    """``seats`` and the living seats in ``among`` that may explode (自爆), ascending, with last night's dead until they
+    are announced, since a missing option would reveal a death."""
+    explosive = (seat for seat in state.living.intersection(among) if state.preset.may_explode(state.role_of(seat)))
+    return tuple(sorted({*seats, *explosive}))
 
 
 def start_pk_ballot(state: GameState) -> None:

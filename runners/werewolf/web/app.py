@@ -243,9 +243,7 @@ def _one_by_one(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """News for a seat, one event at a time, since batches would reveal hidden activity."""
     first, events, turns_after = data["first"], data["events"], data["firstTurn"] + len(data["turns"])
     for number, event in enumerate(events, start=first):
-        yield data | {
-            "events": [event], "first": number, "total": number + 1, "asked": [], "live": True, "result": None
-        }  # fmt: skip
+        yield data | {"events": [event], "first": number, "asked": [], "live": True, "result": None}
         data |= {"turns": [], "firstTurn": turns_after}
     if data["asked"] or not data["live"] or not events:
         yield data | {"events": [], "first": first + len(events)}

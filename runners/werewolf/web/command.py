@@ -11,6 +11,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from store.printable import printable
+
 _DEFAULT_PORT = 8765
 _POLICY_TIMEOUT_SECONDS = 20.0
 """How long to retry an unreachable policy server, while people wait."""
@@ -105,7 +107,7 @@ def run_web(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return 2
     return 0
 

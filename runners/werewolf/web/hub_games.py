@@ -16,17 +16,16 @@ from runners.werewolf.transcript import asked_in, event_data
 from runners.werewolf.web.folders import NotThere
 from runners.werewolf.web.views import ShownGame, UnreadableGame, number_in, read_game
 from store.client import StoreClient
-from store.protocol import AGL_ANNOTATION, Rollout
+from store.protocol import AGL_ANNOTATION, CLOSED, Rollout
 from store.schema import VERSION_SEPARATOR
 from store.token_spans import MalformedSpan
-from store.werewolf import PEOPLE, GameTask, ResultSpan, TurnSpan, is_result, is_turn, read_events
+from store.werewolf import PEOPLE, GameTask, ResultSpan, TurnSpan, read_events
 
 PAGE = 40
 _SCANNED_AT_MOST = 400
 _RESULTS_KEPT = 20_000
 _SOONEST_LOOK_SECONDS, _LATEST_LOOK_SECONDS = 1.5, 6.0
 _LOOKS_PER_STATUS = 8
-_ENDED = ("succeeded", "failed", "cancelled")
 _PLAYED = ("preparing", "running")
 
 _FILTERS = {
@@ -108,7 +107,7 @@ class HubGames:
                     rollout_id, "latest", name=AGL_ANNOTATION, limit=1, sort_by="sequence_id", sort_order="desc"
                 )
             try:
-                ends = [_end(ResultSpan.decode(span)) for span in spans if is_result(span)]
+                ends = [_end(ResultSpan.decode(span)) for span in spans if ResultSpan.is_in(span)]
             except MalformedSpan:
                 ends = []  # of another version: the game is listed without its result
             self._ends[rollout_id] = ends[0] if ends else {}
@@ -196,8 +195,8 @@ class _Watched:
             self._attempt = spans[0].attempt_id
         self._seen += len(spans)
         try:
-            self.turns += [TurnSpan.decode(span) for span in spans if is_turn(span)]
-            self._result = next((ResultSpan.decode(span) for span in spans if is_result(span)), self._result)
+            self.turns += [TurnSpan.decode(span) for span in spans if TurnSpan.is_in(span)]
+            self._result = next((ResultSpan.decode(span) for span in spans if ResultSpan.is_in(span)), self._result)
             has_news = bool(spans) or is_retried or self._rollout.status != status
             self.game = self._read_game() if has_news else self.game
         except (ValueError, LookupError, TypeError) as error:
@@ -210,7 +209,7 @@ class _Watched:
         state = new_game(get_preset(task.preset, task.rules), task.seed)
         spans = self.turns if result is None else [*self.turns, result]
         asked = next((json.loads(span.events)["asked"] for span in reversed(spans) if span.events), asked_in(state))
-        live = status not in _ENDED and result is None
+        live = status not in CLOSED and result is None
         row = _row(self._rollout)
         about = {name: row[name] for name in ("run", "version", "game", "mode", "status")} | {"group": task.group_id}
         if result is None:

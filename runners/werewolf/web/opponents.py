@@ -81,10 +81,6 @@ class Opponents:
         rules = {name: value for name, value in (game.get("rules") or {}).items() if value is not None}
         return Practice(game["preset"], rules, tuple(game.get("train_sides") or ("wolf", "good")))
 
-    async def check(self, resources: PolicyResources) -> None:
-        """Raise AddressRefused for a forbidden address from the hub."""
-        await self.addresses.check(resources)
-
     async def _published(self) -> PolicyResources | None:
         if self._client is None:
             return None

@@ -159,7 +159,7 @@ class Tables:
         if wanted.others not in choices["others"]:
             raise UnusableTable(f"others must be one of {', '.join(choices['others'])}")
         try:
-            await self._opponents.check(resources)
+            await self._opponents.addresses.check(resources)
             longest = await self._games.context_tokens(resources, wanted.others, wanted.record == DEMONSTRATION)
         except CannotPlay as error:
             raise UnusableTable(str(error)) from error

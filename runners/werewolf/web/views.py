@@ -160,9 +160,8 @@ def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int
         for number, event in enumerate(game.events)
         if viewer == GOD or event.get("audience") is None or viewer in event["audience"]
     ]
-    of_god = ("worth",)
     turns = [
-        turn if viewer == GOD else {name: value for name, value in turn.items() if name not in of_god}
+        turn if viewer == GOD else {name: value for name, value in turn.items() if name != "worth"}
         for turn in game.turns
         if viewer == GOD or turn["seat"] == viewer
     ]
@@ -177,7 +176,6 @@ def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int
         "live": game.live,
         "result": game.result,
         "notice": game.notice,
-        "total": len(known),
         "events": [_event_data(event, viewer) for _, event in known[first_event:]],
         "first": first_event,
         "turns": _turns_data(turns, known)[first_turn:],

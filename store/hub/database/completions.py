@@ -60,9 +60,9 @@ class Completions:
             await self._database.change(_SET_LAST, last=str(last))
         return last
 
-    async def after(self, number: int, limit: int = _BATCH) -> list[tuple[int, str]]:
+    async def after(self, number: int) -> list[tuple[int, str]]:
         """(number, rollout id) of those that closed after that number, in order."""
-        return list(map(tuple, await self._database.rows(_AFTER, mark=number, most=limit)))
+        return list(map(tuple, await self._database.rows(_AFTER, mark=number, most=_BATCH)))
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[Closings]:

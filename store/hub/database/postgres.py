@@ -41,16 +41,15 @@ _SIZE = Statement(sa.select(sa.func.pg_database_size(sa.func.current_database())
 
 
 class PostgresDatabase(Database):
-    """A pool of connections. connections: its maximum."""
+    """A pool of at most ``CONNECTIONS``."""
 
     engine = "postgres"
     shared = True
 
-    def __init__(self, url: sa.URL, *, connections: int = CONNECTIONS):
+    def __init__(self, url: sa.URL):
         super().__init__()
         self.url = url
         self.name = str(sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database))
-        self._most = connections
         self._pool: asyncpg.Pool
 
     async def connect(self) -> None:
@@ -58,7 +57,7 @@ class PostgresDatabase(Database):
             self._pool = await asyncpg.create_pool(
                 self.url.render_as_string(hide_password=False),
                 min_size=0,  # the pool's maintenance task logs every failure in thirty lines
-                max_size=self._most,
+                max_size=CONNECTIONS,
                 reset=_leave,
                 timeout=_CONNECT_SECONDS,
                 command_timeout=_STATEMENT_SECONDS,

@@ -63,5 +63,9 @@ def test_the_runner_may_call_the_servers_that_a_configuration_attaches_to():
         *("--allow-address", "http://8.8.8.8:8000"),
         *("--allow-address", "https://open.example.com/v1"),
     ]
+    own = ["players={openai: {model: m, api_key_env: OPENAI_KEY}}"]
+    assert runner_permissions(load_config(None, own, WerewolfConfig)) == [
+        *("--api-key", "OPENAI_KEY=https://api.openai.com/v1")
+    ]
     behind = [*servers[:2], "serving.public_urls=[http://9.9.9.9:80]"]
     assert runner_permissions(load_config(None, behind)) == ["--allow-address", "http://9.9.9.9:80"]

@@ -103,9 +103,10 @@ async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, c
 
 
 @pytest.mark.parametrize("arguments", [
-    ("--tokenizer", "/nowhere"), ("--context-tokens", 300, "--reply-tokens", 40), ("--players", "gpt-9"),
+    ("--tokenizer", "/nowhere"), ("--context-tokens", 300, "--reply-tokens", 40), ("--players", "gpt-9"), ("--model", "absent"),
 ])  # fmt: skip
 async def test_an_unplayable_game_gives_an_error_of_one_line(hub, vllm, capsys, arguments):
+    vllm.adapters = {"\x1b]0;owned": "unused"}
     for played in ((*endpoint_of(vllm), *arguments), ("--store", hub.url)):  # a hub without a policy
         assert (await shown_by(*played))[0] == 1
-        assert re.fullmatch("error: .*\n", capsys.readouterr().err)
+        assert re.fullmatch("error: [^\x1b\n]*\n", capsys.readouterr().err)

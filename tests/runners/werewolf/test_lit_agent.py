@@ -14,7 +14,7 @@ from runners.werewolf.lit_agent import WerewolfLitAgent
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.protocol import SPAN_SEQUENCE_ID
-from store.werewolf import is_result, is_turn
+from store.werewolf import ResultSpan, TurnSpan
 from tests.support.tasks import game_task
 
 CONFIG = RolloutConfig(
@@ -77,7 +77,7 @@ async def test_agentlightnings_runner_stores_the_spans_that_our_worker_stores(cl
     assert {found[ours].attempt.worker_id, found[theirs].attempt.worker_id} == {"ours", "Worker-0"}
     assert found[ours].status == found[theirs].status == "succeeded"
     spans = {rollout_id: list(await client.query_spans(rollout_id)) for rollout_id in found}
-    assert any(map(is_turn, spans[ours])) and sum(map(is_result, spans[ours])) == 1
+    assert any(map(TurnSpan.is_in, spans[ours])) and sum(map(ResultSpan.is_in, spans[ours])) == 1
     assert without_times_and_ids(spans[ours]) == without_times_and_ids(spans[theirs])
     assert find_final_reward(spans[theirs]) == find_final_reward(spans[ours])
     assert all(span.attempt_id == found[theirs].attempt.attempt_id for span in spans[theirs])

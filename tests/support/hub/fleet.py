@@ -20,7 +20,7 @@ from runners.processes import EXIT_INTERRUPTED
 from store.client import connect
 from store.protocol import Rollout, Span
 from store.schema import PolicyResources
-from store.werewolf import GAME, is_result
+from store.werewolf import GAME, ResultSpan
 from tests.support.algo.playing import alive
 from tests.support.fakes import FakeVllm
 from tests.support.hub import hub_process
@@ -211,7 +211,7 @@ async def finished_once(
     assert finished.keys() == set(tasks)
     assert [rollout.status for rollout in rollouts if rollout.status != "cancelled"] == ["succeeded"] * len(tasks)
     found = [(one, await client.query_spans(one.rollout_id, one.attempt.attempt_id)) for one in finished.values()]
-    assert all(sum(map(is_result, spans)) == 1 for _, spans in found)
+    assert all(sum(map(ResultSpan.is_in, spans)) == 1 for _, spans in found)
     assert await client.dequeue_many_rollouts(limit=1, worker_id="late") == []
     await client.close()
     entries = read_journal(journal)

@@ -13,8 +13,7 @@ const seatList = (event) => (event.data?.seats ?? "").split(",").filter(Boolean)
 export function fold(events, at, seats) {
   const table = {
     day: 1, night: true, deaths: new Map(), sheriff: null, roles: new Map(), arrows: [], counts: new Map(),
-    speaking: null, running: new Set(), tied: new Set(), order: [], current: null, marks: new Map(), result: null,
-    antidote: true, poison: true,
+    speaking: null, running: new Set(), tied: new Set(), current: null, marks: new Map(), result: null,
   };
   let poisoned = new Set(), ballot = null;
   const mark = (seat, word) => table.marks.set(seat, [...(table.marks.get(seat) ?? []), word]);
@@ -43,14 +42,14 @@ export function fold(events, at, seats) {
         for (const wolf of seatList(event)) if (!table.roles.has(wolf)) table.roles.set(wolf, "wolf");
         for (const [role, seats] of Object.entries(event.data ?? {})) if (ROLES[role]) for (const wolf of seats.split(",")) table.roles.set(Number(wolf), role);
         break;
-      case "night_falls": table.night = true; table.arrows = []; table.marks = new Map(); poisoned = new Set(); table.tied = new Set(); table.order = []; break;
+      case "night_falls": table.night = true; table.arrows = []; table.marks = new Map(); poisoned = new Set(); table.tied = new Set(); break;
       case "day_breaks": table.night = false; table.arrows = []; table.marks = new Map(); break;
       case "wolf_vote": if (target) table.arrows.push({ from: seat, to: target, kind: "kill" }); break;
       case "wolf_target": if (target) { table.arrows = table.arrows.filter((a) => a.kind !== "propose"); mark(target, "kill"); } break;
       case "guarded": if (target) { table.arrows.push({ from: seat, to: target, kind: "guard" }); mark(target, "guard"); } break;
       case "seer_result": table.arrows.push({ from: seat, to: target, kind: event.data?.side === "wolf" ? "checkWolf" : "checkGood" }); break;
-      case "antidote_used": table.antidote = false; table.arrows.push({ from: seat, to: target, kind: "save" }); mark(target, "save"); break;
-      case "poison_used": table.poison = false; poisoned.add(target); table.arrows.push({ from: seat, to: target, kind: "poison" }); mark(target, "poison"); break;
+      case "antidote_used": table.arrows.push({ from: seat, to: target, kind: "save" }); mark(target, "save"); break;
+      case "poison_used": poisoned.add(target); table.arrows.push({ from: seat, to: target, kind: "poison" }); mark(target, "poison"); break;
       case "signed_up": table.running = new Set(seatList(event)); break;
       case "withdrew": table.running.delete(seat); break;
       case "sheriff_elected": table.sheriff = target; table.running = new Set(); break;
@@ -63,7 +62,7 @@ export function fold(events, at, seats) {
       case "exiled": table.deaths.set(target, "exile"); break;
       case "exploded": table.deaths.set(seat, "explode"); table.arrows = []; break;
       case "shot": table.deaths.set(target, event.data?.exploded ? "taken" : "shot"); table.arrows = [{ from: seat, to: target, kind: "shot" }]; break;
-      case "speaking_order": table.order = seatList(event); table.arrows = []; break;
+      case "speaking_order": table.arrows = []; break;
       case "vote": case "sheriff_vote":
         if (!ballot) { ballot = { closed: false }; table.arrows = []; table.counts = new Map(); }
         table.arrows.push(target ? { from: seat, to: target, kind: "vote" } : { from: seat, to: null, kind: "abstain" });

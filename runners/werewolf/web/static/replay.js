@@ -59,7 +59,7 @@ export class Replay {
       }
       this.game.events.push(...news.events);
       this.game.turns.push(...news.turns);
-      Object.assign(this.game, { attempt: news.attempt, asked: news.asked, live: news.live, result: news.result, notice: news.notice, total: news.total });
+      Object.assign(this.game, { attempt: news.attempt, asked: news.asked, live: news.live, result: news.result, notice: news.notice });
       if (this.following) this.at = this.game.events.length - 1;
       this.grow();
       this.show();
@@ -72,7 +72,6 @@ export class Replay {
     if (end) this.go(this.game.events.length - 1);
   }
 
-  stop() { this.stopListening?.(); clearInterval(this.timer); }
 
   // --- parts of the page ---------------------------------------------------------------------------------------------
 

@@ -233,7 +233,7 @@ async def test_no_table_is_opened_that_calls_an_address_which_only_the_hub_names
             await server.tables.open(wanted)
     own = {"allowed": ["http://169.254.1.1"], "chat_models": ["own=m@https://8.8.8.8/v1"]}
     opponents = Opponents(client, hub=hub.url, **own)
-    await opponents.check(await opponents.newest())
+    await opponents.addresses.check(await opponents.newest())
 
 
 async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_path, monkeypatch, chat_api):
