@@ -11,7 +11,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validat
 from pydantic_core import from_json
 
 from store.players import TRAINED_POLICY, SeatingRule, SideName
-from store.protocol import Span
 from store.schema import TokenLimits, check_kind
 from store.token_spans import CallSpan, MalformedSpan, OutcomeSpan, TaskKind
 from store.werewolf_study import Study, StudySpan

@@ -103,7 +103,8 @@ async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, c
 
 
 @pytest.mark.parametrize("arguments", [
-    ("--tokenizer", "/nowhere"), ("--context-tokens", 300, "--reply-tokens", 40), ("--players", "gpt-9"), ("--model", "absent"),
+    ("--tokenizer", "/nowhere"), ("--context-tokens", 300, "--reply-tokens", 40), ("--players", "gpt-9"),
+    ("--model", "absent"),
 ])  # fmt: skip
 async def test_an_unplayable_game_gives_an_error_of_one_line(hub, vllm, capsys, arguments):
     vllm.adapters = {"\x1b]0;owned": "unused"}
