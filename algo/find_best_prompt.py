@@ -115,7 +115,8 @@ def main() -> int:
     config = read_configuration(options, Config if options.tasks else WerewolfConfig, check)
     suffix = "" if options.tasks else "-prompts"
     if options.local:
-        workload = ("agents", "--agent", options.agent) if options.tasks else ("werewolf",)
+        endpoint = ("--allow-address", options.endpoint) if options.endpoint else ()
+        workload = ("agents", "--agent", options.agent, *endpoint) if options.tasks else ("werewolf",)
         return run_locally("algo.find_best_prompt", config, options, suffix, *workload)
     # These take seconds to import.
     from algo.prompt_search.run import run

@@ -5,7 +5,6 @@ Starts a vLLM with the checkpoint, with ``--page`` also the pages, and runs unti
 
 import argparse
 import asyncio
-import logging
 import shlex
 import sys
 from dataclasses import replace
@@ -16,8 +15,6 @@ from configs.loading import as_override, load_config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from store.printable import set_up_logging
-
-logger = logging.getLogger("algo.serve")
 
 _LOOK_SECONDS = 5.0
 
@@ -53,7 +50,7 @@ def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]
         as_override("model.path", model.absolute()),
         *("policies={}", "model.lora_rank=0", "serving.mode=start", "serving.urls=[]", "serving.public_urls=[]"),
         *("serving.servers=1", "serving.devices=null", f"serving.port={free_port('127.0.0.1')}"),
-        *("serving.share_gpus=false", "serving.weight_transfer=folder"),
+        *("serving.share_gpus=false", "serving.weight_transfer=folder", "rollout.max_policy_lag=0"),
     )
     config = load_config(run / "config.yaml", [*own, *options.overrides], WerewolfConfig)
     moved = config.run.model_copy(update={"dir": run.parent, "name": run.name})

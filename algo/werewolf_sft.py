@@ -76,7 +76,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     config = opened.config
     logger.info("warm start %s in %s", config.run.name, config.run_dir)
     logger.info("%s", how_to_watch(config))
-    again = "--from-people" if options.from_people else f"--from-run {opened.state.run_id}"
+    again = "--from-people" if options.from_people else f"--from-run {options.from_run or opened.state.run_id}"
     summary = run_to_completion(
         warm_start(opened, stored),
         config,

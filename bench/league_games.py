@@ -86,7 +86,7 @@ async def _whole(model: Path, folder: Path) -> Mapping[str, float]:
     (settings,) = pool_servers(config)
     async with AsyncExitStack() as stack:
         servers = []
-        for launches in (policy_launches(config), [frozen_launch(config, "past-1", settings)]):
+        for launches in (policy_launches(config), [frozen_launch("past-1", settings)]):
             serving = await stack.enter_async_context(await ServerGroup.start(config, launches))
             servers.append(_server(serving, serving.model))
         return await _compare(model, servers[0], servers[1:])

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
 
+from algo.sequences.batch import row_of
 from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 from configs.sections.training import RolloutCorrectionConfig
@@ -65,12 +66,7 @@ def apply_rollout_correction(
     """
     if not trajectories:
         return Correction((), (), None if config.rollout_is is None else [], Counter(), {})
-    for trajectory, row in zip(trajectories, log_probs, strict=True):
-        if row.shape != (len(trajectory.token_ids),):
-            raise ValueError(
-                f"{trajectory.task_id}, {trajectory.actor}, segment {trajectory.segment}: log_probs of shape "
-                f"{tuple(row.shape)} for {len(trajectory.token_ids)} tokens"
-            )
+    log_probs = [row_of(each, "log_probs", row) for each, row in zip(trajectories, log_probs, strict=True)]
     masks = [torch.tensor(trajectory.loss_mask, dtype=torch.bool) for trajectory in trajectories]
     sampled_by = [torch.tensor(trajectory.logprobs) for trajectory in trajectories]
     weights, kept_mask, metrics = compute_rollout_correction_and_rejection_mask(

@@ -38,15 +38,12 @@ def kl_in_reward(
 
     log_probs and reference_log_probs have one row per trajectory, aligned with its ``token_ids``, in nats; so has the
     result, in units of reward: ``reference.coef`` times verl's estimate of the KL by ``reference.penalty``. Only
-    entries at sampled tokens are valid. Raises ValueError when rows do not match.
+    entries at sampled tokens are valid.
     """
-    penalties = []
-    for row, reference_row in zip(log_probs, reference_log_probs, strict=True):
-        if row.shape != reference_row.shape:
-            raise ValueError(f"log-probs of {len(row)} tokens and {len(reference_row)} of the reference do not match")
-        penalty = kl_penalty(row, reference_row, reference.penalty)  # pyright: ignore[reportArgumentType] old names of tensors
-        penalties.append(reference.coef * penalty)
-    return penalties
+    return [
+        reference.coef * kl_penalty(row, other, reference.penalty)  # pyright: ignore[reportArgumentType] old names of tensors
+        for row, other in zip(log_probs, reference_log_probs, strict=True)
+    ]
 
 
 def check_credit(advantage: AdvantageConfig, training: TrainingConfig) -> None:

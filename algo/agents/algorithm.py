@@ -24,7 +24,6 @@ from algo.run.folder import discard_rollouts, log_to, open_run
 from algo.run.summary import show_summary
 from configs.agents import AgentConfig
 from configs.loading import load_config
-from configs.model_folder import check_model_folders
 from configs.section import ConfigError
 
 logger = logging.getLogger(__name__)
@@ -53,7 +52,6 @@ class AgentVerl(Algorithm):
         Logs to the terminal and into the run's folder, as ``python -m algo.agent_verl`` does.
         """
         config = self._with_data(self._with_hub(), train_dataset, val_dataset)
-        check_model_folders(config)
         read_data(config)
         check_before_starting(config)
         opened = open_run(config, self._resume)

@@ -76,8 +76,9 @@ class RunContext:
         """Publish changed endpoints of the policies. Raises ServingDied when one has no server left."""
         await self.frozen.check_alive()
         if await self.serving.check_alive():
-            learners = {policy.name: policy.endpoints for policy in self.serving.learners()}
-            await self.queue.update_endpoints(self.serving.endpoints, learners)
+            # Adapters of other policies are served by the policy's servers.
+            policies = {policy.name: policy.endpoints for policy in self.resources().policies}
+            await self.queue.update_endpoints(self.serving.endpoints, policies)
 
     async def select_past_selves(self) -> None:
         """Before a step's rollouts: update the pool of past selves, and serve those of the step."""

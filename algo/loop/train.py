@@ -68,7 +68,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
 
         for step in range(state.step + 1, config.run.steps + 1):
             title = f"step {step}/{config.run.steps}"
-            seconds_of_step, trainer_before = stopwatch.begin_step(), run.trainer.seconds
+            seconds_of_step = stopwatch.begin_step()
 
             # Rollouts. With rollout.max_policy_lag more groups are in flight than a step needs: it takes those that
             # finish first.
@@ -93,9 +93,11 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             finished = (*played.finished, *branched.finished)
             found = build_trajectories(finished, workload.rewards_of, config.training.max_sequence_tokens)
             await run.after_rollouts(found.trajectories)
-            with stopwatch.stage("advantages"):
+            with stopwatch.stage("checkpoint"):
                 # The trainer is busy until then, and the error of a failed checkpoint must come first.
                 await _written(saving)
+            trainer_before = run.trainer.seconds
+            with stopwatch.stage("advantages"):
                 branches = {rollout.outcome.task: rollout for rollout in branched.finished}
                 credit = branch_credit(point.decision(branches, workload.rewards_of) for point in points)
                 shares = await compute_advantages(run, found.trajectories, role_baselines, credit)
@@ -133,7 +135,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             if made is not None and config.log.save_batches:
                 path = config.run_dir / "batches" / f"step-{step:04d}.jsonl"
                 write_batch(path, made.trained, made.advantages, made.log_probs)
-            metrics |= batch_metrics(made.trained if made else (), found, left_out) | await run.serving.metrics()
+            metrics |= batch_metrics(made.trained if made else (), left_out) | await run.serving.metrics()
 
             # Evaluation, metrics, checkpoint.
             state.step, state.score = step, None

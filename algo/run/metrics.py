@@ -11,7 +11,7 @@ from statistics import fmean
 from types import MappingProxyType
 
 from algo.rollouts.played import PlayedRollouts
-from algo.sequences.trajectories import Trajectory, TrajectorySet
+from algo.sequences.trajectories import Trajectory
 from configs.section import ConfigError
 
 
@@ -91,7 +91,7 @@ def earlier_spreads(steps: Iterable[Mapping[str, float]]) -> dict[str, list[floa
     return found
 
 
-def batch_metrics(trained: Sequence[Trajectory], found: TrajectorySet, left_out: Counter[str]) -> dict[str, float]:
+def batch_metrics(trained: Sequence[Trajectory], left_out: Counter[str]) -> dict[str, float]:
     """Metrics of the update's batch (``trained``), and of the turns that were left out."""
     return {
         "turns/in_batch": float(sum(len(trajectory.turn_ends) for trajectory in trained)),

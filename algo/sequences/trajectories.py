@@ -147,14 +147,12 @@ NOTHING_SAMPLED = "nothing_sampled"
 
 @dataclass(frozen=True)
 class TrajectorySet:
-    """The trajectories of a step, and counts of its model turns.
+    """The trajectories of a step.
 
-    turns: model turns in ``trajectories``.
-    left_out: other model turns, counted by reason.
+    left_out: model turns that are in none, counted by reason.
     """
 
     trajectories: tuple[Trajectory, ...]
-    turns: int
     left_out: Counter[str]
 
 
@@ -180,11 +178,7 @@ def build_trajectories(
             left_out[NOTHING_SAMPLED] += len(chain) - sampled_turns
             if sampled_turns:
                 trajectories.append(_trajectory(chain, segment, rollout.outcome.group_id, rewards[actor]))
-    return TrajectorySet(
-        trajectories=tuple(trajectories),
-        turns=sum(len(trajectory.turn_ends) for trajectory in trajectories),
-        left_out=+left_out,
-    )
+    return TrajectorySet(tuple(trajectories), left_out=+left_out)
 
 
 def _by_segment(triplets: Iterable[Triplet]) -> dict[tuple[str, int], list[Triplet]]:

@@ -120,7 +120,7 @@ def pool_servers(config: Config) -> list[FrozenPolicyConfig]:
     ]
 
 
-def frozen_launch(config: Config, name: str, policy: FrozenPolicyConfig) -> Launch:
+def frozen_launch(name: str, policy: FrozenPolicyConfig) -> Launch:
     """The server of a frozen policy."""
     assert policy.path is not None
     return Launch(

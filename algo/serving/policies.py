@@ -54,7 +54,7 @@ class PolicyServers:
         if settings := pool_servers(config):
             require_servable_model(config.model.path, "model.path", config.training.device, takes_weights=True)
             starting = {
-                f"past-{number}": ServerGroup.start(config, [frozen_launch(config, f"past-{number}", policy)])
+                f"past-{number}": ServerGroup.start(config, [frozen_launch(f"past-{number}", policy)])
                 for number, policy in enumerate(settings, start=1)
             }
             self._pool = [*(await _start_all(starting)).values()]
@@ -244,7 +244,7 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[Fro
 async def _open(config: Config, name: str, policy: FrozenPolicyConfig) -> ServerGroup:
     if policy.path is not None:
         require_servable_model(policy.path, f"frozen.{name}.path", config.training.device, takes_weights=False)
-        return await ServerGroup.start(config, [frozen_launch(config, name, policy)])
+        return await ServerGroup.start(config, [frozen_launch(name, policy)])
     assert policy.url is not None
     return await ServerGroup.attach_frozen(config, policy.url, policy.model)
 

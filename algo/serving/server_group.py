@@ -193,9 +193,6 @@ class ServerGroup:
                 await self._call_all(lambda server: server.serve_adapters(adapters), errors_kill=True)
             await self._wait_for_server()
 
-    async def score(self, token_ids: Sequence[int]) -> list[float]:
-        return (await self.scores(token_ids))[0]
-
     async def scores(self, token_ids: Sequence[int], model: str | None = None) -> list[list[float]]:
         """``VllmServer.score`` by each server in service."""
         while True:

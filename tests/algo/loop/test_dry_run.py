@@ -42,7 +42,7 @@ async def test_vllm_sleeps_while_the_trainer_is_at_work(monkeypatch):
     workload = SimpleNamespace(
         tasks=lambda step: [SimpleNamespace(encode=dict)], rewards_of=None, metrics=lambda played: {}
     )
-    found = TrajectorySet((synthetic_trajectory("game", (1, 2, 3), (0, 1, 1)),), 1, Counter())
+    found = TrajectorySet((synthetic_trajectory("game", (1, 2, 3), (0, 1, 1)),), Counter())
     monkeypatch.setattr(dry_run, "start", event("start", run))
     monkeypatch.setattr(dry_run, "build_trajectories", lambda *_: found)
     monkeypatch.setattr(dry_run, "AutoTokenizer", SimpleNamespace(from_pretrained=lambda *_, **__: None))

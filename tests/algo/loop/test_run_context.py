@@ -10,6 +10,7 @@ from algo.loop.run_context import RunContext
 from algo.serving.policies import open_frozen
 from algo.serving.preconditions import ServingDied
 from configs.loading import load_config
+from store.endpoints import ServedPolicy
 from tests.support.algo.fake_vllm import port_of
 from tests.support.waiting import until
 
@@ -39,3 +40,18 @@ async def test_a_frozen_policy_without_a_server_ends_the_run(configure, fakes, w
         fakes.kill(port_of(older.endpoints[0]))
         with pytest.raises(ServingDied, match="exited with code 137"):
             await until(partial(RunContext.refresh_endpoints, run))
+
+
+async def test_past_selves_and_the_base_move_with_the_servers_that_are_left():
+    others = [ServedPolicy(name=name, endpoints=("http://left/v1",), model=name) for name in ("initial", "past-000001")]
+    run = SimpleNamespace(
+        frozen=AsyncMock(),
+        serving=SimpleNamespace(
+            check_alive=AsyncMock(return_value=True), endpoints=("http://left/v1",), learners=lambda: []
+        ),
+        resources=lambda: SimpleNamespace(policies=others),
+        queue=AsyncMock(),
+    )
+    await RunContext.refresh_endpoints(run)
+    moved = dict.fromkeys(("initial", "past-000001"), ("http://left/v1",))
+    run.queue.update_endpoints.assert_awaited_once_with(("http://left/v1",), moved)

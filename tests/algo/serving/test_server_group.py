@@ -59,7 +59,7 @@ async def test_the_only_server_is_started_again_under_the_same_address(group, fa
         await until(lambda: serving.servers)
         assert not await serving.check_alive()
         assert fakes.notes(port) == [f"start {tiny_model.name} {told}"] * 2  # until a push, as it was first
-        assert await serving.score([7, 8]) == [-8.0]
+        assert await serving.scores([7, 8]) == [[-8.0]]
 
 
 async def test_restarts_are_counted_for_all_servers_together(group, fakes):
@@ -104,14 +104,14 @@ async def test_a_push_waits_for_the_only_server_to_come_back(group, fakes, tiny_
         fakes.tell(port, f"{order} /collective_rpc")
         await serving.push_weights(tiny_model, 7)
         assert fakes.notes(port)[-6:] == [f"start {tiny_model.name} none", *STARTED_PUSH]
-        assert await serving.score([7, 8]) == [-8.0]
+        assert await serving.scores([7, 8]) == [[-8.0]]
 
 
 async def test_scores_that_find_their_server_dead_are_retried_and_restart_it_once(group, fakes, tiny_model):
     async with group(max_restarts=2) as (serving, port):
         await serving.push_weights(tiny_model, 7)
         fakes.tell(port, "die /v1/completions")
-        assert await asyncio.gather(serving.score([7, 8]), serving.score([7, 8])) == [[-8.0]] * 2
+        assert await asyncio.gather(serving.scores([7, 8]), serving.scores([7, 8])) == [[[-8.0]]] * 2
         assert (await serving.metrics())["serving/restarts"] == 1
 
 

@@ -164,6 +164,9 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     served, _ = served_checkpoint(serve_arguments([str(again)]))
     assert load_config(again / "config.yaml").run.name == "1-2" and served.model.path.is_relative_to(again)
     assert json.loads((served.model.path / "config.json").read_text())["dtype"] == "bfloat16"
+    league = "model: {lora_rank: 8}\nleague: {every_steps: 1}\ngame: {opponent: past}\nrollout: {max_policy_lag: 1}\n"
+    (again / "config.yaml").write_text(league)  # valid with adapters only
+    assert served_checkpoint(serve_arguments([str(again)]))[0].model.path == served.model.path
     shutil.rmtree(again)
     assert load_file(published / "model.safetensors")["lm_head.weight"].dtype is torch.bfloat16
     with pytest.raises(FileExistsError, match="name another folder"):
