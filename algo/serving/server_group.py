@@ -10,7 +10,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from algo.serving.launch import HOST, Launch, policy_launches
@@ -32,7 +31,7 @@ _TAKE_BACK_SECONDS = 30.0
 _CACHE_COUNTERS = {"queries": "vllm:prefix_cache_queries_total", "hits": "vllm:prefix_cache_hits_total"}
 
 
-class ServerGroup:
+class ServerGroup(contextlib.AbstractAsyncContextManager["ServerGroup"]):
     """Created by ``open``, ``start`` or ``attach_frozen``; an async context manager.
 
     For one event loop, one call at a time. A task per server supervises it: a started server that dies is restarted
@@ -252,12 +251,7 @@ class ServerGroup:
         await asyncio.gather(*self._watchers, return_exceptions=True)
         await asyncio.gather(*(server.stop() for server in self._all))
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     async def _call_all(

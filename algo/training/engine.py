@@ -11,8 +11,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import ray
 import torch
@@ -40,7 +39,7 @@ class Engine:
     """The learning policies on the ranks, with reference and critics if configured.
 
     All methods but ``save`` and ``load`` use the active policy, initially the first of ``config.learners``.
-    A context manager. When a rank dies, a call raises RayError and closes the engine: the other ranks would wait for
+    When a rank dies, a call raises RayError and closes the engine: the other ranks would wait for
     the dead one.
     """
 
@@ -203,14 +202,6 @@ class Engine:
                 ray.shutdown()
                 shutil.rmtree(self._ray_directory, ignore_errors=True)
                 self._ray_directory = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call a method of ``TrainingRank`` on all ranks and wait for its result."""

@@ -4,6 +4,7 @@ Locks: which token a value belongs to; the critic's loss and update.
 """
 
 import threading
+from contextlib import closing
 
 import psutil
 import pytest
@@ -41,7 +42,7 @@ def started(ray_cluster, tmp_path_factory):
             },
         }
     )
-    with Engine(config) as engine:
+    with closing(Engine(config)) as engine:
         engine.save(directory / "start", step=0)
         yield engine, directory
 

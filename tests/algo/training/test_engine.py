@@ -6,6 +6,7 @@ policy's loss is that of test_update_reference.py.
 """
 
 import json
+from contextlib import closing
 
 import pytest
 import ray
@@ -50,7 +51,7 @@ def started(request, ray_cluster, tmp_path_factory):
         config = make_config(model, ranks=1)
     else:
         config = make_config(model, ranks=2, nodes=2, max_tokens_per_micro_batch=64, gradient_checkpointing=True)
-    with Engine(config) as engine:
+    with closing(Engine(config)) as engine:
         engine.save(directory / "start", step=0)
         yield engine, model, directory / "start"
 

@@ -1,6 +1,7 @@
 """Muon beside AdamW: which weights are whose, what a step is, on shards as in one piece."""
 
 import math
+from contextlib import closing
 
 import pytest
 import torch
@@ -97,7 +98,7 @@ def test_through_the_engine_in_shards(ray_cluster, tmp_path):
         loss.backward()
         optimizer.step()
     batch = build_batch(trajectories, temperature=1.0)
-    with Engine(config) as engine:
+    with closing(Engine(config)) as engine:
         engine.imitate(batch)
         engine.save(tmp_path / "between", step=1)
         engine.imitate(batch)

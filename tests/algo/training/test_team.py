@@ -1,5 +1,7 @@
 """Several policies on one engine: each learns as if it were alone there, and none is touched by another's update."""
 
+from contextlib import closing
+
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -69,7 +71,7 @@ def updated(engine, name, kind):
 @pytest.mark.parametrize("kind", ["whole", "adapters"])
 def test_each_policy_learns_as_if_it_were_alone_and_comes_back_from_a_checkpoint(ray_cluster, tmp_path, kind):
     model = make_model(tmp_path / "model", tied=True)
-    with Engine(make_config(model, kind)) as engine:
+    with closing(Engine(make_config(model, kind))) as engine:
         first = engine.log_probs(batch_of("wolves"))  # the first of the team is at work
         if kind == "adapters":
             assert largest_difference(first, rows_of(load_model(model), trajectories_of("wolves"))) < 1e-5

@@ -10,6 +10,7 @@ tokens in another order (padded rows, micro-batches, ranks) and the backward pas
 
 import random
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,7 +89,7 @@ def started(request, ray_cluster, tmp_path_factory):
     settings = reference_update.Settings(
         TEMPERATURE, training["loss_agg_mode"], entropy_coeff=training["entropy_coeff"], kl_coef=kl_coef
     )
-    with Engine(config, optimizer=sgd) as engine:
+    with closing(Engine(config, optimizer=sgd)) as engine:
         engine.save(folder / "start", step=0)
         yield Started(engine, config, settings, folder)
 
