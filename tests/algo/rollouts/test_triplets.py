@@ -61,12 +61,17 @@ def build(turns, seats, max_tokens=1000):
 TWO_TURNS = [([1, 2, 3], [4, 5]), ([6], [7, 8])]
 
 
+def turns_in(found):
+    """Model turns in the trajectories, which with those left out must be all."""
+    return sum(len(trajectory.turn_ends) for trajectory in found.trajectories)
+
+
 def test_seats_that_are_not_trained_and_long_sequences_are_counted():
     turns = seat_turns(1, TWO_TURNS, trainable=False) + seat_turns(2, TWO_TURNS) + seat_turns(3, [([1], [2])])
     found = build(turns, [seat_result(1), seat_result(2), seat_result(3, turns=1)], max_tokens=7)
     assert found.left_out == Counter(not_trainable=2, too_long=2)
     assert [trajectory.actor for trajectory in found.trajectories] == ["seat 03"]
-    assert found.turns + found.left_out.total() == len(turns)
+    assert turns_in(found) + found.left_out.total() == len(turns)
 
 
 def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
@@ -128,7 +133,7 @@ def test_a_span_stored_twice_counts_once():
     game = read_attempt(GAME, "ro-1", "at-1", [*whole, *whole])
     assert len(game.triplets) == 2 and game.left_out == {DUPLICATE_SPAN: 2}
     found = build_trajectories([game], partial(game_rewards, weights=WEIGHTS), 1000)
-    assert found.turns + found.left_out.total() == 4
+    assert turns_in(found) + found.left_out.total() == 4
 
 
 def test_turn_rewards_belong_to_their_turns_in_every_segment():
@@ -149,7 +154,7 @@ def test_what_a_seat_earns_does_not_depend_on_which_turns_can_be_trained_on():
     turns = [turn.model_copy(update={"facts": {"invalid": 1.0}}) for turn in seat_turns(2, [*TWO_TURNS, ([9], [10])])]
     whole = build(turns, [seat_result(2, turns=3)])
     broken = build([turns[0], turns[1].model_copy(update={"context_digest": "?"}), turns[2]], [seat_result(2, turns=3)])
-    assert broken.turns == 1 and broken.left_out == Counter(broken_context=2)
+    assert turns_in(broken) == 1 and broken.left_out == Counter(broken_context=2)
     assert broken.trajectories[0].reward == whole.trajectories[0].reward == pytest.approx(-1.5)
     assert broken.trajectories[0].turn_rewards == pytest.approx((-1 / 6,))
 
@@ -204,7 +209,7 @@ def test_every_turn_is_what_the_server_saw(seed):
     seats = [seat_result(seat) for seat in {turn.seat for turn in turns}]
     found = build(turns, seats)
     assert Counter(each for one in found.trajectories for each in exchanges_of(one)) == exchanges
-    assert (found.left_out.total(), found.turns) == (0, len(turns))
+    assert (found.left_out.total(), turns_in(found)) == (0, len(turns))
     for one in found.trajectories:
         for name in ("token_ids", "loss_mask", "logprobs"):
             moved = {name: shifted(getattr(one, name))}
@@ -235,4 +240,4 @@ def test_a_broken_digest_is_never_papered_over(seed):
     after = last[turn.seat, turn.segment] - turn.turn
     found = build(turns, [seat_result(seat) for seat in {turn.seat for turn in turns}])
     assert found.left_out == (Counter(broken_context=after) if after else Counter())
-    assert found.turns == len(turns) - after
+    assert turns_in(found) == len(turns) - after
