@@ -235,6 +235,8 @@ def _changes_table(run: RecipeRun) -> Table:
         place = _in_its_place(run, side)
         for name, seeds in run.groups():
             change = change_of(seeds, side, run.opponent)
+            if side not in run.sides and change.before is change.after is None:
+                continue  # not evaluated
             who = f"{side}{'' if side in run.sides else ' (not trained)'}, {name}"
             gained = signed_text(change.gain, 100, 1)
             invalid = " → ".join(cells(*change.flaws["invalid replies"], digits=1))

@@ -365,6 +365,7 @@ def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     )
     assert "Against expert, which no training game has, all seeds" in page.verdict
     (wins, losses) = page.sections[0].tables
+    assert {row[0].split(",")[0] for row in wins.rows} == {"good"}  # no games were played as the wolves
     together = next(row for row in wins.rows if row[0] == "good, all seeds")
     assert together[1].startswith("20.0 %") and together[2].startswith("75.0 %") and together[3].startswith("+55.0")
     assert together[4].startswith("25.0 %") and losses.rows[0][1:] == ("2.000", "1.000")
