@@ -270,10 +270,10 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
             update={"mode": "attach", "urls": (serving.endpoints[0].removesuffix("/v1"),)}
         )
         async with await ServerGroup.open(config.model_copy(update={"serving": attached})) as second:
-            assert await second.score(prompt) == pytest.approx(logprobs_under(old, prompt), abs=1e-5)
+            assert (await second.scores(prompt))[0] == pytest.approx(logprobs_under(old, prompt), abs=1e-5)
 
-        before = await serving.score(prompt)
-        assert await serving.score(prompt) == before  # cached by now, yet computed anew
+        before = (await serving.scores(prompt))[0]
+        assert (await serving.scores(prompt))[0] == before  # cached by now, yet computed anew
         # A push under load: the reply under way is finished with the old weights, the request that
         # comes meanwhile waits for the new ones.
         earlier = await sampled_tokens(serving)
@@ -286,7 +286,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
         await push
         assert len(check(await under_way, old, 1.0)) == 400
         check(late, new, 1.0)
-        after = await serving.score(prompt)
+        after = (await serving.scores(prompt))[0]
         assert after == pytest.approx(logprobs_under(new, prompt), abs=1e-5)
         assert max(abs(a - b) for a, b in zip(before, after, strict=True)) > 0.1
 
@@ -308,7 +308,7 @@ async def test_real_vllm_serves_pushed_weights_token_by_token(configure, tiny_mo
                 answers.append(await sample(temperature=1.0))
             await asyncio.sleep(0.2)  # it takes a minute to start again
         check(answers[0], new, 1.0)
-        assert await serving.score(prompt) == pytest.approx(after, abs=1e-6)
+        assert (await serving.scores(prompt))[0] == pytest.approx(after, abs=1e-6)
         guard, group = processes_of(serving.servers[0])
 
     assert is_gone(guard) and all(map(is_gone, group))
