@@ -29,7 +29,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
 _TOKEN_NEEDED = (
-    "需要口令：请用启动时打印出来的、带 ?token=… 的地址。\n"
+    "需要访问令牌：请用启动时打印出来的、带 ?token=… 的地址。\n"
     "Access token required: open the address with ?token=… that was printed at the start."
 )
 _OPEN = ("/static/", "/seat/", "/api/seat/", "/favicon.ico")

@@ -131,7 +131,7 @@ function hubSection(query, onFirst) {
 
   const live = h("section", { class: "card playing", hidden: true }, h("h2", {}, h("span", { class: "live" }, text.live), say("正在进行", "Running")), playing);
   const anySet = Object.values(filters).some(Boolean);
-  const all = h("section", { class: "card" }, h("h2", {}, say("hub 里的对局 ", "Games of the hub "), count, " ", compare),
+  const all = h("section", { class: "card" }, h("h2", {}, say("中枢里的对局 ", "Games of the hub "), count, " ", compare),
     h("details", { class: "filter-box", open: anySet }, h("summary", {}, say("筛选", "Filter")), h("div", { class: "filters" }, input("run", say("训练", "run")), input("step", say("版本", "version"), { class: "short", inputmode: "numeric" }), select("preset", say("规则", "preset"), Object.keys(PRESETS).map((name) => [name, presetName(name)])), input("policy", say("玩家", "player")),
       select("result", say("结果", "result"), ["wolf", "good", "draw"].map((side) => [side, text.sides[side]])), select("won", say("赢的身份", "winning role"), Object.keys(ROLES).map((role) => [role, text.roles[role]])), select("status", say("状态", "state"), ["queuing", "running", "succeeded", "failed", "cancelled"].map((name) => [name, stateWord(name)])), select("mode", say("用途", "mode"), [["train", say("训练", "training")], ["val", say("评估", "evaluation")]]),
       filterBox("leak", say("有泄露", "leaks")), filterBox("unusable", say("有无效回答", "invalid replies")), filterBox("people", say("有真人", "with people")))),

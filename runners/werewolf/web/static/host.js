@@ -74,7 +74,7 @@ export async function newTablePage(main) {
     opponent,
     h("div", { class: "grid" }, field(say("几个人", "How many people"), people, say("每个人得到自己的链接", "each gets a link")), field(say("每次回答的时限（秒，0 不限）", "Clock, seconds for each answer (0: none)"), h("input", { name: "clock", type: "number", min: 0, max: 3600, value: 120 }), say("到时自动按默认行动", "then the default action is taken")), field(say("节奏（秒）", "Pace, seconds"), h("input", { name: "pace", type: "number", min: 0, max: 10, step: 0.5, value: 2 }), say("规则玩家想多久，入夜停多久", "delay of rule-based players, and of nightfall")), field(say("种子（可空）", "Seed (may be empty)"), h("input", { name: "seed", inputmode: "numeric", pattern: "[0-9]*" }))),
     tabs("side", say("人坐哪一边", "Whose seats people take"), [["any", say("随机", "any")], ["good", words().sides.good], ["wolf", words().sides.wolf]]),
-    tables.records.length > 1 ? tabs("record", say("结束后在 hub 里记作", "Store in the hub as"), [["no", say("不记", "nothing")], ["evaluation", say("评估：人对策略", "evaluation: people against the policy")], ["demonstration", say("示范：供模仿", "demonstration, for imitation")]]) : null,
+    tables.records.length > 1 ? tabs("record", say("结束后在中枢里记作", "Store in the hub as"), [["no", say("不记", "nothing")], ["evaluation", say("评估：人对策略", "evaluation: people against the policy")], ["demonstration", say("示范：供模仿", "demonstration, for imitation")]]) : null,
     problem, h("div", {}, h("button", { class: "primary", type: "submit" }, say("开桌", "Open the table"))));
   limit();
   replace(main, form);

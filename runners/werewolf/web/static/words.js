@@ -137,9 +137,9 @@ const NOT_THERE = {
 export function explain(problem) {
   const kind = /^\/api\/([a-z]+)/.exec(problem.path ?? "")?.[1];
   const told = problem.status === undefined ? ["连不上服务器。", "Cannot reach the server."]
-    : problem.status === 401 ? ["需要口令：请用启动时打印出来的、带 ?token=… 的地址。", "Access token required: open the address with ?token=… that was printed at the start."]
+    : problem.status === 401 ? ["需要访问令牌：请用启动时打印出来的、带 ?token=… 的地址。", "Access token required: open the address with ?token=… that was printed at the start."]
     : problem.status === 404 ? NOT_THERE[kind] ?? ["这个地址什么也没有。", "Page not found."]
-    : problem.status === 502 ? ["hub 没有回答。", "The hub does not answer."] : ["服务器不接受这个请求。", "The server rejects this request."];
+    : problem.status === 502 ? ["中枢没有回答。", "The hub does not answer."] : ["服务器不接受这个请求。", "The server rejects this request."];
   return [say(...told), problem.status === 400 || (chosen === "en" && problem.status === 502) ? h("small", { class: "faint", lang: "en" }, ` ${tidy(problem.message)}`) : null];
 }
 
