@@ -319,9 +319,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 def subject_of(options: argparse.Namespace) -> Subject:
     """The subject of the command line. Raises ConfigError."""
     path = options.config
+    folder = None if path is None or not path.is_dir() else path.resolve()
     if path is not None:
-        path = path / "config.yaml" if path.is_dir() else find_config(path)
+        path = path / "config.yaml" if folder else find_config(path)
     config = load_config(path, options.overrides, schema_of(path))
+    if folder:  # its run.dir is relative to where the run was started
+        run = config.run.model_copy(update={"dir": folder.parent, "name": folder.name})
+        config = config.model_copy(update={"run": run})
     urls = options.endpoint or config.serving.urls
     return Subject(
         config,

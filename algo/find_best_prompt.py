@@ -29,6 +29,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "algo.find_best_prompt",
         "Find the best of several prompts: of an agent (--tasks), or of the game (without).",
         example="store.url=http://hub:4747",
+        default="tiny_cpu; with --tasks: find_best_prompt",
         resume="continue the search of this run.name",
     )
     parser.add_argument(
@@ -80,6 +81,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if bool(options.proposer_url) != bool(options.proposer_model):
         parser.error("--proposer-url and --proposer-model need each other")
+    if not options.reward_range[0] < options.reward_range[1]:
+        parser.error("--reward-range: LOW must be below HIGH")
     if bool(options.endpoint) != bool(options.model):
         parser.error("--endpoint and --model need each other")
     if options.proposer_key_env and not os.environ.get(options.proposer_key_env):

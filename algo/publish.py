@@ -22,9 +22,14 @@ _SECTIONS = ("run", "game", "rollout", "reward", "model", "training", "serving")
 """Those that games with the policy need; the others name models, folders and addresses of this machine."""
 _LEFT_OUT = {
     "game": {"opponent", "seating"},
-    "serving": {"mode", "urls", "public_urls", "devices", "share_gpus", "weight_transfer"},
+    "serving": {
+        *("mode", "urls", "public_urls", "port", "devices", "share_gpus", "tensor_parallel", "kv_offload_gb"),
+        "weight_transfer",
+    },
 }
-"""Settings in them that do, too."""
+"""Settings in them that do, too, or that fit its GPUs."""
+_OF_TRAINING = ("device", "max_sequence_tokens")
+"""The settings of this section that games need; the others fit the machine that trained."""
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -66,6 +71,7 @@ def publish(run: Path, directory: Path, step: int | None = None) -> Path:
         }
         for section in _SECTIONS
     }
+    config["training"] = {name: value for name, value in config["training"].items() if name in _OF_TRAINING}
     place = Path("checkpoints") / checkpoint.name
     model = place / MODEL_FOLDER
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.name).strip("-_") or "published"

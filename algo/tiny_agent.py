@@ -71,7 +71,9 @@ class Lesson:
 def read_lessons(path: Path) -> list[Lesson]:
     """The lessons of a file. Raises ValueError, naming an invalid line, and OSError."""
     lessons = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):  # U+2028 is legal in JSON
+        if not line.strip():
+            continue
         try:
             found = json.loads(line)
             lesson = Lesson(tuple(map(_readable, found["messages"])), tuple(found.get("tools") or ()))

@@ -159,4 +159,4 @@ class AgentOutcome(OutcomeSpan):
         return self.dimensions
 
 
-AGENTS = TaskKind(AGENT, AgentCallSpan, AgentOutcome, runner="runners.agents")
+AGENTS = TaskKind(AGENT, AgentCallSpan, AgentOutcome, runner="runners.agents --agent MODULE:NAME")

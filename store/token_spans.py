@@ -225,7 +225,10 @@ class NoteSpan(SpanRecord):
 
 @dataclass(frozen=True)
 class TaskKind:
-    """One workload: its tasks' ``kind``, its types of spans, and the module of its runner. note: None without one."""
+    """One workload: its tasks' ``kind``, its types of spans, and its runner.
+
+    runner: a module with its required options. note: None without one.
+    """
 
     name: str
     call: type[CallSpan]

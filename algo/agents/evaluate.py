@@ -160,14 +160,9 @@ def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:
     return paired_difference(by_task(after), by_task(before), after.header.seed)
 
 
-def read_evaluations(run_dir: Path) -> list[AgentEvaluation]:
-    """The evaluations of a run, in order. Raises ValueError if one is unreadable."""
-    return Record(run_dir, AttemptRow).read()
-
-
 def write_page(run_dir: Path) -> Path:
     """Write the page of all evaluations of a run; returns its path."""
-    evaluations = read_evaluations(run_dir)
+    evaluations = Record(run_dir, AttemptRow).read()
     sections = [Section("Held-out tasks, with 95 % intervals over tasks", tables=[evaluation_table(evaluations)])]
     return Page(f"Evaluations of {run_dir.name}", sections).write(run_dir / PAGE_FILE)
 

@@ -74,7 +74,6 @@ class Matches:
     by_name: of the opponent, of both players, or "single seat" -> games.
     """
 
-    players: tuple[str, ...]
     deals: tuple[int, ...]
     conditions: Mapping[str, Any]
     by_name: Mapping[str, Sequence[GameTask]]
@@ -178,8 +177,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         by_name = {name: [task for one in places for task in whole_sides(one, name, sides)] for name in opponents}
         if panel.company:
             by_name["single seat"] = single_seats()
-    everybody = players or tuple(dict.fromkeys((TRAINED_POLICY, *opponents)))
-    return Matches(tuple(everybody), tuple(deals), conditions, by_name)
+    return Matches(tuple(deals), conditions, by_name)
 
 
 def temperature_of(config: WerewolfConfig) -> float:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from algo.evaluation.figures import figures_of, metrics_of
 from algo.evaluation.games import GameEvaluation, GameRow, row_of
@@ -17,7 +16,7 @@ from algo.rollouts.triplets import FinishedRollout
 from algo.run.folder import OpenedRun
 from configs.roles_and_decks import DECKS
 from configs.werewolf import WerewolfConfig
-from store.players import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY
+from store.players import TRAINED_POLICY
 from store.schema import PolicyResources
 
 logger = logging.getLogger("algo.evaluate")
@@ -33,17 +32,18 @@ async def evaluate_in_training(
     return metrics_of(evaluation, figures_of(evaluation))
 
 
-async def evaluate_model(opened: OpenedRun, model: Path | None, label: str, **chosen: Any) -> GameEvaluation:
+async def evaluate_model(
+    opened: OpenedRun, model: Path | None, label: str, *, panel: str, players: Sequence[str]
+) -> GameEvaluation:
     """Serve a model folder and evaluate it through the hub and the runners.
 
     model: the folder; None for ``model.path`` or, with ``serving.mode=attach``, the served model.
-    chosen: panel and players, see ``evaluate``. Frozen policies among the players are served, too; "initial" is
-    ``model.path``. Raises StoreUnreachable, ServingError, NoFinishedRollouts, ConfigError; ValueError as ``evaluate``.
+    panel, players: see ``evaluate``. Frozen policies among the players are served, too; "initial" is
+    ``model.path``. Raises StoreUnreachable, ServingError, NoFinishedRollouts, ConfigError.
     """
     config = opened.config
-    panel = PANELS[chosen.get("panel", RUN)]
-    players = chosen.get("players") or (TRAINED_POLICY, *panel.opponents, *config.evaluation.opponents)
-    async with serve_players(opened, players, model) as served:
+    served_players = players or (TRAINED_POLICY, *PANELS[panel].opponents, *config.evaluation.opponents)
+    async with serve_players(opened, served_players, model) as served:
         return await evaluate(
             config,
             served.games,
@@ -52,7 +52,8 @@ async def evaluate_model(opened: OpenedRun, model: Path | None, label: str, **ch
             label,
             resumed=opened.is_resumed,
             model=model or config.model.path,
-            **chosen,
+            panel=panel,
+            players=players,
         )
 
 
@@ -74,17 +75,10 @@ async def evaluate(
     resources: of that policy, with every opponent that is not built in.
     label: such as "step 5". panel, players: see ``panel.matches_of``. resumed: an earlier process of the run may
     have begun it. model: folder of the policy, where its version does not identify it. step: updates made.
-    Raises ValueError for no deals or an opponent that the resources do not have, and the errors of ``play_and_record``.
+    Raises as ``play_and_record``.
     """
-    if not config.evaluation.deals:
-        raise ValueError("evaluation.deals is 0: set it to the number of deals for each opponent")
     chosen, folder = PANELS[panel], "" if model is None else str(model.resolve())
     matches = matches_of(config, chosen, f"{config.run.name}-evaluation-{label.replace(' ', '-')}", folder, players)
-    known = {TRAINED_POLICY, *PLAYERS_WITHOUT_A_MODEL, *resources.players, *resources.frozen}
-    if strangers := [name for name in matches.players if name not in known]:
-        raise ValueError(
-            f"evaluation.opponents: {strangers[0]!r} is not served; choose from {', '.join(sorted(known))}"
-        )
     power = power_text(chosen, config.evaluation.deals, DECKS[config.game.preset])
     logger.info("evaluation of %s, panel %s, conditions %s: %s", label, panel, matches.digest, power)
     header = Header(

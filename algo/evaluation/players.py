@@ -20,7 +20,7 @@ from store.werewolf import GAME
 
 @dataclass(frozen=True)
 class ServedPlayers:
-    """check_alive: called while games are played (``RolloutQueue.collect``); raises if a policy has no server left."""
+    """check_alive: called while games are played (``RolloutQueue.watch``); raises if a policy has no server left."""
 
     games: RolloutQueue
     resources: PolicyResources

@@ -185,7 +185,7 @@ async def play_and_record(
 ) -> Evaluation[AnyRow]:
     """Play the tasks without a row, and append a row as each ends; returns the evaluation.
 
-    check_alive: see ``RolloutQueue.collect``. to_row: of a finished rollout and its task's number.
+    check_alive: see ``RolloutQueue.watch``. to_row: of a finished rollout and its task's number.
     resumed: an earlier process of the run may have enqueued some of the tasks, with the same weights; else rows of an
         earlier process, of weights that are lost, are discarded. figures: for ``Record.end``.
     Raises ConfigError for an invalid label, NoFinishedRollouts if no task has a row.
@@ -215,7 +215,7 @@ async def play_and_record(
         await queue.watch(waiting, lambda: finished + failures.total() >= len(tasks), check_alive, on_look)
     if not finished:
         reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))
-        raise NoFinishedRollouts(f"none of {len(tasks)} games is usable: {reasons}. See the runners' logs")
+        raise NoFinishedRollouts(f"none of {len(tasks)} rollouts is usable: {reasons}. See the runners' logs")
     played = next(one for one in record.read() if one.header.key == header.key)
     if missing or not played.ended:
         record.end(header, failures, retried, figures(played))

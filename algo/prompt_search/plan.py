@@ -10,7 +10,7 @@ from algo.prompt_search.prompts import Slots, Tree
 from configs.roles_and_decks import Role, SideName
 from configs.section import ConfigError
 from configs.sections.game import FRAME
-from configs.sections.opponents import BUILT_IN_PLAYERS
+from store.players import PLAYERS_WITHOUT_A_MODEL
 
 PREVIEW_TASKS = 8
 """Tasks that a prompt without rivals plays for the proposer."""
@@ -79,10 +79,9 @@ def sides_of(searched: Collection[str]) -> tuple[SideName, ...]:
 
 def check_players(player: str, opponent: str, searched: Collection[str]) -> None:
     """Raise ConfigError if the opponent uses the searched prompts."""
-    without_model = [name for name in BUILT_IN_PLAYERS if name != "policy"]
-    reads_them = opponent not in without_model and (FRAME in searched or len(searched) > 1)
+    reads_them = opponent not in PLAYERS_WITHOUT_A_MODEL and (FRAME in searched or len(searched) > 1)
     if player == opponent or reads_them:
         raise ConfigError(
             f"--opponent {opponent!r} uses the same prompts as --player {player!r}: choose one without prompts "
-            f"({', '.join(without_model)}), or, for the guidance of one role alone, another model"
+            f"({', '.join(PLAYERS_WITHOUT_A_MODEL)}), or, for the guidance of one role alone, another model"
         )

@@ -31,8 +31,8 @@ _CANCEL_SECONDS = 10.0
 class RolloutQueue:
     """Enqueues rollouts and collects their results. Survives a hub that restarts with an empty memory.
 
-    Rollouts of several steps may be in flight at once: ``enqueue`` adds some, ``collect`` waits for some; ``watch``
-    waits for whichever end first, and ``take`` returns them.
+    Rollouts of several steps may be in flight at once: ``enqueue`` adds some, ``watch`` waits for some
+    or for whichever end first, and ``take`` returns them.
     """
 
     def __init__(
@@ -54,9 +54,14 @@ class RolloutQueue:
         check_alive: Callable[[], Awaitable[object]],
         on_progress: Callable[[Progress], None],
     ) -> PlayedRollouts:
-        """Enqueue rollouts and wait for them: ``enqueue``, then ``collect``."""
+        """Enqueue rollouts and wait until all have ended; other rollouts stay in flight.
+
+        check_alive: called every few seconds; its errors end the wait. Raises NoFinishedRollouts if none is usable.
+        """
         await self.enqueue(tasks, resources)
-        return await self.collect(tasks, check_alive, on_progress)
+        task_ids = {task.task_id for task in tasks}
+        await self.watch(task_ids, lambda: not self._still_open(task_ids), check_alive, on_progress)
+        return self.take(tasks)
 
     async def enqueue(
         self,
@@ -86,21 +91,6 @@ class RolloutQueue:
             for rollout_id, rollout in self._open.items()
         }
         await self._hub.publish(rollout.resources for rollout in self._open.values())
-
-    async def collect(
-        self,
-        tasks: Sequence[Task],
-        check_alive: Callable[[], Awaitable[object]],
-        on_progress: Callable[[Progress], None],
-    ) -> PlayedRollouts:
-        """Wait until all rollouts of these tasks have ended, and take them. Other rollouts stay in flight.
-
-        check_alive: called every few seconds; its errors end the wait.
-        Raises NoFinishedRollouts if none is usable.
-        """
-        task_ids = {task.task_id for task in tasks}
-        await self.watch(task_ids, lambda: not self._still_open(task_ids), check_alive, on_progress)
-        return self.take(tasks)
 
     async def watch(
         self,

@@ -128,7 +128,7 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
             continue
         changed = name
         if isinstance(value, dict) and isinstance(before, dict):
-            changed = ", ".join(f"{name}.{key}" for key in value if value[key] != before.get(key))
+            changed = ", ".join(f"{name}.{key}" for key in before | value if value.get(key) != before.get(key))
         raise ConfigError(
             f"run {run_dir} cannot be resumed with another {changed}: "
             f"{config.fixed.get(name, 'rollouts in flight use it')}. Start a new run instead, with "

@@ -134,16 +134,13 @@ def frozen_launch(name: str, policy: FrozenPolicyConfig) -> Launch:
     )
 
 
-def launch_vllm(
-    config: Config, log: IO[bytes], grace_seconds: float, launch: Launch | None = None
-) -> subprocess.Popen[bytes]:
-    """Start vLLM, by default the policy's first; see ``start_guarded``."""
+def launch_vllm(config: Config, log: IO[bytes], grace_seconds: float, launch: Launch) -> subprocess.Popen[bytes]:
+    """Start vLLM; see ``start_guarded``."""
     return start_guarded(vllm_command(config, launch), log, grace_seconds, vllm_environment(config, launch))
 
 
-def vllm_command(config: Config, launch: Launch | None = None) -> list[str]:
-    """The command line of vLLM, in this Python; by default for the policy's first server."""
-    launch = launch or policy_launches(config)[0]
+def vllm_command(config: Config, launch: Launch) -> list[str]:
+    """The command line of vLLM, in this Python."""
     settings, takes_adapters = config.serving, launch.learns and config.model.lora_rank > 0
     adapters = frozen_adapters(config) if takes_adapters else {}
     options: dict[str, Any] = {
@@ -214,9 +211,8 @@ def _has_scale_out() -> bool:
     return False
 
 
-def vllm_environment(config: Config, launch: Launch | None = None) -> dict[str, str]:
+def vllm_environment(config: Config, launch: Launch) -> dict[str, str]:
     """The environment of vLLM: ours without secrets, and settings without an option."""
-    launch = launch or policy_launches(config)[0]
     environment = environment_without_secrets(os.environ) | {
         CONTROL_VARIABLE: control_token(),
         "VLLM_SERVER_DEV_MODE": "1",  # enables the endpoints for weight pushes

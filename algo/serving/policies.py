@@ -243,6 +243,11 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[Fro
 
 async def _open(config: Config, name: str, policy: FrozenPolicyConfig) -> ServerGroup:
     if policy.path is not None:
+        if (policy.path / "adapter_config.json").is_file():
+            raise ServingError(
+                f"frozen.{name}.path: {policy.path} holds adapters, which only a training run with model.lora_rank serves; "
+                f"name a folder with merged weights"
+            )
         require_servable_model(policy.path, f"frozen.{name}.path", config.training.device, takes_weights=False)
         return await ServerGroup.start(config, [frozen_launch(name, policy)])
     assert policy.url is not None

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from algo.agents.evaluate import figures_of, gain, read_evaluations
+from algo.agents.evaluate import AttemptRow, figures_of, gain
+from algo.evaluation.record import Record
 from tests.support.hub.hub_process import HubProcess
 from tests.support.processes import end, set_options, start_module
 from tests.support.real_vllm import WITH_TOOLS, of_length
@@ -56,7 +57,7 @@ async def test_a_training_tells_what_was_gained(tmp_path, tool_model, lend_vllm)
     assert summary["rollouts"] == {"finished": STEPS * GROUPS * EACH, "failed": 0}
     assert summary["turns"]["stored"] == summary["turns"]["in_batch"] + sum(summary["turns"]["left_out"].values())
     assert list(summary["reward_by_side"]) == ["agent"] and summary["policy_version"] >= 1
-    evaluations = read_evaluations(run)
+    evaluations = Record(run, AttemptRow).read()
     assert [found.header.step for found in evaluations] == [0, STEPS]
     assert [len(found.rows) for found in evaluations] == [HELD_OUT, HELD_OUT]
     assert list(figures_of(evaluations[0]))[-2:] == ["reward/answered", "reward/short"]

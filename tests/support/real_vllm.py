@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 
 from algo.machine.ports import free_port
-from algo.serving.launch import launch_vllm
+from algo.serving.launch import launch_vllm, policy_launches
 from configs.loading import load_config
 
 START_SECONDS = 600  # a minute on two cores that nothing else uses
@@ -23,7 +23,8 @@ def real_vllm(log: Path, *settings: str) -> Iterator[str]:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     with log.open("wb") as written:
-        process = launch_vllm(load_config(None, [*settings, f"serving.port={port}"]), written, grace_seconds=2)
+        config = load_config(None, [*settings, f"serving.port={port}"])
+        process = launch_vllm(config, written, 2, policy_launches(config)[0])
         try:
             deadline = time.monotonic() + START_SECONDS
             while not _is_healthy(url):

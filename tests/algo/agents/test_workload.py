@@ -9,8 +9,9 @@ from openai import AsyncOpenAI
 
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import token_advantages
-from algo.agents.evaluate import figures_of, gain, primary_rewards, read_evaluations
+from algo.agents.evaluate import AttemptRow, figures_of, gain, primary_rewards
 from algo.agents.workload import Agents
+from algo.evaluation.record import Record
 from algo.loop.workload import Workload
 from algo.rollouts.played import NoFinishedRollouts
 from algo.rollouts.queue import RolloutQueue
@@ -128,7 +129,7 @@ async def test_an_evaluation_is_written_down_and_compared_and_one_that_was_begun
     last = await workload.evaluate(policy, 3, resumed=False)
     assert last[workload.score] == 0.75 and len(vllm.exchanges) == 2 * asked
     run = tmp_path / "run"
-    before, after = read_evaluations(run)
+    before, after = Record(run, AttemptRow).read()
     assert [found.header.step for found in (before, after)] == [0, 3]
     assert (after.header.policy_version, after.not_finished, after.ended) == (3, 0, True)
     assert [row.cluster for row in after.rows] == [0, 0, 1, 1, 2, 2, 3, 3]
@@ -163,7 +164,7 @@ async def test_a_run_without_a_usable_attempt_ends_with_the_reason(world, tmp_pa
         workload.metrics(played)
     with pytest.raises(NoFinishedRollouts, match=message):
         await workload.evaluate(policy, 0, resumed=False)
-    assert read_evaluations(tmp_path / "run") == [], "a resumed run evaluates again"
+    assert Record(tmp_path / "run", AttemptRow).read() == [], "a resumed run evaluates again"
 
 
 async def test_a_step_in_which_one_attempt_can_be_learned_from_goes_on(world, tmp_path):

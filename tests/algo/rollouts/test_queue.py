@@ -19,7 +19,7 @@ from store.protocol import EnqueueRolloutRequest
 from store.schema import IDEMPOTENCY_KEY, PolicyResources
 from store.token_spans import context_digest
 from store.werewolf import GAME, GameTask, SeatingRule
-from tests.support.algo.playing import alive, playing
+from tests.support.algo.playing import alive, ended, playing
 from tests.support.fakes import make_result, make_turn, spans_of
 from tests.support.hub.asking import RETRY, take
 from tests.support.settings import werewolf_config
@@ -67,8 +67,9 @@ async def play_step(client, play, check_alive=alive, progress=None, resumed=Fals
     games = RolloutQueue(client, GAME, CONFIG.rollout)
     async with playing(client, play):
         try:
-            await games.enqueue(step_tasks(CONFIG, 1), RESOURCES, resumed)
-            return await games.collect(step_tasks(CONFIG, 1), check_alive, progress or (lambda now: None))
+            tasks = step_tasks(CONFIG, 1)
+            await games.enqueue(tasks, RESOURCES, resumed)
+            return await ended(games, tasks, check_alive, progress or (lambda now: None))
         finally:
             await games.cancel_open()
 

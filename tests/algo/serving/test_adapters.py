@@ -50,7 +50,7 @@ TEAM = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
 def test_vllm_has_adapter_slots_for_every_trained_policy_and_its_past_selves(configure, policies, pool, room):
     league = {"league": {"every_steps": 1, "size": pool}, "game": {"opponent": "past"}} if pool else {}
     config = configure(policies=policies, **league)
-    assert dict(pairwise(vllm_command(config)))["--max-loras"] == room
+    assert dict(pairwise(vllm_command(config, policy_launches(config)[0])))["--max-loras"] == room
     assert other_servers(config, []) == []
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from algo.serving.control import CONTROL_HEADER, CONTROL_VARIABLE, ControlGuard, control_headers, control_token
-from algo.serving.launch import vllm_command, vllm_environment
+from algo.serving.launch import policy_launches, vllm_command, vllm_environment
 from configs.schema import Config
 
 CONTROL = [
@@ -62,7 +62,8 @@ def test_a_started_server_is_guarded_and_gets_only_its_token(monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "the database's")
     monkeypatch.delenv(CONTROL_VARIABLE)
     control_token.cache_clear()
-    command, environment = vllm_command(Config()), vllm_environment(Config())
+    (launch,) = policy_launches(Config())
+    command, environment = vllm_command(Config(), launch), vllm_environment(Config(), launch)
     guarded = [command[at + 1] for at, word in enumerate(command) if word == "--middleware"]
     assert guarded == ["algo.serving.version_header.PolicyVersionHeader", "algo.serving.control.ControlGuard"]
     assert environment[CONTROL_VARIABLE] == control_token() and len(control_token()) > 40

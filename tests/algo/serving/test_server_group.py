@@ -301,4 +301,4 @@ def test_vllm_itself_knows_every_option_that_we_give_it(configure, monkeypatch):
 @pytest.mark.parametrize(("installed", "has"), [("0.29.0", False), ("0.30.0", True), ("1.0.0rc1", True)])
 def test_vllm_is_asked_for_the_routes_of_agents_where_it_hides_them(configure, monkeypatch, installed, has):
     monkeypatch.setattr("algo.serving.launch.metadata.version", lambda package: installed)
-    assert ("--enable-scale-out" in vllm_command(configure())) is has
+    assert ("--enable-scale-out" in vllm_command(configure(), policy_launches(configure())[0])) is has

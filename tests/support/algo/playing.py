@@ -13,6 +13,13 @@ async def alive():
     """Servers of which none has died."""
 
 
+async def ended(queue, tasks, check_alive, on_progress):
+    """Wait until all rollouts of the enqueued tasks have ended, and take them."""
+    ids = {task.task_id for task in tasks}
+    await queue.watch(ids, lambda: len(queue.ended(ids)) == len(ids), check_alive, on_progress)
+    return queue.take(tasks)
+
+
 class OneTurnPlay:
     """A ``Play`` of one turn by the served version."""
 

@@ -21,7 +21,7 @@ from store.client import connect
 from store.protocol import Rollout, Span
 from store.schema import PolicyResources
 from store.werewolf import GAME, ResultSpan
-from tests.support.algo.playing import alive
+from tests.support.algo.playing import alive, ended
 from tests.support.fakes import FakeVllm
 from tests.support.hub import hub_process
 
@@ -169,7 +169,7 @@ def _algorithm(
             resources = PolicyResources(run_name=RUN, version=batch, endpoints=(endpoint,), model="policy")
             games = RolloutQueue(client, GAME, config.rollout)
             await games.enqueue(tasks, resources, resumed)
-            played = await games.collect(tasks, alive, on_progress)
+            played = await ended(games, tasks, alive, on_progress)
             perhaps_die("read")
             finished = [(game.outcome.task, game.rollout_id, game.attempt_id) for game in played.finished]
             entry = {"batch": batch, "games": finished, "failures": played.failures}
