@@ -34,7 +34,7 @@ class Addresses:
     def __init__(self, hub: str, allowed: Iterable[str] = ()):
         for url in allowed:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-                raise ValueError(f"--allow-address {url!r} is not a URL, e.g. http://gpu-machine:8000")
+                raise ValueError(f"{url!r} is not a URL, e.g. http://gpu-machine:8000")
         self._allowed = frozenset(map(origin_of, allowed))
         self._hub = urlsplit(hub).hostname or ""
 

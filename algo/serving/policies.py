@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from algo.serving.launch import BASE_NAME, frozen_adapters, frozen_launch, policy_launches, pool_servers
-from algo.serving.preconditions import require_servable_model
+from algo.serving.preconditions import ServingError, require_servable_model
 from algo.serving.server_group import ServerGroup, gather_or_cancel, sum_metrics
 from algo.serving.vllm_server import VllmServer
 from configs.schema import Config
@@ -245,8 +245,8 @@ async def _open(config: Config, name: str, policy: FrozenPolicyConfig) -> Server
     if policy.path is not None:
         if (policy.path / "adapter_config.json").is_file():
             raise ServingError(
-                f"frozen.{name}.path: {policy.path} holds adapters, which only a training run with model.lora_rank serves; "
-                f"name a folder with merged weights"
+                f"frozen.{name}.path: {policy.path} holds adapters, which only a training run with model.lora_rank "
+                f"serves; name a folder with merged weights"
             )
         require_servable_model(policy.path, f"frozen.{name}.path", config.training.device, takes_weights=False)
         return await ServerGroup.start(config, [frozen_launch(name, policy)])

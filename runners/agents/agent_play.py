@@ -186,7 +186,8 @@ def read_task(rollout: Rollout) -> AgentTask:
         check_kind(rollout.input, AGENT)
         return AgentTask.decode(rollout.input)
     except ValueError as error:
-        raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {error}") from error
+        text = "; ".join(str(error).splitlines())
+        raise UnusableTask(f"rollout {rollout.rollout_id} cannot be played by this runner: {text}") from error
 
 
 async def without_exit(awaitable: Awaitable[Result]) -> Result:

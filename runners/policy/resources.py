@@ -1,8 +1,7 @@
 """Fetches the resources of rollouts from the hub, once per version."""
 
+import asyncio
 import logging
-
-from tenacity import AsyncRetrying, RetryCallState, RetryError, retry_if_result, wait_fixed
 
 from runners.addresses import Addresses
 from runners.errors import MissingResources
@@ -14,7 +13,7 @@ from store.schema import PolicyResources
 logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 2.0
-_TIMEOUT_SECONDS = 60.0  # for resources that are not published yet
+_TRIES = 30  # for resources that are not published yet
 _VERSIONS_KEPT = 16
 
 
@@ -46,23 +45,17 @@ class PublishedResources:
         await self._fetched.close()
 
     async def _fetch(self, resources_id: str) -> PolicyResources:
-        def warn_once(state: RetryCallState) -> None:
-            if state.attempt_number == 1:
+        for number in range(_TRIES):
+            if found := await self._client.query_resources(resources_id=resources_id):
+                break
+            if number == 0:
                 logger.warning("waiting for resources %r, which the hub does not have yet", resources_id)
-
-        retrying = AsyncRetrying(
-            retry=retry_if_result(lambda found: not found),
-            wait=wait_fixed(_POLL_SECONDS),
-            stop=lambda state: state.idle_for >= _TIMEOUT_SECONDS,
-            before_sleep=warn_once,
-        )
-        try:
-            found = await retrying(self._client.query_resources, resources_id=resources_id)
-        except RetryError as error:
+            await asyncio.sleep(_POLL_SECONDS)
+        else:
             raise MissingResources(
-                f"the hub has no resources {resources_id!r} after {self._timeout:.0f} s; "
+                f"the hub has no resources {resources_id!r} after {_TRIES * _POLL_SECONDS:.0f} s; "
                 f"the algorithm publishes them before it enqueues rollouts"
-            ) from error
+            )
         try:
             resources = PolicyResources.decode(found[0])
         except ValueError as error:

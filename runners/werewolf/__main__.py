@@ -6,8 +6,8 @@ browser interface.
 Needs no GPU and no torch. Start any number on any machine, before or after the hub and the algorithm. Ctrl-C (or
 SIGTERM) drains; a second one hands back at once, and so does SIGHUP. ``--processes`` uses several cores.
 
-Exit status: 0; 2 for an invalid command line; 69 (``EX_UNAVAILABLE``) if the hub stays unreachable or rejects the
-runner; 78 (``EX_CONFIG``) if it cannot play; 130 if stopped before the hub answered.
+Exit status: 0; 1 for a failed dry run; 2 for an invalid command line; 69 (``EX_UNAVAILABLE``) if the hub stays
+unreachable or rejects the runner; 78 (``EX_CONFIG``) if it cannot play; 130 if stopped before the hub answered.
 """
 
 import argparse
@@ -71,9 +71,13 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--endpoint", metavar="URL", help="use a model of the vLLM at this URL, without a hub")
     group.add_argument("--model", metavar="NAME", help="the model's name there")
     group.add_argument(
-        "--temperature", type=float, default=1.0, metavar="T", help="sampling temperature (default: 1.0)"
+        "--temperature",
+        type=float,
+        default=1.0,
+        metavar="T",
+        help="with --endpoint: sampling temperature (default: 1.0)",
     )
-    group.add_argument("--thinking", action="store_true", help="enable the model's thinking mode")
+    group.add_argument("--thinking", action="store_true", help="with --endpoint: enable the model's thinking mode")
     group.add_argument("--preset", choices=list(PRESETS), default="5p_tiny", help="rules (default: 5p_tiny)")
     group.add_argument("--seed", type=int, default=1, metavar="N", help="seed of deal and sampling (default: 1)")
     group.add_argument(
@@ -87,7 +91,12 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--context-tokens", type=positive, metavar="N", help="maximal tokens of one call (default: the server's limit)"
     )
-    group.add_argument("--reply-tokens", type=positive, metavar="N", help="maximal tokens of one reply (default: 256)")
+    group.add_argument(
+        "--reply-tokens",
+        type=positive,
+        metavar="N",
+        help="maximal tokens of one reply (default: 256, at most a quarter of the context)",
+    )
 
 
 def open_play(options: argparse.Namespace, client):

@@ -36,6 +36,7 @@ from runners.werewolf.game import (
     winner,
 )
 from runners.werewolf.language.leaks import prompt_runs
+from runners.werewolf.language.speech import understand
 from runners.werewolf.players import Decided, ModelTurn, Player
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.questions import render_question
@@ -45,7 +46,7 @@ from runners.werewolf.seating import players_by_seat
 from runners.werewolf.study.beliefs import BeliefProbes
 from runners.werewolf.study.notes import study_of
 from runners.werewolf.transcript import asked_in, event_data, game_text
-from runners.werewolf.turn_facts import Speaker, claimed_role, turn_facts
+from runners.werewolf.turn_facts import Speaker, turn_facts
 from store.schema import TRAINED_POLICY
 from store.werewolf import TURN_FACTS, GameTask, Judgement, ResultSpan, SeatResult, TurnSpan, encode_events
 
@@ -217,7 +218,7 @@ class _Table:
         """Record one call. action: of the seat; None for an invalid reply."""
         seat, role, sampled = self._seats[request.seat], self._seats[request.seat].role, turn.sampled
         heard = "" if action is None else action.text
-        claimed = claimed_role(request, heard)
+        claimed = understand(heard).claimed if request.is_public else None
         target = action.choice if action is not None and isinstance(action.choice, int) else None
         chosen = None if target is None else self._seats[target].role.side
         facts = turn_facts(turn, request, heard, seat.speaker, seat.said, chosen)

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from runners.werewolf.game import Decision, Request, Role, Side
+from runners.werewolf.game import Decision, Request, Side
 from runners.werewolf.language.leaks import gives_wolves_away, prints_prompt
 from runners.werewolf.language.replies import ReplyError, parse_reply
-from runners.werewolf.language.speech import understand
 from runners.werewolf.players import ModelTurn
 from store.werewolf import NEUTRAL_FACTS
 
@@ -86,14 +85,6 @@ def whole_speech(reply: str, request: Request, *, cut: bool = False) -> str:
     except ReplyError:
         # A marker that the limit had split may be complete now, and change the meaning.
         return ""
-
-
-def claimed_role(request: Request, heard: str) -> Role | None:
-    """The role that a public speech claims, as scripted players understand it, or None.
-
-    heard: as in ``turn_facts``.
-    """
-    return understand(heard).claimed if request.is_public else None
 
 
 def leaks_identity(speech: str, speaker: Speaker) -> bool:

@@ -41,7 +41,7 @@ LONGEST_RETRY_AFTER_SECONDS = 60.0
 
 _OWN_OPTIONS = {"dashscope": {"extra_body": {"enable_thinking": False}}}  # thinking requires streaming
 _NO_KEY = "none"  # for None the packages read other environment variables and files
-_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 20.0
+_LONGEST_PAUSE_SECONDS = 20.0
 _TOO_MANY_REQUESTS, _REQUEST_TIMEOUT = 429, 408
 _REASON_CHARS = 300
 _LONGEST_REPLY_CHARS = 100_000  # for servers that ignore max_tokens; parsing more would block other games
@@ -109,7 +109,7 @@ class ApiModel:
             },
         )
         self.formatter = OpenAIMultiAgentFormatter(HISTORY_PROMPT)
-        self._backoff = wait_exponential_jitter(multiplier=_FIRST_PAUSE_SECONDS, max=_LONGEST_PAUSE_SECONDS)
+        self._backoff = wait_exponential_jitter(max=_LONGEST_PAUSE_SECONDS)
 
     def __repr__(self) -> str:
         return f"ApiModel({_name(self.endpoint)})"

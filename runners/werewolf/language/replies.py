@@ -333,7 +333,8 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
         if clause.earnest and (marked or (own and '"' not in clause.text)):
             found[stated.choice] = None
         elif in_doubt and stated.choice not in found:
-            problem = problem or "ambiguous"
+            spares = request.decision is Decision.WITCH and found and stated.choice is None  # 我用解药救3号，不用毒药
+            problem = problem or ("" if spares else "ambiguous")
     for clause in _clauses(_plain(rest), request) if found else ():
         other = clause.stated
         changes = other and clause.earnest and not other.bare and other.choice not in found

@@ -16,7 +16,9 @@ from runners.addresses import Addresses
 from runners.keys import ApiKeys, origin_of
 from runners.werewolf.web.folders import RunFolders
 from store.client import StoreClient
-from store.schema import VERSION_SEPARATOR, ChatEndpoint, PolicyResources, Sampling
+from store.players import PLAYERS_WITHOUT_A_MODEL
+from store.schema import TRAINED_POLICY, VERSION_SEPARATOR, ChatEndpoint, PolicyResources, Sampling
+from store.werewolf import PERSON
 
 _CHAT_MODEL = re.compile(r"(?P<name>[A-Za-z][\w-]*)=(?P<model>[^@]+)@(?P<url>https?://\S+)")
 _NOBODYS = "web"
@@ -71,7 +73,9 @@ class Opponents:
             resources = await self._served(self._url, resources)
         if resources is None:
             resources = PolicyResources(run_name=_NOBODYS, version=0, endpoints=(), model="")
-        return resources.model_copy(update={"players": {**resources.players, **self._chat_models}})
+        # Keys of the hub's players and judge are those of its runners.
+        keyless = {name: one for name, one in resources.players.items() if one.api_key_env is None}
+        return resources.model_copy(update={"players": {**keyless, **self._chat_models}, "judge": None})
 
     def practice(self, resources: PolicyResources) -> Practice | None:
         """The games that the policy trained with; None without its run's folder."""
@@ -102,7 +106,7 @@ class Opponents:
         if published is not None and (self._run is not None or url in published.endpoints):
             return published.model_copy(update={"endpoints": (url,), "model": model})
         return self._checkpoint(model, root) or PolicyResources(
-            run_name=_NOBODYS, version=0, endpoints=(url,), model=model, sampling=Sampling()
+            run_name=_NOBODYS, version=0, endpoints=(url,), model=model
         )
 
     def _checkpoint(self, model: str, root: str) -> PolicyResources | None:
@@ -150,6 +154,8 @@ def _chat_model(text: str) -> tuple[str, ChatEndpoint]:
     match = _CHAT_MODEL.fullmatch(text)
     if match is None:
         raise ValueError(f"--chat-model must be NAME=MODEL@URL, got {text!r}")
+    if match["name"] in (TRAINED_POLICY, PERSON, *PLAYERS_WITHOUT_A_MODEL):
+        raise ValueError(f"--chat-model: {match['name']} is a built-in player, choose another name")
     key = f"{match['name'].upper().replace('-', '_')}_API_KEY"
     return match["name"], ChatEndpoint(
         endpoint=match["url"], model=match["model"], api_key_env=key if key in os.environ else None

@@ -8,12 +8,11 @@ from runners.policy.model import SampledTurn
 from runners.werewolf.game import Decision, Option, Role, Side
 from runners.werewolf.language.leaks import prompt_runs
 from runners.werewolf.language.replies import ReplyError, parse_reply
-from runners.werewolf.language.speech import understand_wolf
+from runners.werewolf.language.speech import understand, understand_wolf
 from runners.werewolf.players import ModelTurn
 from runners.werewolf.turn_facts import (
     Speaker,
     chinese_share,
-    claimed_role,
     repetition,
     repetition_of,
     turn_facts,
@@ -142,9 +141,8 @@ def test_only_a_wolf_gives_the_wolves_away_and_whoever_prints_the_prompt_and_onl
         ("3号是预言家。", None),
     ],
 )
-def test_only_in_public_a_role_is_claimed(heard, role):
-    assert claimed_role(request(), heard) is role
-    assert claimed_role(request(Decision.WOLF_TALK), heard) is None
+def test_a_speech_claims_its_speakers_role(heard, role):
+    assert understand(heard).claimed is role
 
 
 _WORDS = "<think> </think> hello 查验 金水 预言家 𠮷 ﷺ"
@@ -162,7 +160,7 @@ def test_hostile_text_never_raises_and_facts_stay_in_range(reply, earlier, speec
         heard, error = parse_reply(reply, asked).text, None
     except ReplyError as problem:
         heard, error = "", problem.code
-    assert claimed_role(request(), reply) in (None, *(role for role in Role if role.side is Side.GOOD))
+    assert understand(reply).claimed in (None, *(role for role in Role if role.side is Side.GOOD))
     understand_wolf(reply, 1)
     found = turn_facts(turn(reply, error), asked, heard, WOLF, earlier)
     assert set(found) == set(TURN_FACTS)

@@ -241,6 +241,18 @@ async def test_no_table_is_opened_that_calls_an_address_which_only_the_hub_names
     await opponents.addresses.check(await opponents.newest())
 
 
+async def test_players_and_a_judge_that_need_a_runners_key_are_not_used(hub, client):
+    keyed = ChatEndpoint(endpoint="https://8.8.8.8/v1", model="m", api_key_env="OTHERS_API_KEY")
+    free = keyed.model_copy(update={"api_key_env": None})
+    named = {"players": {"keyed": keyed, "free": free}, "judge": keyed}
+    resources = PolicyResources(run_name="run", version=0, endpoints=(), model="m", **named)
+    await client.update_resources(resources.resources_id, resources.encode())
+    found = await Opponents(client).newest()
+    assert (list(found.players), found.judge) == (["free"], None)
+    with pytest.raises(ValueError, match="built-in player"):
+        Opponents(chat_models=["expert=m@https://8.8.8.8/v1"])
+
+
 async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_path, monkeypatch, chat_api):
     monkeypatch.setenv("FAKE_API_KEY", "secret-of-the-test")
     chat_api.answer, chat_api.key = lambda messages: reply_to(messages[-1]["content"]), "secret-of-the-test"
