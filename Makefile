@@ -113,7 +113,7 @@ test-rest: install ## The tests that `make test` omits
 test-all: install ## Both in one run
 	$(PYTEST) -n $(TEST_WORKERS) $(PYTEST_FLAGS)
 
-coverage: install ## Line coverage of `make test`
+coverage: install ## Line coverage of `make test` without its whole run
 	$(PYTEST) -n $(TEST_WORKERS) -m "not full and not fast and not endurance and not soak" --cov --cov-report=term-missing:skip-covered $(PYTEST_FLAGS)
 
 endurance: install ## 100,000 random, 20,000 scripted, 5,000 expert games, every invariant checked (minutes)

@@ -15,7 +15,8 @@ _AGAIN = "copy or download the model's folder again"
 def check_model_folders(config: Config) -> None:
     """Raise ConfigError, naming the setting, unless every model folder that training reads is complete."""
     check_model_folder(config.model.path)
-    for name, path in (("reference.path", config.reference.path), ("critic.path", config.critic.path)):
+    reference = config.reference.path if config.reference.kl != "none" else None
+    for name, path in (("reference.path", reference), ("critic.path", config.critic.path)):
         if path is not None:
             check_model_folder(path, name)
             _check_same_tokens(config.model.path, path, name)

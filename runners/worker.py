@@ -158,9 +158,7 @@ class Worker:
                 except (TimeoutError, aiohttp.ClientError, NotAHub) as error:  # the heartbeat raises if this lasts
                     answered = False
                     if answered_before:
-                        logger.warning(
-                            "dequeue got no response (%s); rollouts in it must time out", describe_error(error)
-                        )
+                        logger.warning("dequeue failed (%s); rollouts in it must time out", describe_error(error))
                 if not answered_before:
                     idle_since = time.monotonic()  # the queue may have had rollouts in the meantime
             for rollout in rollouts:

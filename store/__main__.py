@@ -70,6 +70,11 @@ def _drop_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def _require_hub(parser: argparse.ArgumentParser) -> None:
+    if find_spec("agentlightning") is None:
+        parser.error("a hub needs agentlightning: pip install '.[hub]'")
+
+
 def _serve(arguments: Sequence[str]) -> None:
     parser = _serve_parser()
     options = parser.parse_args(arguments)
@@ -77,8 +82,8 @@ def _serve(arguments: Sequence[str]) -> None:
     keeps_all = options.keep_rollouts is None and options.keep_days is None
     in_memory = options.backend == "memory"
     keeps_some = options.db is not DEFAULT_DATABASE or options.fsync or not keeps_all
+    _require_hub(parser)
     for wrong, reason in (
-        (find_spec("agentlightning") is None, "a hub needs agentlightning: pip install '.[hub]'"),
         (on_postgres and options.backend, f"--backend {options.backend} cannot be combined with a --db of PostgreSQL"),
         (options.workers < 1, "--workers must be at least 1"),
         (options.workers > 1 and not on_postgres, f"--workers above 1 needs PostgreSQL, such as --db {EXAMPLE}"),
@@ -139,8 +144,6 @@ def _status(arguments: Sequence[str]) -> None:
 
 
 def _export(arguments: Sequence[str]) -> None:
-    from store.hub.retention import export
-
     parser = argparse.ArgumentParser(
         "python -m store export",
         description="Copy finished rollouts to a file, one JSON object a line: rollout, attempts, spans, resources. "
@@ -149,6 +152,9 @@ def _export(arguments: Sequence[str]) -> None:
     _add_database(parser)
     parser.add_argument("output", type=Path, metavar="FILE", help="compressed if its name ends in .gz")
     options = parser.parse_args(arguments)
+    _require_hub(parser)
+    from store.hub.retention import export
+
     count = asyncio.run(export(options.db, options.output))
     print(f"{count} rollouts exported")
 
@@ -211,7 +217,11 @@ def _serve_parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("as in `agl store`").add_argument
     add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="(%(default)s)")
     add("--tracker", nargs="+", choices=["prometheus", "console"], help="measure calls and times")
-    add("--backend", choices=["sqlite", "memory"], help="where rollouts are stored; memory: until its end (sqlite)")
+    add(
+        "--backend",
+        choices=["sqlite", "memory"],
+        help="where rollouts are stored; memory: lost when the hub stops (default: sqlite)",
+    )
     add(
         "--workers",
         "--n-workers",

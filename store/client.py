@@ -276,14 +276,13 @@ class StoreClient:
                 raise
             return None
 
-    async def wait_until_reachable(self, retry_seconds: float | None = None) -> None:
+    async def wait_until_reachable(self) -> None:
         """Return once the hub passes its health check and accepts the token.
 
         Raises StoreUnreachable after the retries, and at once for a status by which a hub rejects the request itself;
         StoreUnauthorized at once; NotAHub at once unless a hub has answered there before, since its proxy may show a
         page during an outage.
         """
-        patience = self.retry_seconds if retry_seconds is None else retry_seconds
 
         def passes(error: BaseException) -> bool:
             if isinstance(error, NotAHub):
@@ -292,10 +291,10 @@ class StoreClient:
 
         def log_first(state: RetryCallState) -> None:
             if state.attempt_number == 1:
-                logger.info("waiting for a hub at %s (up to %.0f s) …", self.server_address_root, patience)
+                logger.info("waiting for a hub at %s (up to %.0f s) …", self.server_address_root, self.retry_seconds)
 
         try:
-            async for attempt in _retrying(passes, stop_before_delay(patience), log_first):
+            async for attempt in _retrying(passes, stop_before_delay(self.retry_seconds), log_first):
                 with attempt:
                     await self._check_hub()
         except (*_NETWORK_ERRORS, aiohttp.ClientResponseError) as error:

@@ -36,10 +36,10 @@ async def show(url: str, token: str | None, *, watch: bool = False, as_json: boo
             try:
                 status = await ask(session, url.rstrip("/"))
                 shown = json.dumps(status, ensure_ascii=False) if as_json else table(status)
-            except HubUnreachable as silence:
+            except HubUnreachable as error:
                 if as_json or not watch:
                     raise
-                shown = Text(printable(str(silence)), "red")
+                shown = Text(printable(str(error)), "red")
             if watch and not as_json:
                 console.clear()
             print(shown, flush=True) if as_json else console.print(shown)
@@ -65,7 +65,8 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
         return {"url": root, "rollouts": rollouts, **summary(closed, retried, workers["items"], now)}
     except (aiohttp.ClientError, TimeoutError, LookupError, TypeError, ValueError, AttributeError) as error:
         if getattr(error, "status", None) == 401:
-            raise HubUnreachable(f"the hub at {root} rejects the token: set AGL_TOKEN or --token-file") from None
+            problem = "rejects the token" if "Authorization" in session.headers else "requires a token"
+            raise HubUnreachable(f"the hub at {root} {problem}: set AGL_TOKEN or --token-file") from None
         raise HubUnreachable(f"no hub answers at {root}: {str(error) or type(error).__name__}") from error
 
 

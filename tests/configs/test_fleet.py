@@ -50,11 +50,17 @@ async def test_a_runner_is_alive_while_the_hub_hears_of_it(hub, client):
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
         writer.close()
 
-    dying = await asyncio.start_server(breaks_off, "127.0.0.1", 0)
-    for url in (hub.url, "http://{}:{}".format(*dying.sockets[0].getsockname())):
+    async def answers_for_the_hub(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n<html>")
+        writer.close()
+
+    others = [await asyncio.start_server(answers, "127.0.0.1", 0) for answers in (breaks_off, answers_for_the_hub)]
+    for url in (hub.url, *("http://{}:{}".format(*other.sockets[0].getsockname()) for other in others)):
         alive, said = await runner_health(url, "machine-1")
         assert alive == 0 and "no hub answers" in said
-    dying.close()
+    for other in others:
+        other.close()
 
 
 async def test_runner_health_sends_the_token(tmp_path, monkeypatch):

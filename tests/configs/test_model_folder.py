@@ -52,7 +52,8 @@ def test_a_reference_and_a_critic_have_the_policys_tokens(tmp_path, section):
         folder.mkdir()
         (folder / "config.json").write_text("{}")
         (folder / "model.safetensors").write_bytes(safetensors())
-    config = Config.model_validate({"model": {"path": folders[0]}, section: {"path": folders[1]}})
+    kl = {"kl": "loss"} if section == "reference" else {}
+    config = Config.model_validate({"model": {"path": folders[0]}, section: {"path": folders[1], **kl}})
 
     def check(*vocabularies):
         for folder, tokens in zip(folders, vocabularies, strict=True):

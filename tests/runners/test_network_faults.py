@@ -298,7 +298,7 @@ async def play_for_ever(rollout, on_turn):
 @pytest.mark.parametrize(
     ("refused", "play", "said"),
     [
-        ({"/dequeue": 503}, fail, "dequeue got no response"),
+        ({"/dequeue": 503}, fail, "dequeue failed"),
         ({"/rollouts/search": 403}, Play(), "the hub rejects its end"),
         ({"/rollouts/search": 403}, fail, "so it must time out"),
         ({"/v1/traces": 500, "/attempts/search": 403}, play_for_ever, "spans could not be sent"),

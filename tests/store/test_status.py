@@ -70,8 +70,9 @@ async def test_a_real_hub(tmp_path, capsys, monkeypatch):
     assert said["runners"] == {"host": 1} and said["rollouts_per_minute"] > 0.1
     assert said["errors"] == {"HubError": 1}
 
-    monkeypatch.setenv("AGL_TOKEN", "another")
-    assert await asyncio.to_thread(main, ["status", "--url", hub.url]) == 1
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "rejects the token: set AGL_TOKEN" in said
+    for token, problem in (("another", "rejects the token"), ("", "requires a token")):
+        monkeypatch.setenv("AGL_TOKEN", token)
+        assert await asyncio.to_thread(main, ["status", "--url", hub.url]) == 1
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1 and f"{problem}: set AGL_TOKEN" in said
     hub.kill()

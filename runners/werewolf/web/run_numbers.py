@@ -155,7 +155,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 def _numbers(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Counts, and means over sampled tokens. ratio: of the trainer's to the sampler's probability of a token."""
-    sequences = tokens = sampled = turns = silent = 0
+    sequences = tokens = sampled = turns = zero_advantage = 0
     rewards: dict[str, list[float]] = {}
     advantages: list[float] = []
     ratios: list[float] = []
@@ -169,7 +169,7 @@ def _numbers(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             rewards.setdefault(row["side"], []).append(row["reward"])
         own = [value for value in compress(row["advantages"], mask) if value is not None]
         advantages += own
-        silent += bool(own) and not any(own)
+        zero_advantage += bool(own) and not any(own)
         both = compress(zip(row["trainer_logprobs"], row["logprobs"], strict=True), mask)
         ratios += [math.exp(min(a - b, 50.0)) for a, b in both if a is not None and b is not None]
     ratios.sort()
@@ -185,6 +185,6 @@ def _numbers(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "versions": [min(versions), max(versions)] if versions else None,
         "rewards": {side: round(fmean(values), 4) for side, values in sorted(rewards.items())},
         "advantage": {"mean": fmean(advantages), "deviation": pstdev(advantages)} if advantages else None,
-        "silent": silent,
+        "zero_advantage": zero_advantage,
         "ratio": {"mean": fmean(ratios), "low": ratios[at(0.01)], "high": ratios[at(0.99)]} if ratios else None,
     }

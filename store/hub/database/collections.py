@@ -288,8 +288,8 @@ class SqlRollouts(SqlCollection[Rollout]):
         return item.status
 
     def _row(self, item: Rollout) -> tuple[Any, ...]:
-        patience = item.config.timeout_seconds, item.config.unresponsive_seconds
-        return (*self._values_of(item), *patience, _document(item))
+        timeouts = item.config.timeout_seconds, item.config.unresponsive_seconds
+        return (*self._values_of(item), *timeouts, _document(item))
 
 
 _COMPLETE = Statement(sa.insert(schema.completions).values(rollout_id=sa.bindparam("rollout_id")))

@@ -55,9 +55,6 @@ class SqlLightningStore(StoreOverrides):
         counts: Any = {"database_bytes": await self.collections.database.size_bytes()}
         return (await super().statistics()) | counts
 
-    async def close(self) -> None:
-        await self.collections.database.close()
-
     # These only read, so that a broken connection can be retried.
     query_rollouts = retried(StoreOverrides.query_rollouts)
     get_rollout_by_id = retried(StoreOverrides.get_rollout_by_id)

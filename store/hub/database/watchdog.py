@@ -78,16 +78,24 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
 
     @in_one_transaction
     async def keep_alive(self, attempts: Sequence[tuple[str, str]]) -> None:
-        """A heartbeat of attempts, each (rollout id, attempt id). Closed attempts stay closed."""
+        """A heartbeat of attempts, each (rollout id, attempt id). Closed attempts stay closed.
+
+        An unresponsive one whose rollout still waits for another runner continues.
+        """
         rollout_ids, attempt_ids = [rollout for rollout, _ in attempts], {attempt for _, attempt in attempts}
         await self.collections.lock_rollouts(rollout_ids)
         found = await self.collections.attempts.query(
-            {"rollout_id": {"within": rollout_ids}, "status": {"within": _OPEN_ATTEMPT}}
+            {"rollout_id": {"within": rollout_ids}, "status": {"within": (*_OPEN_ATTEMPT, "unresponsive")}}
         )
-        alive = [attempt for attempt in found if attempt.attempt_id in attempt_ids]
-        now = time.time()
-        for attempt in alive:
-            attempt.last_heartbeat_time = now
+        alive, now = [], time.time()
+        for attempt in found:
+            if attempt.attempt_id not in attempt_ids:
+                continue
+            if attempt.status != "unresponsive":
+                attempt.last_heartbeat_time = now
+                alive.append(attempt)
+            elif update := await self._on_attempt_heartbeat(attempt.rollout_id, attempt.attempt_id):
+                await self._post_update_rollout([update])
         await self.collections.attempts.replace(alive)
 
     async def close_overdue(self) -> None:
@@ -126,12 +134,12 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
         if attempt.status not in _OPEN_ATTEMPT:
             return
         heard = max(attempt.last_heartbeat_time or attempt.start_time, self._launch_time)
-        for since, patience in (
+        for since, timeout in (
             (max(attempt.start_time, self._set_forward_time), rollout.config.timeout_seconds),
             (heard, rollout.config.unresponsive_seconds),
         ):
-            if patience is not None:
-                self._next_scan_at = min(self._next_scan_at, since + patience)
+            if timeout is not None:
+                self._next_scan_at = min(self._next_scan_at, since + timeout)
 
     async def _scan_for_unhealthy_rollouts(self) -> None:
         if await self._should_scan_for_unhealthy_rollouts():

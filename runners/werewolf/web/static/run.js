@@ -100,7 +100,7 @@ export async function runPage(main, name) {
 
   function drawPeople(found) {
     people.hidden = !found.length;
-    if (found.length) replace(people, h("h2", {}, say("人来对局：人那一边的胜率", "People against the policy: games won by their side")), h("div", { class: "scroll" }, table([say("人对", "people against"), say("当狼人胜", "won as wolves"), say("局数", "games"), say("当好人胜", "won as good"), say("局数", "games")], found.map((entry) => h("tr", {}, h("th", { scope: "row" }, stepName(entry.label)), ["wolf", "good"].flatMap((side) => [h("td", { class: "value" }, share(entry.by_side?.[side])), h("td", { class: "value" }, String(entry.by_side?.[side]?.games ?? 0))]))))));
+    if (found.length) replace(people, h("h2", {}, say("人来对局：人那一边的胜率", "People against the policy: games won by their side")), h("div", { class: "scroll" }, table([say("真人的对手", "people against"), say("当狼人的胜率", "won as wolves"), say("局数", "games"), say("当好人的胜率", "won as good"), say("局数", "games")], found.map((entry) => h("tr", {}, h("th", { scope: "row" }, stepName(entry.label)), ["wolf", "good"].flatMap((side) => [h("td", { class: "value" }, share(entry.by_side?.[side])), h("td", { class: "value" }, String(entry.by_side?.[side]?.games ?? 0))]))))));
   }
 
   function drawPayoff(found) {
@@ -120,11 +120,11 @@ export async function runPage(main, name) {
     training.hidden = !found.length;
     if (training.hidden) return;
     const value = (number, digits = 3) => (typeof number === "number" ? Number(number).toFixed(digits) : "–");
-    replace(training, h("h2", {}, say("训练批次", "Training batches")), h("p", { class: "faint" }, say("优势和比值（训练端／采样端的概率）只按采样的 token 算", "advantages and ratios (trainer's to sampler's probability) are over sampled tokens")), h("div", { class: "scroll" }, table([say("步", "step"), say("序列", "sequences"), say("回合", "turns"), say("token", "tokens"), say("采样的", "sampled"), say("版本", "versions"), say("平均奖励", "mean reward"), say("优势 ± 标准差", "advantage ± s.d."), say("没有信号的", "zero advantage"), say("比值（1%–99%）", "ratio (1–99 %)")], [...found].reverse().map((batch) => h("tr", {}, h("th", { scope: "row" }, batch.file.replace(/^step-0*|\.jsonl$/g, "")), batch.sequences === undefined ? h("td", { colspan: 9, class: "faint" }, batch.problem ? tidy(batch.problem) : say("正在读…", "loading…")) : [batch.sequences, batch.turns, batch.tokens, batch.sampled].map((count) => h("td", { class: "value" }, String(count))), batch.sequences === undefined ? null : [
+    replace(training, h("h2", {}, say("训练批次", "Training batches")), h("p", { class: "faint" }, say("优势和比值（训练端／采样端的概率）只按采样的 token 算", "advantages and ratios (trainer's to sampler's probability) are over sampled tokens")), h("div", { class: "scroll" }, table([say("步", "step"), say("序列", "sequences"), say("回合", "turns"), say("token", "tokens"), say("采样的", "sampled"), say("版本", "versions"), say("平均奖励", "mean reward"), say("优势 ± 标准差", "advantage ± s.d."), say("优势全为零的序列", "sequences of zero advantage"), say("比值（1%–99%）", "ratio (1–99 %)")], [...found].reverse().map((batch) => h("tr", {}, h("th", { scope: "row" }, batch.file.replace(/^step-0*|\.jsonl$/g, "")), batch.sequences === undefined ? h("td", { colspan: 9, class: "faint" }, batch.problem ? tidy(batch.problem) : say("正在读…", "loading…")) : [batch.sequences, batch.turns, batch.tokens, batch.sampled].map((count) => h("td", { class: "value" }, String(count))), batch.sequences === undefined ? null : [
       h("td", { class: "value" }, batch.versions ? [...new Set(batch.versions)].join("–") : "–"),
       h("td", { class: "value" }, Object.entries(batch.rewards).map(([side, reward]) => `${words().sides[side] ?? tidy(side)} ${value(reward)}`).join(", ")),
       h("td", { class: "value" }, batch.advantage ? `${value(batch.advantage.mean)} ± ${value(batch.advantage.deviation)}` : "–"),
-      h("td", { class: "value" }, String(batch.silent)),
+      h("td", { class: "value" }, String(batch.zero_advantage)),
       h("td", { class: "value" }, batch.ratio ? `${value(batch.ratio.mean, 4)} (${value(batch.ratio.low, 3)}–${value(batch.ratio.high, 3)})` : "–")])), true)));
   }
 
