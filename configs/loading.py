@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args, get_origin
@@ -22,6 +22,8 @@ AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 _NEVER_SHOWN = ("api_key_env", "endpoint")
 """Settings that may hold a secret by mistake; errors do not show their values."""
+_LONGEST_CHAIN = 5
+"""Of files that extend each other."""
 
 
 def find_config(path: Path | str) -> Path:
@@ -48,8 +50,26 @@ def load_config(
     return config_of(read_document(path), path.parent, overrides, schema, f"configuration {path}")
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError for a file that cannot be read or is not a mapping."""
+def read_document(
+    path: Path, find: Callable[[Path], Path] = find_config, files: Collection[str] = (), depth: int = 0
+) -> dict[str, Any]:
+    """The mapping in a YAML file, merged over that of the file in its key ``extends``: beside it, or found by ``find``.
+
+    files: keys whose values are paths relative to their own file. Raises ConfigError for a file that cannot be read or
+    is not a mapping.
+    """
+    if depth > _LONGEST_CHAIN:
+        raise ConfigError(f"{path} extends itself, or a chain of more than {_LONGEST_CHAIN} files")
+    document = _read_mapping(path)
+    document |= {key: str(path.parent / str(document[key])) for key in files if document.get(key)}
+    if (other := document.pop("extends", None)) is None:
+        return document
+    beside = path.parent / str(other)
+    extended = beside if beside.is_file() else find(Path(str(other)))
+    return merged(read_document(extended, find, files, depth + 1), document)
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         document = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:

@@ -15,8 +15,6 @@ from configs.section import ConfigError, Section
 from configs.werewolf import WerewolfConfig
 
 RECIPE_FOLDER = CONFIG_DIR / "recipes"
-DEEPEST = 5
-"""Longest chain of recipes that extend each other."""
 
 
 class Stage(Section):
@@ -107,7 +105,7 @@ def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
     path: see ``find_recipe``. Raises ConfigError, naming the file and the key.
     """
     path = find_recipe(path)
-    document = _extended(path)
+    document = read_document(path, find_recipe, ("config_file",))
     try:
         recipe = Recipe.model_validate({**document, **changes})
     except ValidationError as error:
@@ -126,16 +124,3 @@ def stage_config(recipe: Recipe, below: dict[str, Any], stage: Stage, overrides:
     document = merged(below, recipe.config, stage.config)
     where = f"stage {stage.name} of recipe {recipe.name}"
     return config_of(document, Path(), overrides, recipe.schema_of_configs, where)
-
-
-def _extended(path: Path, depth: int = 0) -> dict[str, Any]:
-    """A recipe's document, merged over the one that it extends; relative paths are resolved."""
-    if depth > DEEPEST:
-        raise ConfigError(f"recipe {path} extends itself, or a chain of more than {DEEPEST} recipes")
-    document = read_document(path)
-    if document.get("config_file"):
-        document["config_file"] = str(path.parent / str(document["config_file"]))
-    if (other := document.pop("extends", None)) is None:
-        return document
-    beside = path.parent / str(other)
-    return merged(_extended(beside if beside.is_file() else find_recipe(Path(str(other))), depth + 1), document)

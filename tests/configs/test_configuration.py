@@ -22,6 +22,16 @@ def test_every_shipped_configuration_is_valid_and_says_what_it_needs(path):
     assert path.read_text().startswith("#")
 
 
+def test_a_configuration_extends_a_shipped_one_or_one_beside_it(tmp_path):
+    (tmp_path / "mine.yaml").write_text("extends: demo\nrun: {name: mine}")
+    (tmp_path / "next.yaml").write_text("extends: mine.yaml\nrun: {steps: 3}")
+    demo, found = load_config("demo"), load_config(tmp_path / "next.yaml")
+    assert (found.run.name, found.run.steps, found.game) == ("mine", 3, demo.game)
+    (tmp_path / "next.yaml").write_text("extends: next.yaml")
+    with pytest.raises(ConfigError, match=r"next\.yaml extends itself"):
+        load_config(tmp_path / "next.yaml")
+
+
 def test_presets_rules_and_prompts_are_those_of_the_game():
     """The configuration is a leaf and may not import the game, so it repeats these names."""
     assert tuple(DECKS) == tuple(PRESETS)
