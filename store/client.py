@@ -304,8 +304,8 @@ class StoreClient:
                     f"hub's settings, or a proxy in between"
                 ) from error
             raise StoreUnreachable(
-                f"no hub answers at {self.server_address_root} ({describe_error(error)}); waited {self.retry_seconds:.0f} s. "
-                f"Start one with `agl store --host 127.0.0.1 --port 4747`, or name another address"
+                f"no hub answers at {self.server_address_root} ({describe_error(error)}); waited "
+                f"{self.retry_seconds:.0f} s. Start one with `agl store --host 127.0.0.1 --port 4747`, or name another address"
             ) from error
         if attempt.retry_state.attempt_number > 1:
             logger.info("the hub at %s answers", self.server_address_root)
