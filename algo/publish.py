@@ -23,11 +23,11 @@ _SECTIONS = ("run", "game", "rollout", "reward", "model", "training", "serving")
 _LEFT_OUT = {
     "game": {"opponent", "seating"},
     "serving": {
-        *("mode", "urls", "public_urls", "port", "devices", "share_gpus", "tensor_parallel", "kv_offload_gb"),
-        "weight_transfer",
+        *("mode", "servers", "urls", "public_urls", "port", "devices", "share_gpus"),
+        *("tensor_parallel", "kv_offload_gb", "weight_transfer"),
     },
 }
-"""Settings in them that do, too, or that fit its GPUs."""
+"""Settings in them that do, too, or that fit the GPUs of this machine."""
 _OF_TRAINING = ("device", "max_sequence_tokens")
 """The settings of this section that games need; the others fit the machine that trained."""
 

@@ -47,26 +47,32 @@ def load_config(
     Raises ConfigError for a file that cannot be read, an unknown key or a value that does not fit.
     """
     path = find_config(path or DEFAULT_CONFIG)
-    return config_of(read_document(path), path.parent, overrides, schema, f"configuration {path}")
+    return config_of(read_document(path, schema=schema), path.parent, overrides, schema, f"configuration {path}")
 
 
 def read_document(
-    path: Path, find: Callable[[Path], Path] = find_config, files: Collection[str] = (), depth: int = 0
+    path: Path,
+    find: Callable[[Path], Path] = find_config,
+    files: Collection[str] = (),
+    schema: type[Config] | None = None,
+    depth: int = 0,
 ) -> dict[str, Any]:
     """The mapping in a YAML file, merged over that of the file in its key ``extends``: beside it, or found by ``find``.
 
-    files: keys whose values are paths relative to their own file. Raises ConfigError for a file that cannot be read or
-    is not a mapping.
+    files: keys whose values are paths relative to their own file; schema: the same for its input files.
+    Raises ConfigError for a file that cannot be read or is not a mapping.
     """
-    if depth > _LONGEST_CHAIN:
+    if depth >= _LONGEST_CHAIN:
         raise ConfigError(f"{path} extends itself, or a chain of more than {_LONGEST_CHAIN} files")
     document = _read_mapping(path)
+    if schema is not None:
+        find_input_files(document, path.parent, schema)
     document |= {key: str(path.parent / str(document[key])) for key in files if document.get(key)}
     if (other := document.pop("extends", None)) is None:
         return document
     beside = path.parent / str(other)
     extended = beside if beside.is_file() else find(Path(str(other)))
-    return merged(read_document(extended, find, files, depth + 1), document)
+    return merged(read_document(extended, find, files, schema, depth + 1), document)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
         raise ConfigError(f"recipe {path} is invalid: {problems}") from error
-    below = read_document(recipe.config_file) if recipe.config_file else {}
+    below = read_document(recipe.config_file, schema=recipe.schema_of_configs) if recipe.config_file else {}
     # Relative to the recipe, and to the configuration below it.
     for settings in (recipe.config, *(stage.config for stage in recipe.stages)):
         find_input_files(settings, path.parent, recipe.schema_of_configs)

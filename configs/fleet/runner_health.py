@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             workers = json.load(response)["items"]
             now = parsedate_to_datetime(response.headers["Date"]).timestamp()
     except urllib.error.HTTPError as error:
-        print(f"the hub rejects the query for {options.worker_id}: {error.code} {error.reason}")
+        print(f"{options.store} answers {error.code} {error.reason} to the query for {options.worker_id}")
         return 0 if error.code in (404, 408, 429) or error.code >= 500 else 1  # of a proxy, while the hub is away
     except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
         # Unreachable, ended within its answer, or another server that answers in its place.

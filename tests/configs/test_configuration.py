@@ -25,8 +25,13 @@ def test_every_shipped_configuration_is_valid_and_says_what_it_needs(path):
 def test_a_configuration_extends_a_shipped_one_or_one_beside_it(tmp_path):
     (tmp_path / "mine.yaml").write_text("extends: demo\nrun: {name: mine}")
     (tmp_path / "next.yaml").write_text("extends: mine.yaml\nrun: {steps: 3}")
+    (tmp_path / "w.txt").write_text("{rules}")
+    (tmp_path / "mine.yaml").open("a").write("\ngame: {prompts: {system: w.txt}}")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "mine.yaml").write_text("extends: ../mine.yaml")
+    assert load_config(tmp_path / "below" / "mine.yaml").game.prompts["system"] == tmp_path / "w.txt"
     demo, found = load_config("demo"), load_config(tmp_path / "next.yaml")
-    assert (found.run.name, found.run.steps, found.game) == ("mine", 3, demo.game)
+    assert (found.run.name, found.run.steps, found.game.preset) == ("mine", 3, demo.game.preset)
     (tmp_path / "next.yaml").write_text("extends: next.yaml")
     with pytest.raises(ConfigError, match=r"next\.yaml extends itself"):
         load_config(tmp_path / "next.yaml")

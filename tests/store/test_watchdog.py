@@ -85,6 +85,11 @@ async def test_a_runner_that_says_so_keeps_its_games_alive_at_once(store, clock)
     assert await statuses(store, games[0]) == SILENT
     await store.keep_alive([key(games[0]), ("no", "such"), (games[0].rollout_id, "at-other")])
     assert await statuses(store, games[0]) == ("running", "running")  # before another runner has taken it
+    assert [one.rollout_id for one in await store.dequeue_many_rollouts(limit=3, worker_id="x")] == [
+        games[1].rollout_id
+    ]
+    await store.keep_alive([key(games[1])])  # too late
+    assert [one.status for one in await store.query_attempts(games[1].rollout_id)] == ["unresponsive", "preparing"]
     clock.now += PATIENCE + 1
     assert await statuses(store, games[1]) == SILENT
 

@@ -12,7 +12,7 @@ nearly stated makes the reply invalid, since the speech would reveal the seat's 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -310,6 +310,12 @@ def _answer_of(section: Section, unfinished: bool) -> tuple[str, str]:
     return answer.strip(_DECORATION), rest
 
 
+def _spares_other(clause: str, found: Collection[str | Option | None]) -> bool:
+    """Whether a witch's clause leaves only the other potion: 我用解药救3号，不用毒药."""
+    saves, poisons = re.search("[解救]", clause) is not None, "毒" in clause
+    return bool(found) and saves != poisons and poisons == (Option.SAVE in found)
+
+
 def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Choice:
     """The only choice that ``text`` states. Raises ReplyError.
 
@@ -333,7 +339,7 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
         if clause.earnest and (marked or (own and '"' not in clause.text)):
             found[stated.choice] = None
         elif in_doubt and stated.choice not in found:
-            spares = request.decision is Decision.WITCH and found and stated.choice is None  # 我用解药救3号，不用毒药
+            spares = request.decision is Decision.WITCH and stated.choice is None and _spares_other(clause.text, found)
             problem = problem or ("" if spares else "ambiguous")
     for clause in _clauses(_plain(rest), request) if found else ():
         other = clause.stated

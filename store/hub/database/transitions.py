@@ -21,7 +21,7 @@ def may_change(rollout: Rollout, attempt: Attempt, latest: Attempt) -> bool:
 
 
 def status_after_span(rollout: Rollout, attempt: Attempt, latest: Attempt) -> AttemptStatus:
-    """The attempt's status after a span."""
+    """The attempt's status after a span or a heartbeat."""
     is_alive_again = attempt.status in ("preparing", "unresponsive") and may_change(rollout, attempt, latest)
     return "running" if is_alive_again else attempt.status
 

@@ -244,6 +244,10 @@ async def test_frozen_policies_are_served_and_kept_alive_until_the_context_ends(
         await until(lambda: fakes.notes(port) == ["start older 0"] * 2)
     assert fakes.ended(port) and fakes.ended(initial)
     await there.stop()
+    (tmp_path / "older" / "adapter_config.json").write_text("{}")
+    with pytest.raises(ServingError, match=r"frozen\.older\.path: .* holds adapters"):
+        async with open_frozen(config, ["older"]):
+            pass
 
 
 # Command lines

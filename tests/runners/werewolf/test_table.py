@@ -214,3 +214,19 @@ async def test_cancelling_a_game_cancels_it(vllm):
     game.cancel()
     with pytest.raises(asyncio.CancelledError):
         await game
+
+
+async def test_only_in_public_a_role_is_claimed(vllm):
+    answers = legal_answer(random.Random(4))
+
+    def answer(prompt):
+        question = prompt.rsplit("<|im_start|>user", 1)[1]
+        decision = answers(prompt) if "可选" in question else ""
+        return f"我是预言家。\n{decision}" if "直接写要说的话" in question else decision
+
+    vllm.answer = answer
+    _, turns = await play(vllm, make_task(preset="7p"))
+    claims = {
+        turn.decision: turn.claimed_role for turn in turns if turn.valid and turn.decision in ("speech", "wolf_talk")
+    }
+    assert claims == {"speech": "seer", "wolf_talk": None}

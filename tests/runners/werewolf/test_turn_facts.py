@@ -141,7 +141,7 @@ def test_only_a_wolf_gives_the_wolves_away_and_whoever_prints_the_prompt_and_onl
         ("3号是预言家。", None),
     ],
 )
-def test_a_speech_claims_its_speakers_role(heard, role):
+def test_a_speech_claims_a_role_for_its_speaker(heard, role):
     assert understand(heard).claimed is role
 
 
