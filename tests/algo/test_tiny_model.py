@@ -2,15 +2,9 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, GenerationConfig
+from transformers import AutoModelForCausalLM
 
 from algo.tiny_model import MARKER_FILE, build_tiny_model
-
-MESSAGES = [
-    {"role": "system", "content": "你是3号玩家，身份是预言家。"},
-    {"role": "user", "content": "天亮了，昨晚是平安夜。请投票，可选：1号、2号、弃票。"},
-    {"role": "assistant", "content": "<think>2号可疑</think>决定：2号"},
-]
 
 # Not in the tokenizer's corpus.
 ORDINARY_TEXT = (
@@ -42,11 +36,10 @@ def test_a_deeper_one_begins_by_looking_at_what_is_like_the_token_itself(tiny_mo
     assert [path.name for path in tmp_path.iterdir()] == ["deeper"]  # no scratch folder is left
 
 
-def test_brings_no_sampling_settings_along(tiny_model):
+def test_the_folder_sets_no_sampling_defaults(tiny_model):
     settings = json.loads((tiny_model / "generation_config.json").read_text())
     settings.pop("transformers_version")
     assert settings == {"eos_token_id": 2, "pad_token_id": 0}
-    assert GenerationConfig.from_pretrained(tiny_model).temperature in (None, 1.0)
 
 
 def test_ordinary_prompts_cost_less_than_a_token_per_character(tiny_tokenizer):
@@ -61,13 +54,6 @@ def test_thinking_tags_are_single_tokens_that_stay_in_the_text(tiny_tokenizer):
     assert ids[-1] == tiny_tokenizer.eos_token_id
     assert tiny_tokenizer.decode(ids, skip_special_tokens=True) == "<think>好</think>决定"
     assert tiny_tokenizer.pad_token == "<|endoftext|>"
-
-
-def test_thinking_can_be_switched_off_as_with_qwen3(tiny_tokenizer):
-    prompt = tiny_tokenizer.apply_chat_template(
-        MESSAGES[:1], tokenize=False, add_generation_prompt=True, enable_thinking=False
-    )
-    assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
 
 
 @pytest.mark.parametrize("force", [False, True])

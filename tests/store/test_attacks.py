@@ -1,7 +1,6 @@
 """What somebody who reaches a hub may try, on a real hub with bare sockets. Each worked on an earlier version."""
 
 import asyncio
-import contextlib
 import gzip
 import json
 import socket
@@ -11,8 +10,6 @@ import aiohttp
 import psutil
 import pytest
 
-from algo.machine.ports import free_port
-from store.client import NotAHub, connect
 from tests.support.hub.hub_process import HubProcess
 
 TOKEN = "jIwG7-long-and-secret"
@@ -227,28 +224,3 @@ async def test_a_foreign_lock_on_the_database_stops_nobody_who_does_not_write(tm
         assert {answer.status for answer in await asyncio.gather(*writing)} == {200}
     lock.close()
     hub.kill()
-
-
-ANSWERS = {
-    "an empty body": "Content-Length: 0\r\n\r\n",
-    "a web page": "Content-Type: text/html\r\nContent-Length: 6\r\n\r\n<html>",
-    "another JSON": "Content-Type: application/json\r\nContent-Length: 4\r\n\r\ntrue",
-}
-
-
-@pytest.mark.parametrize("answer", ANSWERS.values(), ids=ANSWERS)
-async def test_a_server_that_is_no_hub_is_reported_at_once(answer):
-    async def serve(reader, writer):
-        with contextlib.suppress(asyncio.IncompleteReadError):
-            while await reader.readuntil(b"\r\n\r\n"):
-                writer.write(f"HTTP/1.1 200 OK\r\n{answer}".encode())
-
-    server = await asyncio.start_server(serve, "127.0.0.1", port := free_port())
-    client = connect(f"http://127.0.0.1:{port}", retry_seconds=100)
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            with pytest.raises(NotAHub, match=rf"127.0.0.1:{port} is not a hub"):
-                await client.wait_until_reachable()
-    finally:
-        await client.close()
-        server.close()

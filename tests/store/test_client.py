@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from store.client import _SPANS_PER_REQUEST, LONGEST_REASON, StoreUnreachable, _span_size, batches, connect
+from store.client import _SPANS_PER_REQUEST, LONGEST_REASON, NotAHub, StoreUnreachable, _span_size, batches, connect
 from store.protocol import EnqueueRolloutRequest
 from store.status import HubUnreachable, ask
 from tests.support import fakes
@@ -85,6 +85,18 @@ async def test_a_hub_that_rejects_requests_says_why_at_once(http_service, its_cl
         async with aiohttp.ClientSession() as session:
             with pytest.raises(HubUnreachable, match="--public-name"):
                 await ask(session, its_client.server_address_root)
+
+
+@pytest.mark.parametrize("text", ["", "<html>", "true"])
+async def test_a_server_that_is_no_hub_is_reported_at_once(http_service, its_client, text):
+    async def answer(request):
+        content_type = "application/json" if text == "true" else "text/html"
+        return web.Response(text=text, content_type=content_type)
+
+    http_service.answer = answer
+    async with asyncio.timeout(20):
+        with pytest.raises(NotAHub, match=f"127.0.0.1:{http_service.port} is not a hub"):
+            await its_client.wait_until_reachable()
 
 
 async def test_what_a_proxy_says_without_a_hub_is_waited_for(http_service, its_client):

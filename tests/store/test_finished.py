@@ -28,7 +28,7 @@ async def found(finished, ids):
     return sorted(ids.index(rollout.rollout_id) for rollout in await finished.poll(ids))
 
 
-async def test_finished_games_are_found_whenever_they_were_finished_and_asked_for(client, monkeypatch):
+async def test_finished_games_are_found_whenever_they_were_finished_and_asked_for(hub, client, monkeypatch):
     asked, query = [], client.query_rollouts
 
     async def watched(**what):
@@ -47,15 +47,16 @@ async def test_finished_games_are_found_whenever_they_were_finished_and_asked_fo
     assert await found(finished, ids[1:3]) == []
     assert await finished.poll([]) == []
     # Our hub is not asked again for games that are open.
-    assert asked in ([4, 1, 2, 3], [4, 4, 4, 5, 2])
+    assert asked == ([4, 4, 4, 5, 2] if isinstance(hub, StockHub) else [4, 1, 2, 3])
 
 
-async def test_a_game_that_has_just_ended_is_not_taken_back_from_our_hub(client):
+async def test_a_game_that_has_just_ended_is_not_taken_back_from_our_hub(hub, client):
     ids = await enqueue(client, 2)
     await client.update_rollout(ids[0], status="succeeded")
     taken_back = [await client.cancel_rollout(rollout_id) for rollout_id in ids]
     statuses = [rollout.status for rollout in await client.query_rollouts(rollout_id_in=ids)]
-    assert (taken_back, statuses) in (([False, True], ["succeeded", "cancelled"]), ([True, True], ["cancelled"] * 2))
+    on_stock, on_ours = ([True, True], ["cancelled"] * 2), ([False, True], ["succeeded", "cancelled"])
+    assert (taken_back, statuses) == (on_stock if isinstance(hub, StockHub) else on_ours)
 
 
 async def test_a_mark_of_another_database_is_refused(store, tmp_path):

@@ -55,16 +55,6 @@ OPEN = ("preparing", "preparing")
 SILENT, LATE = ("unresponsive", "requeuing"), ("timeout", "requeuing")
 
 
-@pytest.mark.parametrize(("patience", "end"), [("unresponsive_seconds", SILENT), ("timeout_seconds", LATE)])
-async def test_a_game_taken_after_a_look_is_noticed_in_time(store, clock, patience, end):
-    await store.close_overdue()  # when there was none
-    (game,) = await taken(store, **{patience: PATIENCE})
-    clock.now += PATIENCE - 1
-    assert await statuses(store, game) == OPEN
-    clock.now += 2
-    assert await statuses(store, game) == end
-
-
 async def test_one_with_less_patience_is_not_hidden_by_one_with_more(store, clock):
     (patient,) = await taken(store, unresponsive_seconds=PATIENCE)
     await store.close_overdue()

@@ -14,7 +14,6 @@ from agentlightning import EnqueueRolloutRequest, RolloutConfig
 from store.hub import body_limits, connections
 from store.hub.server import Hub, HubSettings, listen
 from store.otlp import encode_otlp
-from store.schema import IDEMPOTENCY_KEY
 from tests.store.test_store_contract import contents, span
 
 pytest_plugins = ("tests.support.hub.hub_backends",)
@@ -164,15 +163,6 @@ async def test_sizes_are_limited_however_the_body_comes(web):
     for content, headers in [(fits, {}), (gzip.compress(fits), {"Content-Encoding": "GZIP"})]:
         response = await web.post(ENQUEUE, content=content, headers={**JSON, **headers})
         assert response.status_code == 201
-
-
-async def test_conflicts(web, store, playing):
-    first, _ = playing
-    await store.update_rollout(first.rollout_id, status="cancelled")
-    response = await web.post(f"/rollouts/{first.rollout_id}/attempts", json={})
-    assert response.status_code == 409 and "closed (cancelled)" in response.text
-    tasks = [{"rollouts": [{"input": n, "metadata": {IDEMPOTENCY_KEY: "k"}}]} for n in (1, 2)]
-    assert [(await web.post(ENQUEUE, json=task)).status_code for task in tasks] == [201, 409]
 
 
 async def test_internal_errors_are_reported_without_a_traceback(web, store, monkeypatch):

@@ -176,22 +176,6 @@ def test_a_kl_penalty_is_taken_from_the_reward_at_its_token():
     assert equal.informative == (False, False) and values(equal) == [0, 0]
 
 
-def test_credit_to_the_turn_with_an_estimator_of_outcomes():
-    """Outcomes 1 and -1: mean 0, deviation sqrt(2); turn rewards -0.5, 0, -0.1, 0: mean -0.15."""
-    trajectories = [
-        seat("a", 0.5, mask=(0, 1, 1, 0, 1), turns=(-0.5, 0.0)),
-        seat("b", -1.1, mask=(0, 1, 0, 1, 1), turns=(-0.1, 0.0)),
-    ]
-    root = math.sqrt(2)
-    result = token_advantages(trajectories, AdvantageConfig(credit="turn"))
-    first, second = (1 - 0.35) / root, (1 + 0.15) / root
-    assert rows_of(result)[0] == pytest.approx([0, first, first, 0, second], abs=1e-5)
-    first, second = (-1 + 0.05) / root, (-1 + 0.15) / root
-    assert rows_of(result)[1] == pytest.approx([0, first, 0, second, second], abs=1e-5)
-    plain = token_advantages(trajectories, AdvantageConfig(credit="turn", normalize_by_std=False))
-    assert rows_of(plain)[0] == pytest.approx([0, 0.65, 0.65, 0, 1.15])
-
-
 def test_credit_to_the_turn_where_outcomes_or_turns_are_equal():
     config = AdvantageConfig(credit="turn")
     same_outcome = [seat("a", -0.95, turns=(-0.05, 0.1)), seat("b", -1.0, turns=(0.0, 0.0))]

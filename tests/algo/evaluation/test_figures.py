@@ -30,14 +30,6 @@ def test_games_of_the_same_deals_do_not_narrow_an_interval():
     assert thrice.high - thrice.low == pytest.approx(once.high - once.low, rel=0.1)
 
 
-def test_over_all_opponents_no_game_counts_that_the_policy_plays_against_itself():
-    rows = [made_row("scripted", "policy", "good" if deal else "wolf", deal) for deal in range(20)]
-    itself = [made_row("policy", "policy", "good", deal) for deal in range(20)]
-    figures = figures_of(made_evaluation([*rows, *itself], panel="cross", opponents=("scripted", "policy")))
-    assert figures.all_games == figures.opponents["scripted"].both_sides == Score.of_rows(rows, "good")
-    assert figures.all_games.win_rate == wilson_interval(19, 20)
-
-
 def test_games_against_other_initial_weights_are_in_no_difference():
     vote = VoteRecord(at=0, day=1, seat=2, target=1, best=1.0, chance=0.25, pivotal=False)
     rows = [made_row(wolf, "policy", votes=(vote,)) for wolf in ("initial", "scripted")]

@@ -4,7 +4,6 @@ import gc
 import resource
 import shutil
 import subprocess
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -15,6 +14,7 @@ from algo.machine.disk import DiskFull, remove_on_error
 from algo.run import records
 from algo.run.checkpoints import RunState, load_state, newest_checkpoint, save_checkpoint
 from configs.loading import load_config
+from tests.support.algo.trajectories import made_trajectory
 
 MIB = 2**20
 
@@ -72,15 +72,8 @@ def test_a_checkpoint_that_does_not_fit_is_removed_and_the_run_goes_on_from_the_
     assert load_state(newest_checkpoint(config.run_dir)).step == 2
 
 
-@dataclass
-class Row:
-    """What is written of a trajectory."""
-
-    token_ids: list[int]
-
-
 def test_a_batch_that_does_not_fit_names_the_setting(small_disk):
-    rows, numbers = [Row(list(range(1000)))] * 1000, [torch.zeros(1000)] * 1000
+    rows, numbers = [made_trajectory((0, *(1,) * 999))] * 1000, [torch.zeros(1000)] * 1000
     with pytest.raises(DiskFull, match=r"batches/step-0001\.jsonl could not.*log\.save_batches=false"):
         records.write_batch(small_disk / "batches" / "step-0001.jsonl", rows, numbers, numbers)
     assert not any((small_disk / "batches").iterdir())

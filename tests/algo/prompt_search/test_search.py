@@ -7,37 +7,7 @@ import numpy as np
 import pytest
 
 from algo.prompt_search.search import judge, successive_halving
-from tests.support.algo.prompt_stand_ins import StandIns, planted, searched
-
-BUDGET = 1600
-
-
-@pytest.fixture
-def few_resamples(monkeypatch):
-    """So that a hundred verdicts take seconds."""
-    monkeypatch.setattr("algo.evaluation.statistics._RESAMPLES", 400)
-
-
-@pytest.mark.usefixtures("few_resamples")
-def test_the_best_of_sixteen_is_found_and_confirmed_within_the_budget():
-    found = confirmed = 0
-    for seed in range(50):
-        rates, best = planted(seed)
-        winner, verdict, spent = searched(rates, seed, BUDGET)
-        assert spent <= BUDGET
-        found += winner == best
-        confirmed += winner == best and verdict.better
-    assert found >= 47
-    assert confirmed >= 47
-
-
-@pytest.mark.usefixtures("few_resamples")
-def test_equal_candidates_give_a_better_one_in_few_of_a_hundred_runs():
-    called = 0
-    for seed in range(100):
-        _, verdict, _ = searched([0.5] * 16, seed, 400)
-        called += verdict is not None and verdict.better
-    assert called <= 5
+from tests.support.algo.prompt_stand_ins import StandIns
 
 
 def test_each_round_plays_the_better_half_on_new_tasks_and_of_equals_the_first_stays():
@@ -65,6 +35,8 @@ def test_failed_plays_are_left_out_of_comparisons():
 def test_a_worse_challenger_is_called_worse_and_a_better_one_may_have_to_stand_apart():
     verdict = judge(StandIns([0.2, 0.8], seed=5).play((0, 1), 50))
     assert "is worse than the baseline" in verdict.claim and verdict.difference.high < 0
+    unclear = judge(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    assert unclear.difference.value > 0 and not unclear.better and "not clearly better" in unclear.claim
     # Better on every task by the same little: the difference is clear, and the two means are about the same.
     incumbent = np.linspace(0.0, 0.9, 50)
     close = np.stack([incumbent + np.linspace(0.05, 0.06, 50), incumbent], axis=1)

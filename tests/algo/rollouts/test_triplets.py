@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -198,10 +197,6 @@ def exchanges_of(trajectory):
         yield trajectory.token_ids[:start], trajectory.token_ids[start:end], trajectory.logprobs[start:end]
 
 
-def shifted(values):
-    return (*values[1:], *values[:1])
-
-
 @given(st.integers(0, 2**32))
 @settings(max_examples=60, deadline=None)
 def test_every_turn_is_what_the_server_saw(seed):
@@ -210,16 +205,6 @@ def test_every_turn_is_what_the_server_saw(seed):
     found = build(turns, seats)
     assert Counter(each for one in found.trajectories for each in exchanges_of(one)) == exchanges
     assert (found.left_out.total(), turns_in(found)) == (0, len(turns))
-    for one in found.trajectories:
-        for name in ("token_ids", "loss_mask", "logprobs"):
-            moved = {name: shifted(getattr(one, name))}
-            if moved[name] == getattr(one, name):
-                continue
-            try:
-                wrong = replace(one, **moved)
-            except ValueError:
-                continue  # the trajectory itself refuses it
-            assert Counter(exchanges_of(wrong)) - exchanges
 
 
 @given(st.integers(0, 2**32))

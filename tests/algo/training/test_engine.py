@@ -64,14 +64,6 @@ def fresh(started):
     return engine, model
 
 
-def test_log_probs_equal_a_plain_forward_pass(fresh):
-    engine, model = fresh
-    trajectories = make_trajectories(7)
-    expected = rows_of(load_model(model), trajectories)
-    found = engine.log_probs(build_batch(trajectories, temperature=TEMPERATURE))
-    assert largest_difference(found, expected) < 1e-5
-
-
 @pytest.mark.parametrize(("weigh", "count"), [("token", 7), ("reply", 7), ("token", 1)])
 def test_imitation_equals_plain_pytorch(fresh, tmp_path, weigh, count):
     """Cross entropy of the sampled tokens, a mean over all of them or over replies; one AdamW step. Advantages play no

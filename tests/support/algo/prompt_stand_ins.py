@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 
-from algo.prompt_search.search import judge, successive_halving
+from algo.prompt_search.search import successive_halving
 
 
 class StandIns:
@@ -30,16 +30,6 @@ def raced(rates, seed, budget):
 
     winner, rewards = asyncio.run(successive_halving(len(rates), budget, play))
     return winner, sum(map(len, rewards))
-
-
-def searched(rates, seed, budget):
-    """A race, then the winner against 0 on fresh tasks; (winner, verdict or None where 0 won, plays spent)."""
-    winner, spent = raced(rates, seed, budget // 2)
-    if winner == 0:
-        return winner, None, spent
-    tasks = (budget - spent) // 2
-    fresh = StandIns([rates[winner], rates[0]], seed + 1_000_000)
-    return winner, judge(fresh.play((0, 1), tasks)), spent + 2 * tasks
 
 
 def planted(seed, best=0.70, others=(0.25, 0.50), count=16):
