@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from store.protocol import EnqueueRolloutRequest
+from tests.support.hub.asking import enqueue_tasks
 from tests.support.tasks import game_task
 
 NEVER = {"agentlightning", "litellm", "torch", "transformers", "verl", "vllm", "pandas", "fastapi", "algo"}
@@ -30,10 +30,7 @@ async def test_a_runner_of_games_imports_what_it_plays_with_and_not_before(hub, 
     assert {"runners", "store", "aiohttp", "pydantic"} <= waiting
     assert waiting & {*NEVER, *OF_AGENTSCOPE, "openai", "tokenizers"} == {"numpy"}
 
-    await client.update_resources(policy.resources_id, policy.encode())
-    task = game_task(game_id="g", seed=2, seating={"wolf": "policy", "good": "scripted"}).encode()
-    request = EnqueueRolloutRequest(input=task, resources_id=policy.resources_id)
-    await client.enqueue_many_rollouts([request])
+    await enqueue_tasks(client, policy, [game_task(seed=2, seating={"wolf": "policy", "good": "scripted"})])
     playing = await imported(*command, "--max-games", "1")
     assert [rollout.status for rollout in await client.query_rollouts()] == ["succeeded"]
     assert {"agentscope", "tokenizers", "jinja2"} <= playing

@@ -279,12 +279,7 @@ async def test_a_hub_that_restarts_empty_costs_its_games_only(hub, client, play)
     await hub.stop()
     await hub.start()
     play.gate.set()
-    (after,) = await enqueue(client, 1)
-
-    async def has_succeeded():
-        return await statuses(client, [after]) == ["succeeded"]
-
-    await until(has_succeeded)
+    await all_closed(client, await enqueue(client, 1))
     worker.drain()
     stats = await running
     assert (stats.finished, stats.failed) == (1, 1)
@@ -331,6 +326,13 @@ async def test_resources_that_come_late_are_waited_for(client, policy, caplog):
     await until(lambda: "waiting for resources" in caplog.text)
     await client.update_resources(policy.resources_id, policy.encode())
     assert (await playing).status == "succeeded"
+
+
+async def test_resources_that_never_come_fail_the_game(client, policy, monkeypatch):
+    monkeypatch.setattr("runners.policy.resources._POLL_SECONDS", 0.0)
+    rollout = await play_rollout(client, policy, werewolf_task(), publish=False)
+    assert rollout.status == "failed"
+    assert f"no resources '{policy.resources_id}'" in rollout.attempt.metadata["reason"]
 
 
 async def test_a_policy_that_has_moved_is_found_by_the_retry(client, policy):

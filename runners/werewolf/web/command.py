@@ -88,7 +88,7 @@ def add_web_command(commands: Any) -> None:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**16:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port: use 1 to {2**16 - 1}, or 0")
+        raise argparse.ArgumentTypeError(f"{text} is no port: use 1 to {2**16 - 1}, or 0")
     return int(text)
 
 

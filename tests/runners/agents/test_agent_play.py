@@ -415,13 +415,3 @@ async def test_a_service_that_breaks_off_is_tried_again_in_another_attempt(clien
     service.answer = breaking
     ((found, read, _),) = await played(client, vllm, ServicePlayer(service.url, judge), task_of())
     assert (found.attempt.sequence_id, read.outcome.turns) == (2, 1)
-
-
-async def test_a_service_that_is_not_up_yet_is_waited_for(client, vllm, service):
-    await service.stop()
-    player = ServicePlayer(service.url, judge, retry_seconds=30)
-    playing = asyncio.create_task(played(client, vllm, player, task_of()))
-    await asyncio.sleep(0.3)  # it asks a service that is away
-    await service.start()
-    ((found, _, _),) = await playing
-    assert (found.status, found.attempt.sequence_id) == ("succeeded", 1)

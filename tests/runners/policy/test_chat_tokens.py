@@ -140,14 +140,10 @@ async def test_words_and_white_space_that_a_tokenizer_added_are_ordinary_text(ti
     assert await chat_tokens(tokenizer).decode_reply(reply) == "我是狼人\n\n。"
 
 
-def reversing(template):
-    return template.replace("m.content", "(m.content | reverse)")
-
-
 @pytest.mark.parametrize(("template", "reason"), [
     ("{%- for m in messages if m.role != 'assistant' -%}" + _MESSAGE + "{%- endfor -%}", "drops replies"),
     ("{%- for m in messages if m.role != 'system' -%}" + _MESSAGE + "{%- endfor -%}", "drops system prompts"),
-    (reversing(TEMPLATES["plain"]), "changes their text"),
+    (TEMPLATES["plain"].replace("m.content", "(m.content | reverse)"), "changes their text"),
     ("{%- if messages[0].role == 'system' -%}{{ raise_exception('no system') }}{%- endif -%}" + TEMPLATES["plain"],
      "rejects a conversation: no system"),
     ("{%- for m in messages -%}{{ m.role + ': ' + m.content + '\n' }}{%- endfor -%}", "without a token"),

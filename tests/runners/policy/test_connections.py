@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 import pytest
 from transformers import AutoTokenizer
@@ -10,30 +11,18 @@ from algo.machine.ports import free_port
 from runners.errors import PolicyUnavailable
 from runners.policy.client import seed_of
 from runners.policy.connections import Policies
-from runners.werewolf.agent import WerewolfGames
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 from store.token_spans import to_span
 from store.werewolf import TurnSpan
 from tests.runners.werewolf.test_table import make_task, whole_prompts
-from tests.support.tasks import HERE
+from tests.support.tasks import HERE, play_task
 
-
-@pytest.fixture
-async def games():
-    games = WerewolfGames(HERE, policy_timeout_seconds=0)
-    yield games
-    await games.close()
+play = partial(play_task, policy_timeout_seconds=0)
 
 
 def resources(*endpoints, **changes):
     return PolicyResources(**{"run_name": "run", "version": 3, "endpoints": endpoints, "model": "policy", **changes})
-
-
-async def play(games, task, resources):
-    turns = []
-    result = await games.play(task, resources, lambda turn, *times: turns.append(turn))
-    return result, turns
 
 
 def calls(vllm):
@@ -41,24 +30,7 @@ def calls(vllm):
     return Counter((tuple(body["prompt"]), tuple(choice["token_ids"])) for body, choice in vllm.exchanges)
 
 
-async def test_each_seat_stays_with_one_server_and_all_servers_are_used(vllms, games):
-    at, there = Counter(), resources(*(vllm.endpoint for vllm in vllms))
-    for game in range(3):
-        before = [calls(vllm) for vllm in vllms]
-        task = make_task(f"game-{game}")
-        _, turns = await play(games, task, there)
-        prompts = whole_prompts(turns)
-        for number, vllm in enumerate(vllms):
-            seats = {seat for seat in range(1, 6) if seed_of(f"{task.game_id}/{seat}") % 2 == number}
-            expected = Counter(
-                (prompts[turn.seat, turn.turn], turn.response_ids) for turn in turns if turn.seat in seats
-            )
-            assert calls(vllm) - before[number] == expected
-            at[number] += len(seats)
-    assert set(at) == {0, 1}
-
-
-async def test_a_game_goes_on_when_one_server_is_gone_only_if_it_has_no_seat_there(vllms, games):
+async def test_a_game_goes_on_when_one_server_is_gone_only_if_it_has_no_seat_there(vllms):
     alive, gone = vllms
     there = resources(alive.endpoint, gone.endpoint)
     by_seats = {
@@ -66,9 +38,9 @@ async def test_a_game_goes_on_when_one_server_is_gone_only_if_it_has_no_seat_the
     }
     await gone.stop()
     with pytest.raises(PolicyUnavailable, match=rf"{gone.endpoint}"):
-        await play(games, make_task(by_seats[frozenset({0, 1})]), there)
+        await play(make_task(by_seats[frozenset({0, 1})]), there)
     asked = len(alive.exchanges)
-    _, turns = await play(games, make_task(by_seats[frozenset({0})]), there)
+    _, turns = await play(make_task(by_seats[frozenset({0})]), there)
     assert len(turns) == len(alive.exchanges) - asked > 0
 
 
@@ -120,11 +92,11 @@ async def test_a_server_that_does_not_answer_holds_up_no_other(vllms):
     silent.close()
 
 
-async def test_a_turn_during_a_push_records_both_versions(vllms, games):
-    _, turns = await play(games, make_task(), resources(vllms[0].endpoint))
+async def test_a_turn_during_a_push_records_both_versions(vllms):
+    _, turns = await play(make_task(), resources(vllms[0].endpoint))
     assert {turn.policy_version for turn in turns} == {3}, "of the resources, where the server does not say"
     vllms[0].policy_version, vllms[0].version_until = 3, 4
-    _, turns = await play(games, make_task(), resources(vllms[0].endpoint))
+    _, turns = await play(make_task(), resources(vllms[0].endpoint))
     stored = [to_span(t, rollout_id="r", attempt_id="a", sequence_id=1, start_time=0, end_time=1) for t in turns]
     read = [TurnSpan.decode(span) for span in stored]
     assert {(turn.policy_version, turn.version_until, turn.newest_version) for turn in read} == {(3, 4, 4)}
@@ -142,9 +114,8 @@ async def test_a_frozen_policy_plays_token_by_token_with_its_own_tokenizer(vllms
     there = resources(
         trained.endpoint, policies=(ServedPolicy(name="old", endpoints=(frozen.endpoint,), model="policy"),)
     )
-    games = WerewolfGames(HERE, tokenizer=tiny_model)  # the trained policy's, wherever that is served
-    result, turns = await play(games, make_task(seating={"wolf": "policy", "good": "old"}), there)
-    await games.close()
+    # The tokenizer is the trained policy's, wherever that is served.
+    result, turns = await play(make_task(seating={"wolf": "policy", "good": "old"}), there, tokenizer=tiny_model)
     assert {(turn.side, turn.policy, turn.trainable, turn.policy_version) for turn in turns} == {
         ("wolf", "policy", True, 7), ("good", "old", False, 0),
     }  # fmt: skip
@@ -163,7 +134,7 @@ async def test_a_frozen_policy_plays_token_by_token_with_its_own_tokenizer(vllms
     assert all(each == sampling[0] for each in sampling) and sampling[0]["temperature"] == there.sampling.temperature
 
 
-async def test_a_frozen_policy_that_the_deal_does_not_seat_is_not_needed(vllms, games):
+async def test_a_frozen_policy_that_the_deal_does_not_seat_is_not_needed(vllms):
     """Shares are drawn for each deal; who sits elsewhere may be down."""
     gone = ServedPolicy(name="old", endpoints=(f"http://127.0.0.1:{free_port()}/v1",), model="policy")
     there = resources(vllms[0].endpoint, policies=(gone,))
@@ -171,7 +142,7 @@ async def test_a_frozen_policy_that_the_deal_does_not_seat_is_not_needed(vllms, 
     ends = Counter()
     for seed in range(6):
         try:
-            result, _ = await play(games, make_task(seed=seed, seating=[rule, {"players": {"policy": 1}}]), there)
+            result, _ = await play(make_task(seed=seed, seating=[rule, {"players": {"policy": 1}}]), there)
         except PolicyUnavailable as error:
             assert gone.endpoints[0] in str(error)
             ends["failed"] += 1

@@ -5,7 +5,6 @@ import pytest
 from runners.policy.client import PolicyClient
 from runners.policy.model import ContextFull, TokenExactChatModel
 from store.schema import TokenLimits
-from store.token_spans import context_digest
 from tests.support.chat_templates import chat_tokens
 from tests.support.tasks import HERE
 
@@ -23,21 +22,6 @@ def make_model(vllm, context_tokens=1000, reply_tokens=20, key="game-1/3"):
     server.stop_token_ids = (tokens.end_of_turn,)
     limits = TokenLimits(context_tokens=context_tokens, reply_tokens=reply_tokens)
     return TokenExactChatModel(server, tokens, limits, key)
-
-
-async def test_each_prompt_is_the_last_prompt_the_sampled_ids_and_the_new_message(vllm):
-    model = make_model(vllm)
-    first = (await model([SYSTEM, user("一")])).metadata["sampled"]
-    second = (await model([SYSTEM, user("一"), REPLY, user("二")])).metadata["sampled"]
-    sent = [body["prompt"] for body, _ in vllm.exchanges]
-    assert sent[0] == list(first.prompt_ids)
-    assert sent[1] == [*first.prompt_ids, *first.response_ids, *second.prompt_ids]
-    assert (first.context_tokens, second.context_tokens) == (0, len(first.prompt_ids) + len(first.response_ids))
-    assert second.context_digest == context_digest([*first.prompt_ids, *first.response_ids])
-    assert first.segment == second.segment == 0
-    returned = [choice for _, choice in vllm.exchanges]
-    assert [list(turn.response_ids) for turn in (first, second)] == [choice["token_ids"] for choice in returned]
-    assert list(first.logprobs) == returned[0]["logprobs"]["token_logprobs"]
 
 
 async def test_sampling_is_seeded_by_game_seat_and_call(vllm):

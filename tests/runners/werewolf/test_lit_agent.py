@@ -1,37 +1,15 @@
 """agentlightning's own runner and trainer play the same games, and store the same spans, as our worker."""
 
 import pytest
-from agentlightning import (
-    EnqueueRolloutRequest,
-    LightningStoreClient,
-    LitAgentRunner,
-    OtelTracer,
-    RolloutConfig,
-    find_final_reward,
-)
+from agentlightning import LightningStoreClient, LitAgentRunner, OtelTracer, find_final_reward
 
 from runners.werewolf.lit_agent import WerewolfLitAgent
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
 from store.protocol import SPAN_SEQUENCE_ID
 from store.werewolf import ResultSpan, TurnSpan
+from tests.support.hub.asking import RETRY, enqueue_tasks
 from tests.support.tasks import game_task
-
-CONFIG = RolloutConfig(
-    timeout_seconds=60, unresponsive_seconds=60, max_attempts=1, retry_condition=["failed", "timeout", "unresponsive"]
-)
-
-
-def make_task(**changes):
-    own = dict(game_id="g", seed=2, seating={"wolf": "policy", "good": "scripted"}) | changes
-    return game_task(context_tokens=2000, reply_tokens=30, **own).encode()
-
-
-@pytest.fixture
-def policy(vllm, policy):
-    # The answer follows from the prompt alone, so that two runners get the same game.
-    vllm.answer = lambda prompt: f"决定：{len(prompt) % 5 + 1}号"
-    return policy
 
 
 @pytest.fixture
@@ -39,15 +17,6 @@ async def agent():
     agent = WerewolfLitAgent()
     yield agent
     await agent.close()
-
-
-async def enqueue(client, policy, *tasks):
-    await client.update_resources(policy.resources_id, policy.encode())
-    requests = [
-        EnqueueRolloutRequest(input=task, mode="train", resources_id=policy.resources_id, config=CONFIG)
-        for task in tasks
-    ]
-    return [rollout.rollout_id for rollout in await client.enqueue_many_rollouts(requests)]
 
 
 def without_times_and_ids(spans):
@@ -64,8 +33,11 @@ def without_times_and_ids(spans):
     ]
 
 
-async def test_agentlightnings_runner_stores_the_spans_that_our_worker_stores(client, policy, agent):
-    ours, theirs = await enqueue(client, policy, make_task(), make_task())
+async def test_agentlightnings_runner_stores_the_spans_that_our_worker_stores(client, vllm, policy, agent):
+    # The answer follows from the prompt alone, so that two runners get the same game.
+    vllm.answer = lambda prompt: f"决定：{len(prompt) % 5 + 1}号"
+    task = game_task(seed=2, seating={"wolf": "policy", "good": "scripted"}, context_tokens=2000, reply_tokens=30)
+    ours, theirs = await enqueue_tasks(client, policy, [task, task], config=RETRY)
     play, their_client = WerewolfPlay(client), LightningStoreClient(client.server_address_root)
     await Worker(client, play, "ours", max_rollouts=1).run()
     await play.close()

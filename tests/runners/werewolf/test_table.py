@@ -65,6 +65,10 @@ async def test_every_call_is_recorded_once_with_what_the_server_returned(vllm):
         assert [turn.turn for turn in own] == list(range(seat.turns))
         assert seat.invalid_turns == sum(not turn.valid for turn in own)
         assert seat.outcome == (0 if result.result == "draw" else 1 if result.result == seat.side else -1)
+    sides = {seat.seat: seat.side for seat in result.seats}
+    at_enemy = [turn for turn in turns if turn.target is not None and sides[turn.target] != turn.side]
+    for fact, of in (("vote_against_enemy", ("exile_vote", "pk_vote")), ("attack_on_enemy", ("wolf_kill",))):
+        assert [turn for turn in turns if turn.facts[fact]] == [turn for turn in at_enemy if turn.decision in of] != []
 
 
 def whole_prompts(turns):
@@ -126,23 +130,12 @@ async def test_one_reask_then_the_default_and_both_are_recorded(vllm):
     assert all(turn.valid and turn.reply == "嗯" for turn in speeches)
 
 
-def against_enemy(turn, result):
-    sides = {seat.seat: seat.side for seat in result.seats}
-    at_enemy = turn.target is not None and sides[turn.target] != turn.side
-    votes, attacks = ("exile_vote", "pk_vote"), ("wolf_talk", "wolf_kill", "witch", "shot")
-    return {
-        "vote_against_enemy": float(at_enemy and turn.decision in votes),
-        "attack_on_enemy": float(at_enemy and turn.decision in attacks),
-    }
-
-
 async def test_facts_of_each_reply_their_means_and_claims_are_recorded(vllm):
-    answers = legal_answer(random.Random(4))
     says = {"狼人": "我是狼人，我是狼人。ok", "村民": "我是狼人，" * 10 + "投3号。" * 10, "预言家": "我是猎人。"}
 
     def answer(prompt):
         if "可选" in prompt.rsplit("<|im_start|>user", 1)[1]:
-            return "决定：弃票" if "弃票" in prompt else answers(prompt)
+            return "决定：弃票"
         return says[re.search("身份是([^，]+)，", prompt)[1]]
 
     vllm.answer = answer
@@ -161,8 +154,8 @@ async def test_facts_of_each_reply_their_means_and_claims_are_recorded(vllm):
         if spoken:
             facts = expected[turn.role]
             assert {name: turn.facts[name] for name in facts} == pytest.approx(facts)
-        elif turn.decision != "wolf_talk" and turn.valid and not turn.is_reask:
-            assert turn.facts == NEUTRAL_FACTS | against_enemy(turn, result)
+        elif turn.valid and not turn.is_reask:
+            assert turn.facts == NEUTRAL_FACTS
     assert {turn.role for turn in turns if turn.decision == "speech"} == set(expected)
     assert len({turn.day for turn in turns if turn.decision == "speech"}) > 1
     for seat in result.seats:

@@ -132,19 +132,6 @@ def test_only_a_wolf_gives_the_wolves_away_and_whoever_prints_the_prompt_and_onl
     assert leaks == (said if asked.is_public else dict.fromkeys(said, 0))
 
 
-@pytest.mark.parametrize(
-    ("heard", "role"),
-    [
-        ("我是预言家，第1夜查验3号，是狼人。", Role.SEER),
-        ("我是好人。", None),
-        ("我是狼人。", None),
-        ("3号是预言家。", None),
-    ],
-)
-def test_a_speech_claims_a_role_for_its_speaker(heard, role):
-    assert understand(heard).claimed is role
-
-
 _WORDS = "<think> </think> hello 查验 金水 预言家 𠮷 ﷺ"
 WORDS = [*"决定：发言过自爆我是狼人同伴3号\n\x00 <>【】“”\ud800", *_WORDS.split()]
 TEXTS = st.one_of(st.text(max_size=200), st.lists(st.sampled_from(WORDS), max_size=80).map("".join))

@@ -1,7 +1,7 @@
 """What must hold after every step of every game, whoever plays. Cheap, since endurance runs check every step.
 
-``check_invariants`` looks at one step: the questions, the answers, and what became of them. ``check_finished``
-looks at a whole game, by replaying its events with ``game_record``, a second referee that knows no engine.
+``check_invariants`` looks at one step: the questions, the answers, and what became of them; ``game_record`` at a whole
+game, by replaying its events as a second referee that knows no engine.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
-from tests.support.game.game_record import check_record, who_has_won
+from tests.support.game.game_record import who_has_won
 
 AFTER_DEATH = {Decision.LAST_WORDS, Decision.SHOT, Decision.TAKE, Decision.BADGE}
 BY_DAY = set(Decision) - {
@@ -188,12 +188,6 @@ def check_invariants(before: GameState, actions: Mapping[int, Action], after: Ga
     assert not after.tied or after.phase in PK_PHASES
 
 
-def check_finished(state: GameState) -> None:
-    """What must hold for a game that is over."""
-    assert winner(state) is not None
-    check_record(state)
-
-
 def _check_question(request: Request, state: GameState) -> None:
     seat, decision = request.seat, request.decision
     assert (request.day, request.phase) == (state.day, state.phase)
@@ -273,10 +267,6 @@ def _check_consequences(
     if before.phase is Phase.SPEAKING_ORDER:
         (order,) = [event for event in new if event.kind is EventKind.SPEAKING_ORDER]
         assert {order.seat: Action(order.data["way"])} == actions
-    if before.phase is Phase.NIGHT_ACTIONS and any(before.role_of(seat).side is Side.WOLF for seat in actions):
-        votes = Counter(actions[seat].choice for seat in actions if before.role_of(seat).side is Side.WOLF)
-        (victim,) = [event.target for event in new if event.kind is EventKind.WOLF_TARGET]
-        assert votes[victim] == max(votes.values()), (votes, victim)
 
 
 def _check_shooters(requests: Iterable[Request], before: GameState, after: GameState, new: Iterable[Event]) -> None:

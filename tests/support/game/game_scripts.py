@@ -74,21 +74,15 @@ def play(state: GameState, script: str) -> GameState:
         while (state.phase, state.day) == (phase, day) and (requests := pending(state)):
             actions = {}
             for request in requests:
-                actions[request.seat] = _next_answer(request, answers, given)
+                actions[request.seat] = request.default
+                if told := answers.get(request.seat):
+                    actions[request.seat] = told[min(given[request.seat], len(told) - 1)]
+                    given[request.seat] += 1
             state = apply(state, actions)
         unasked = [seat for seat, times in given.items() if not times]
         if unasked:
             raise ValueError(f"{phase} of day {day}: seats {unasked} were not asked")
     return state
-
-
-def _next_answer(request: Request, answers: Answers, given: dict[int, int]) -> Action:
-    if request.seat not in answers:
-        return request.default
-    told = answers[request.seat]
-    action = told[min(given[request.seat], len(told) - 1)]
-    given[request.seat] += 1
-    return action
 
 
 def twelve(script: str, seed: int = 0) -> GameState:

@@ -91,15 +91,13 @@ class PostgresServer:
         assert done.returncode == 0, f"{program}: {done.stdout} {done.stderr}"
 
 
-def require_postgres():
-    """Skip, or fail where REQUIRE_POSTGRES says so, if no server is installed."""
+def new_server(*options: str) -> PostgresServer:
+    """A server in a new folder that the server's user can reach; the caller removes it with ``discard``.
+
+    Skips, or fails where REQUIRE_POSTGRES says so, if no server is installed.
+    """
     if programs() is None:
         (pytest.fail if os.environ.get("REQUIRE_POSTGRES") else pytest.skip)("no PostgreSQL server is installed")
-
-
-def new_server(*options: str) -> PostgresServer:
-    """A server in a new folder that the server's user can reach; the caller removes it with ``discard``."""
-    require_postgres()
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
     folder.chmod(0o755)
     return PostgresServer(folder, *options).initialise()

@@ -52,20 +52,16 @@ async def test_a_conversation_goes_out_and_the_reply_comes_back(chat_api):
 async def test_dashscope_is_called_at_its_own_address_and_does_not_think(chat_api):
     model = ApiModel(ChatEndpoint(provider="dashscope", model="qwen-plus"))
     assert str(model._model.client.base_url) == "https://dashscope.aliyuncs.com/compatible-mode/v1/"
-    assert (
-        await ask(chat_api.endpoint(provider="dashscope")) == "好的"
-        and chat_api.requests[0]["enable_thinking"] is False
-    )
+    assert await ask(chat_api.endpoint(provider="dashscope")) == "好的"
+    assert chat_api.requests[0]["enable_thinking"] is False
     await model.close()
 
 
 async def test_a_redirect_is_not_followed(chat_api):
-    elsewhere = FakeChatApi()
-    await elsewhere.start()
-    chat_api.faults = [error(307, location=f"{elsewhere.url}/v1/chat/completions")]
-    assert "HTTP 307" in await refusal(chat_api.endpoint())
+    async with FakeChatApi() as elsewhere:
+        chat_api.faults = [error(307, location=f"{elsewhere.url}/v1/chat/completions")]
+        assert "HTTP 307" in await refusal(chat_api.endpoint())
     assert elsewhere.requests == []
-    await elsewhere.stop()
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,9 @@ from runners.werewolf.game import (
     pending,
     winner,
 )
-from tests.support.game.game_invariants import check_finished, check_invariants, check_start
+from tests.support.game.game_invariants import check_invariants, check_start
 from tests.support.game.game_playing import TEST_PRESETS, Step, brain_steps, herd_steps, random_steps, steps
+from tests.support.game.game_record import check_record
 
 GAMES = int(os.environ.get("ENDURANCE_GAMES", "100000"))
 SHORT_RUN = 5
@@ -65,7 +66,7 @@ def play_games(preset: Preset, players: str, seeds: range) -> Counter[str]:
                 seen.update(repr(request.decision) for request in pending(before))
                 seen.update(repr(action.choice) for action in actions.values() if isinstance(action.choice, Option))
                 state = after
-            check_finished(state)
+            check_record(state)
         except AssertionError as error:
             error.add_note(f"preset {preset.name}, {players} players, seed {seed}")
             raise

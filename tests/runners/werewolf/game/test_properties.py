@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 from runners.werewolf.game import (
     Action,
     EventKind,
-    GameState,
     IllegalAction,
     Observation,
     Option,
-    Preset,
     apply,
     choices,
     legal,
@@ -40,12 +38,6 @@ seeds = st.integers(0, 10**6)
 players = st.sampled_from((random_steps, herd_steps))
 
 
-def some_state(preset: Preset, seed: int, play_seed: int, data: st.DataObject) -> GameState:
-    """A state that random players reach, and that asks somebody."""
-    history = [before for before, _, _ in data.draw(players)(preset, seed, play_seed)]
-    return data.draw(st.sampled_from(history))
-
-
 # --- states are values ------------------------------------------------------------------------------------------------
 
 
@@ -59,7 +51,8 @@ def test_the_order_of_the_actions_does_not_matter(preset, seed, play_seed, play)
 @given(presets, seeds, seeds, st.data())
 @settings(max_examples=80, deadline=None)
 def test_apply_refuses_wrong_missing_and_illegal_actions_and_never_changes_its_state(preset, seed, play_seed, data):
-    state = some_state(preset, seed, play_seed, data)
+    history = [before for before, _, _ in data.draw(players)(preset, seed, play_seed)]
+    state = data.draw(st.sampled_from(history))
     untouched = copy.deepcopy(state)
     good = answer_all(state, lambda request: request.default)
     request = data.draw(st.sampled_from(pending(state)))

@@ -5,13 +5,10 @@ Who is asked what, and what becomes of every answer, is held to the rules at eve
 """
 
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
 from runners.werewolf.game import (
-    OPTIONS,
-    PRESETS,
     Action,
     EventKind,
     IllegalAction,
@@ -41,12 +38,6 @@ def test_the_deal_is_the_decks_and_depends_on_the_seed():
     assert len(set(deals)) == 50 and deals[7] == deal(TWELVE, 7) == new_game(TWELVE, 7).roles
     with pytest.raises(ValueError, match="do not deal the deck of preset '5p_tiny'"):
         new_game(TINY, 0, roles=deck(wolf=2, seer=1, villager=2))
-
-
-def test_options_replace_a_presets_own_values():
-    changed = get_preset("7p", {"win_rule": "parity", "witch_self_save": False})
-    assert changed == replace(PRESETS["7p"], win_rule=WinRule.PARITY, witch_self_save=False)
-    assert set(OPTIONS).isdisjoint({"name", "deck"})
 
 
 @pytest.mark.parametrize(

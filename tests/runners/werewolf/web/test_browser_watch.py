@@ -12,12 +12,11 @@ from runners.werewolf.game import new_game
 from runners.werewolf.transcript import event_data, game_data
 from runners.werewolf.web.views import ShownGame
 from runners.werewolf.werewolf_play import WerewolfPlay
-from runners.worker import Worker
-from store.protocol import EnqueueRolloutRequest
-from store.schema import PolicyResources
-from store.werewolf import GameTask
-from tests.support.fakes import FakeVllm, make_turn
+from tests.support.algo.playing import playing
+from tests.support.fakes import make_turn
 from tests.support.game.game_playing import TINY, play_brains
+from tests.support.hub.asking import enqueue_one, enqueue_tasks
+from tests.support.tasks import game_task
 from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.seat_players import reply_to
 from tests.support.werewolf.web_server import WebServer
@@ -32,26 +31,15 @@ CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
-    hub, client, tiny_model, tiny_tokenizer, tmp_path, person
+    hub, client, vllm, policy, tiny_model, tmp_path, person
 ):
-    server_of_policy = FakeVllm(tiny_tokenizer, reply_to, str(tiny_model))
-    endpoint = await server_of_policy.start()
-    resources = PolicyResources(run_name="run-0123abcd", version=7, endpoints=(endpoint,), model="policy")
-    await client.update_resources(resources.resources_id, resources.encode())
-    task = GameTask(
-        game_id="run-step0007-deal00-game00", group_id="d", seed=4, sampling_seed=4, preset="5p_tiny",
-        seating={"wolf": "policy", "good": "policy"}, trainable=["wolf", "good"],
-        limits={"context_tokens": 20_000, "reply_tokens": 200},
-    )  # fmt: skip
-    request = EnqueueRolloutRequest(input=task.encode(), mode="train", resources_id=resources.resources_id)
-    of_agents = EnqueueRolloutRequest(input={"kind": "agent", "question": "1+1"}, mode="train")
-    await client.enqueue_many_rollouts([of_agents, request])
-    server_of_policy.gate.clear()
-    play = WerewolfPlay(client)
-    worker = Worker(client, play, "worker", 1)
-    working = asyncio.create_task(worker.run())
-    await asyncio.wait_for(server_of_policy.asked.wait(), 60)
-    loop = asyncio.get_running_loop()
+    vllm.answer, loop = reply_to, asyncio.get_running_loop()
+    vllm.gate.clear()
+    limits = {"context_tokens": 20_000, "reply_tokens": 200}
+    task = game_task("run-step0007-deal00-game00", seed=4, trainable=["wolf", "good"], limits=limits)
+    await enqueue_one(client, {"kind": "agent", "question": "1+1"}, mode="train")
+    policy = policy.model_copy(update={"run_name": "run-0123abcd", "version": 7})
+    await enqueue_tasks(client, policy, [task])
 
     def opens_the_list(p):
         p.opens(f"{web.url}/?lang=zh")
@@ -66,7 +54,7 @@ async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
         return p.sees(".place").text
 
     def sees_it_go_on(p):
-        loop.call_soon_threadsafe(server_of_policy.gate.set)
+        loop.call_soon_threadsafe(vllm.gate.set)
         p.sees(".result")  # it was played to its end, and the page was never loaded anew
         p.clicks(".keys button:last-child")
         p.sees(".outcome")
@@ -85,15 +73,10 @@ async def test_a_game_is_watched_as_it_is_played_and_its_tokens_opened(
         assert p.overflow() <= 0
         assert p.complaints() == []
 
-    try:
-        async with WebServer(tmp_path, hub=hub.url, tokenizer=tiny_model) as web:
-            await at_the_browser(opens_the_list, person)
-            await at_the_browser(sees_it_go_on, person)
-    finally:
-        worker.hand_back()
-        await working
-        await play.close()
-        await server_of_policy.stop()
+    async with playing(client, WerewolfPlay(client), 1), WebServer(tmp_path, hub=hub.url, tokenizer=tiny_model) as web:
+        await asyncio.wait_for(vllm.asked.wait(), 60)
+        await at_the_browser(opens_the_list, person)
+        await at_the_browser(sees_it_go_on, person)
 
 
 def attempt_that_says(text, times):

@@ -7,6 +7,7 @@ import asyncio
 import json
 import shutil
 import sys
+from contextlib import AsyncExitStack
 
 import pytest
 import torch
@@ -43,19 +44,16 @@ from tests.support.werewolf.web_server import WebServer
 
 
 @pytest.fixture
-async def policy(tiny_model, tiny_tokenizer):
-    """A fake vLLM that serves the checkpoint of step 24 of a run; (its address, the run's folder)."""
-    servers = []
+async def policy(tiny_tokenizer):
+    """``await policy(root)``: the address of a fake vLLM that serves a folder."""
+    async with AsyncExitStack() as stack:
 
-    async def serve(root):
-        server = FakeVllm(tiny_tokenizer, reply_to, str(root))
-        server.context_tokens = 6000
-        servers.append(server)
-        return await server.start()
+        async def serve(root):
+            server = await stack.enter_async_context(FakeVllm(tiny_tokenizer, reply_to, str(root)))
+            server.context_tokens = 6000
+            return server.endpoint
 
-    yield serve
-    for server in servers:
-        await server.stop()
+        yield serve
 
 
 def make_checkpoint(runs, tiny_model):
