@@ -4,8 +4,9 @@ The lowest layer: the configuration validates against it, and the rules deal fro
 Standard library only.
 """
 
+import random
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Literal
@@ -73,3 +74,11 @@ DECKS: Mapping[str, tuple[Role, ...]] = MappingProxyType(
     }
 )
 """Preset -> the role of each card. Seeded deals depend on the order; players do not see it."""
+
+
+def deal_roles(deck: Sequence[Role], seed: int) -> tuple[Role, ...]:
+    """The roles of seats 1..n under ``seed``."""
+    roles = list(deck)
+    # Seeding by text hashes it with SHA-512: the same on every machine.
+    random.Random(f"{seed}/deal/0").shuffle(roles)
+    return tuple(roles)

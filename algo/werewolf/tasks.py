@@ -1,9 +1,11 @@
 """The games of a step, a function of the configuration: deals, seating, seeds."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Collection
 from typing import get_args
 
+from configs.roles_and_decks import DECKS, Role, deal_roles
 from configs.sections.game import GameConfig
 from configs.sections.rollout import RolloutSettings
 from configs.werewolf import WerewolfConfig
@@ -13,6 +15,7 @@ from store.werewolf_study import Study
 
 SEEDS = 2**31
 """Range of ``derived_seed``."""
+_CANDIDATES = 64
 
 
 def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
@@ -20,10 +23,9 @@ def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
     times."""
     tasks, groups = [], config.rollout.groups_per_step - config.branched_groups
     game_config, rollout, run_name, run_seed = config.game, config.rollout, config.run.name, config.run.seed
-    for group in range(groups):
+    for group, deal in enumerate(training_deals(config, step, groups)):
         sides = _trained_sides(game_config, (step - 1) * groups + group)
         group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
-        deal = training_deal(run_seed, step, group)
         for game in range(rollout.rollouts_per_group):
             tasks.append(
                 GameTask(
@@ -79,9 +81,25 @@ def seating_rules(config: GameConfig, sides: Collection[SideName]) -> tuple[Seat
     return (*(SeatingRule(**rule.model_dump()) for rule in config.seating), *by_side)
 
 
-def training_deal(run_seed: int, step: int, group: int) -> int:
+def training_deals(config: WerewolfConfig, step: int, count: int) -> list[int]:
+    """Seeds of a step's deals.
+
+    With ``game.balanced_deals`` each is, of some candidates, the one whose roles the deals before it gave to the same
+    seats least often.
+    """
+    numbers = range(_CANDIDATES if config.game.balanced_deals else 1)
+    deck, dealt, deals = DECKS[config.game.preset], Counter[tuple[int, Role]](), []
+    for group in range(count):
+        candidates = [training_deal(config.run.seed, step, group, *([number] if number else [])) for number in numbers]
+        roles = {seed: [*enumerate(deal_roles(deck, seed))] for seed in candidates}
+        deals.append(min(candidates, key=lambda seed: sum(dealt[place] for place in roles[seed])))
+        dealt.update(roles[deals[-1]])
+    return deals
+
+
+def training_deal(run_seed: int, step: int, *position: int) -> int:
     """Seed of a training deal: always even, so that it never equals a ``held_out_deal``."""
-    return derived_seed("deal", run_seed, step, group) & ~1
+    return derived_seed("deal", run_seed, step, *position) & ~1
 
 
 def held_out_deal(seed: int, number: int) -> int:

@@ -67,6 +67,11 @@ class GameConfig(Section):
         "or a name from the sections players and frozen. If both sides are trained and this is not "
         "the policy, deals alternate between training the wolves and training the good side",
     )
+    balanced_deals: bool = Field(
+        False,
+        description="draw the deals of a step so that each seat has each role about equally often; with few deals a "
+        "policy otherwise learns to vote for the seats that were wolves by chance",
+    )
     seating: tuple[SeatingRuleConfig, ...] = Field(
         (),
         description="who plays which seats; the first rule that matches a seat decides. Without a match the policy "

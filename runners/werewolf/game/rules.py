@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from configs.roles_and_decks import deal_roles
 from runners.werewolf.game import aftermath, day, election, night
 from runners.werewolf.game.decisions import check, make_request
 from runners.werewolf.game.presets import Preset
@@ -25,7 +26,6 @@ from runners.werewolf.game.state import (
     PublicView,
     drawn_order,
     join,
-    keyed_generator,
     log,
     log_speeches,
     start_pk_ballot,
@@ -162,9 +162,7 @@ PHASES: Mapping[Phase, PhaseRule] = {
 
 def deal(preset: Preset, seed: int) -> tuple[Role, ...]:
     """The roles of seats 1..n under ``seed``."""
-    roles = list(preset.deck)
-    keyed_generator(seed, "deal", 0).shuffle(roles)
-    return tuple(roles)
+    return deal_roles(preset.deck, seed)
 
 
 def new_game(preset: Preset, seed: int, roles: tuple[Role, ...] | None = None) -> GameState:
