@@ -1,12 +1,17 @@
 """Games between two players: held-out deals, sides swapped, nothing to train on, facts kept of each game."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from algo.league.results import Match
 from algo.werewolf.matches import held_out_deals, league_match
-from algo.werewolf.tasks import held_out_deal, training_deal
+from algo.werewolf.tasks import held_out_deal, step_tasks, training_deal
+from configs.loading import load_config
+from configs.roles_and_decks import DECKS, Role, deal_roles
+from runners.werewolf.game import PRESETS, deal
 from tests.support.fakes import make_result
 
 numbers = st.integers(0, 2**63)
@@ -24,6 +29,21 @@ def test_deals_are_different_and_follow_from_the_seed(monkeypatch):
     assert held_out_deals(5, 1) == held_out_deals(9, 1)[:5] != held_out_deals(5, 2)
     monkeypatch.setattr("algo.werewolf.matches.held_out_deal", lambda seed, number: number // 2)
     assert held_out_deals(3, 1) == [0, 1, 2]
+
+
+def test_balanced_deals_give_each_seat_each_role_about_equally_often():
+    balanced = load_config(None, ["rollout.groups_per_step=15", "game.balanced_deals=true"])
+    seen = set()
+    for step in range(1, 6):
+        deals = [task.seed for task in step_tasks(balanced, step)[:: balanced.rollout.rollouts_per_group]]
+        roles = [deal_roles(DECKS["5p_tiny"], seed) for seed in deals]
+        assert {of.index(Role.WOLF) for of in roles} == set(range(5)) and not any(seed % 2 for seed in deals)
+        for role in (Role.WOLF, Role.SEER):
+            counts = Counter(of.index(role) for of in roles).values()
+            assert max(counts) - min(counts) <= 1, (step, role)
+        seen.update(deals)
+    assert len(seen) == 75
+    assert all(deal(PRESETS["5p_tiny"], seed) == deal_roles(DECKS["5p_tiny"], seed) for seed in seen)
 
 
 @pytest.mark.parametrize(
