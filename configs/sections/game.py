@@ -69,8 +69,8 @@ class GameConfig(Section):
     )
     balanced_deals: bool = Field(
         False,
-        description="draw the deals of a step so that each seat has each role about equally often; with few deals a "
-        "policy otherwise learns to vote for the seats that were wolves by chance",
+        description="draw the deals of a step so that each seat has each role about equally often, which with few "
+        "deals it has not",
     )
     seating: tuple[SeatingRuleConfig, ...] = Field(
         (),
