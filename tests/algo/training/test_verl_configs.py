@@ -86,9 +86,9 @@ def test_what_cannot_run_is_refused(model, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"must divide the model's number of attention heads \(2\)"):
         check_engine(make_config(model, model=flash, training=gpus | {"sequence_parallel": 3}))
     check_engine(make_config(model, model=flash, training=gpus | {"ranks": 2, "sequence_parallel": 2}))
-    for section in ("reference", "critic"):
+    for section, kl in (("reference", {"kl": "loss"}), ("critic", {})):
         with pytest.raises(ConfigError, match=rf"{section}\.path .*nowhere does not exist.*set {section}\.path"):
-            check_engine(make_config(model, **{section: {"path": tmp_path / "nowhere"}}))
+            check_engine(make_config(model, **{section: {"path": tmp_path / "nowhere", **kl}}))
     for name in ("geo_mean", "clip_cov", "kl_cov", "bypass_mode", "dro"):
         with pytest.raises(ConfigError, match=f"'{name}' cannot be used"):
             actor_config(TrainingConfig(policy_loss=name))
