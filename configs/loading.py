@@ -47,7 +47,7 @@ def load_config(
     Raises ConfigError for a file that cannot be read, an unknown key or a value that does not fit.
     """
     path = find_config(path or DEFAULT_CONFIG)
-    return config_of(read_document(path, schema=schema), path.parent, overrides, schema, f"configuration {path}")
+    return config_of(read_document(path, schema=schema), overrides, schema, f"configuration {path}")
 
 
 def read_document(
@@ -97,14 +97,11 @@ def schema_of(path: Path | None) -> type[Config]:
     return AgentConfig if path is not None and "agents" in read_document(path) else WerewolfConfig
 
 
-def config_of(
-    document: dict[str, Any], folder: Path, overrides: Iterable[str], schema: type[AnyConfig], where: str
-) -> AnyConfig:
+def config_of(document: dict[str, Any], overrides: Iterable[str], schema: type[AnyConfig], where: str) -> AnyConfig:
     """A configuration from a mapping of sections, which is modified in place. Raises ConfigError.
 
-    folder: of input files. overrides, schema: as in ``load_config``. where: the configuration's name in errors.
+    overrides, schema: as in ``load_config``. where: the configuration's name in errors.
     """
-    find_input_files(document, folder, schema)
     for override in overrides:
         _apply_override(document, override)
     find_input_files(document, Path(), schema)  # those of overrides

@@ -79,6 +79,11 @@ DECKS: Mapping[str, tuple[Role, ...]] = MappingProxyType(
 def deal_roles(deck: Sequence[Role], seed: int) -> tuple[Role, ...]:
     """The roles of seats 1..n under ``seed``."""
     roles = list(deck)
-    # Seeding by text hashes it with SHA-512: the same on every machine.
-    random.Random(f"{seed}/deal/0").shuffle(roles)
+    keyed_generator(seed, "deal", 0).shuffle(roles)
     return tuple(roles)
+
+
+def keyed_generator(seed: int, purpose: str, day: int) -> random.Random:
+    """Generator seeded by its key."""
+    # Seeding by text hashes it with SHA-512: the same on every machine, and keys never collide.
+    return random.Random(f"{seed}/{purpose}/{day}")

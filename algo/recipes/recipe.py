@@ -123,4 +123,4 @@ def stage_config(recipe: Recipe, below: dict[str, Any], stage: Stage, overrides:
     """The configuration of one stage. Raises ConfigError, naming the stage."""
     document = merged(below, recipe.config, stage.config)
     where = f"stage {stage.name} of recipe {recipe.name}"
-    return config_of(document, Path(), overrides, recipe.schema_of_configs, where)
+    return config_of(document, overrides, recipe.schema_of_configs, where)

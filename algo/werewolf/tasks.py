@@ -87,6 +87,7 @@ def training_deals(config: WerewolfConfig, step: int, count: int) -> list[int]:
     With ``game.balanced_deals`` each is, of some candidates, the one whose roles the deals before it gave to the same
     seats least often.
     """
+    # The first candidate is the deal without this setting.
     numbers = range(_CANDIDATES if config.game.balanced_deals else 1)
     deck, dealt, deals = DECKS[config.game.preset], Counter[tuple[int, Role]](), []
     for group in range(count):

@@ -69,8 +69,7 @@ class GameConfig(Section):
     )
     balanced_deals: bool = Field(
         False,
-        description="draw the deals of a step so that each seat has each role about equally often, which with few "
-        "deals it has not",
+        description="in a step each seat has each role about equally often; else deals are drawn freely",
     )
     seating: tuple[SeatingRuleConfig, ...] = Field(
         (),

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from configs.roles_and_decks import keyed_generator
 from runners.werewolf.game.presets import Preset
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.game.types import Action, BadgeLost, Event, EventKind, Phase, Result, Role, Side
@@ -128,12 +129,6 @@ def join(seats: Iterable[int]) -> str:
 def generator(state: GameState, purpose: str) -> random.Random:
     """Generator for one purpose on one day, so that one draw never shifts another."""
     return keyed_generator(state.seed, purpose, state.day)
-
-
-def keyed_generator(seed: int, purpose: str, day: int) -> random.Random:
-    """Generator seeded by its key."""
-    # Seeding by text hashes it with SHA-512: the same on every machine, and keys never collide.
-    return random.Random(f"{seed}/{purpose}/{day}")
 
 
 def drawn_order(state: GameState, seats: tuple[int, ...], purpose: str) -> tuple[int, ...]:
