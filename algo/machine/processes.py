@@ -16,6 +16,8 @@ from algo.machine.ports import free_port
 
 GRACE_SECONDS = 150.0
 """An algorithm that stops finishes a checkpoint for up to two minutes."""
+_RUNNER_GRACE_SECONDS = 5.0
+"""The runner stops after the algorithm, which stops vLLM: a call of a game in flight would be retried for a minute."""
 _POLL_SECONDS = 0.2
 _console = Console(stderr=True, highlight=False)
 
@@ -50,9 +52,11 @@ class Processes:
     def __init__(self) -> None:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, command: Sequence[str], log: IO[bytes] | None) -> None:
+    def start(
+        self, name: str, command: Sequence[str], log: IO[bytes] | None, grace_seconds: float = GRACE_SECONDS
+    ) -> None:
         """See ``start_guarded``."""
-        self._running[name] = start_guarded(command, log)
+        self._running[name] = start_guarded(command, log, grace_seconds)
 
     def wait_for(self, name: str) -> int:
         """The exit code of ``name``, or of another process that ends before it (1 instead of 0)."""
@@ -120,12 +124,15 @@ def start_hub(processes: Processes, logs: Path) -> str:
     return f"http://127.0.0.1:{port}"
 
 
-def runner_command(workload: str, hub: str, *options: str) -> list[str]:
-    """The command line of a runner. workload: werewolf, agents. hub: its address."""
-    return [sys.executable, "-m", f"runners.{workload}", *options, "--store", hub]
+def start_runner(processes: Processes, workload: str, hub: str, options: Sequence[str], logs: Path) -> None:
+    """Start a runner. workload: werewolf, agents. hub: its address. options: of the command. logs: its log's folder."""
+    command = [sys.executable, "-m", f"runners.{workload}", *options, "--store", hub]
+    start_logged(processes, "runner", command, logs, _RUNNER_GRACE_SECONDS)
 
 
-def start_logged(processes: Processes, name: str, command: Sequence[str], logs: Path) -> None:
-    """Start a command, with its output appended to ``name.log`` in the folder ``logs``."""
+def start_logged(
+    processes: Processes, name: str, command: Sequence[str], logs: Path, grace_seconds: float = GRACE_SECONDS
+) -> None:
+    """Start a command, with its output appended to ``name.log`` in the folder ``logs``. See ``start_guarded``."""
     with (logs / f"{name}.log").open("ab") as log:
-        processes.start(name, command, log)
+        processes.start(name, command, log, grace_seconds)

@@ -30,9 +30,9 @@ from algo.machine.processes import (
     Processes,
     local_processes,
     program,
-    runner_command,
     start_hub,
     start_logged,
+    start_runner,
 )
 from algo.recipes.recipe import Recipe, Stage, read_recipe, stage_config
 from algo.run.checkpoints import lock_run
@@ -296,7 +296,7 @@ def _start_runner(processes: Processes, opened: RecipeFolder, hub: str, logs: Pa
     permissions = runner_permissions(*map(opened.config, opened.recipe.stages))
     if opened.recipe.workload == "werewolf":
         options = ["--n", str(opened.recipe.concurrent_games), *permissions]
-        start_logged(processes, "runner", runner_command("werewolf", hub, *options), logs)
+        start_runner(processes, "werewolf", hub, options, logs)
         return 0
     config = opened.config(next(stage for stage in opened.recipe.stages if stage.do == "train"))
     assert isinstance(config, AgentConfig)
@@ -312,7 +312,7 @@ def _start_runner(processes: Processes, opened: RecipeFolder, hub: str, logs: Pa
                 f"{SERVICE_SECONDS:g} seconds; its log: {logs / 'service.log'}"
             )
     options = command_line(config.local.runner, values, "local.runner")
-    start_logged(processes, "runner", runner_command("agents", hub, *options, *permissions), logs)
+    start_runner(processes, "agents", hub, [*options, *permissions], logs)
     return 0
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from algo.machine.atomic_files import make_private_folder
 from algo.machine.ports import free_port
-from algo.machine.processes import Interrupted, local_processes, runner_command, start_hub, start_logged
+from algo.machine.processes import Interrupted, local_processes, start_hub, start_runner
 from algo.run.names import run_name
 from configs.command_line import exit_on
 from configs.schema import Config
@@ -42,7 +42,7 @@ def run_locally(
     module: of the command, with the arguments ``sys.argv``. options: its parsed ones, with those of
         ``configured_parser`` and ``add_local_option``.
     suffix: of the run's name; its folder has the logs of hub and runner.
-    workload, runner_options: see ``runner_command``.
+    workload, runner_options: see ``start_runner``.
     """
     with exit_on(OSError, before=f"cannot write to run.dir {config.run.dir}: "):
         folder = config.run.dir / run_name(config, getattr(options, "resume", "never") == "auto", suffix)
@@ -53,8 +53,8 @@ def run_locally(
     with local_processes() as processes:
         try:
             hub = start_hub(processes, logs)
-            command = [*runner_options, "--n", str(options.local), *runner_permissions(config)]
-            start_logged(processes, "runner", runner_command(workload, hub, *command), logs)
+            of_runner = [*runner_options, "--n", str(options.local), *runner_permissions(config)]
+            start_runner(processes, workload, hub, of_runner, logs)
             _console.print(f"hub {hub} (agl store) and a runner started; their logs: {logs}", soft_wrap=True)
             for setting in (f"store.url={hub}", *_free_ports(config)):
                 own += ["--set", setting]

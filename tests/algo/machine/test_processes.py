@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from algo.machine.processes import Interrupted, local_processes
+from algo.machine import processes as machine_processes
+from algo.machine.processes import Interrupted, local_processes, start_runner
 
 FOREVER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 
@@ -61,3 +62,22 @@ def test_a_signal_ends_the_wait_and_everything_that_was_started(number):
         processes.wait_for("stage")
     assert not any(map(is_alive, pids))
     assert signal.signal(number, before) is ours
+
+
+@pytest.mark.timeout(30)
+def test_a_runner_whose_games_go_on_does_not_delay_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_processes, "_RUNNER_GRACE_SECONDS", 0.1)
+    runner = tmp_path / "runners"
+    runner.mkdir()
+    (runner / "__init__.py").touch()
+    (runner / "busy.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(600)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / "runner.log"
+    with local_processes() as processes:
+        start_runner(processes, "busy", "http://hub", [], tmp_path)
+        assert processes.wait_until(lambda: log.read_text() == "up\n") == 0
+        pids = pids_of(processes)
+    assert not any(map(is_alive, pids))
