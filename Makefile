@@ -125,7 +125,7 @@ soak: install ## Frequent kills of hubs, runners and algorithms over 20,000 game
 bench: install ## Speeds and costs as ratios to a baseline on the same machine (PARTS="games tokens hub fleet waiting prefix agents prompts language step branching lag league web tricks nonsense loads kills kept")
 	$(BIN)/python -m bench $(PARTS)
 
-gpu: install ## Measure this machine's GPUs against vLLM's and verl's figures; without a GPU, print the plan
+gpu: install ## Measure vLLM and the trainer on this machine's GPU, at most 20 minutes; without a GPU, print the plan
 	$(BIN)/python -m bench.gpu
 
 docs: $(DOCS) ## Build the documentation site into build/site; warnings are errors
