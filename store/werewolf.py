@@ -379,10 +379,23 @@ class ResultSpan(OutcomeSpan):
 
     def check_note(self, note: StudySpan) -> None:
         roles = {seat.seat: seat.role for seat in self.seats}
+        choices = (*note.votes, *note.kills, *note.checks)
+        acted = {seat for choice in choices for seat in (choice.seat, choice.target) if seat is not None}
+        if strangers := {*acted, *(speech.seat for speech in note.speeches)} - roles.keys():
+            raise MalformedSpan(f"game {self.game_id}: actions of or against other seats, {sorted(strangers)}")
+        if any(check.seat is None for check in note.checks):
+            raise MalformedSpan(f"game {self.game_id}: a check without a seat")
         for belief in note.beliefs:
             named = {belief.seat, *(belief.beliefs or ()), *(probe.target for probe in belief.asked)}
             if strangers := named - roles.keys():
                 raise MalformedSpan(f"game {self.game_id}: beliefs of or about other seats, {sorted(strangers)}")
+            believed = belief.beliefs
+            if believed is not None and not (
+                believed and believed.keys() <= belief.ceiling.keys() & belief.deaf.keys()
+            ):
+                raise MalformedSpan(
+                    f"game {self.game_id}: beliefs of seat {belief.seat} without odds of the same seats"
+                )
             for probe in belief.asked:
                 if (role := roles[probe.target]) not in probe.words:
                     raise MalformedSpan(f"game {self.game_id}: a probe of seat {probe.target} has no word for {role}")

@@ -96,7 +96,12 @@ def token_advantages(
     valued = [replace(row, outcome=row.outcome + gain) for row, gain in zip(rows, gains, strict=True)]
     advantages, returns = _by_outcome(valued, compared, config)
     if branches.branches:
-        alone, _ = _by_outcome(rows, compared, config)
+        # Means over branches spread less than outcomes: verl would divide by their deviation, not that of whole games.
+        undivided = config.model_copy(update={"normalize_by_std": False})
+        advantages, alone = (
+            [row / each.deviation for row, each in zip(_by_outcome(of, compared, undivided)[0], compared, strict=True)]
+            for of in (valued, rows)
+        )
         advantages = [_by_branches(*of_row, branches) for of_row in zip(rows, compared, advantages, strict=True)]
         metrics |= _branch_metrics(rows, alone, advantages, branches)
     advantages = [

@@ -26,8 +26,12 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
         "agents/rejected_calls": float(sum(outcome.refused for outcome in outcomes)),
         "agents/seconds_mean": fmean(outcome.seconds for outcome in outcomes),
     }
-    for name in dict.fromkeys(name for outcome in outcomes for name in outcome.dimensions):
-        given = [outcome.dimensions[name] for outcome in outcomes if name in outcome.dimensions]
+    named = [outcome for outcome in outcomes if not outcome.failure] or outcomes
+    for name in dict.fromkeys(name for outcome in named for name in outcome.dimensions):
+        # As in evaluations, a failure earns 0 where ``configs.agents.AgentRewardConfig.failure`` has no value.
+        given = [
+            outcome.dimensions.get(name, 0.0) for outcome in outcomes if name in outcome.dimensions or outcome.failure
+        ]
         metrics[f"agents/reward/{name}"] = fmean(given)
     if turns:
         metrics["turns/valid_share"] = 1.0 - sum(map(invalid_calls, actors)) / turns

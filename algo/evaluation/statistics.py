@@ -21,6 +21,7 @@ _PRIOR_DEVIATION, _ADVANTAGE_DEVIATION = 2.0, 10.0
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _REACH = _Z + NormalDist().inv_cdf(POWER)
 _RESAMPLES = 5_000
+_ROUNDING = 1e-9  # rewards that are equal may differ by this in binary
 _FITS = 300
 _LEAST_SPREAD = 0.5
 """Of resampled fits, relative to the deviation of the covariance. Where a player wins or loses all its games, they only
@@ -87,7 +88,7 @@ def mean_difference(clusters: Sequence[Hashable], differences: Sequence[float], 
     interval of 0 among these clusters. Raises ValueError without differences.
     """
     total, count = _totals(clusters, differences)
-    if np.ptp(total / count) > 0:
+    if np.ptp(total / count) > _ROUNDING:
         return mean_by_cluster(clusters, differences, seed)
     value, unseen = float(total.sum() / count.sum()), wilson_interval(0, len(total)).high
     return Estimate(value=value, low=value - unseen, high=value + unseen)
@@ -168,9 +169,12 @@ def fit_by_cluster(table: Floats, won: Floats, clusters: Sequence[Hashable], see
     return estimate
 
 
-def normal_interval(value: float, variance: float) -> Estimate:
-    """A value with the interval of a normal distribution of this variance."""
-    half = _Z * max(variance, 0.0) ** 0.5
+def normal_interval(value: float, variance: float, among: int = 1) -> Estimate:
+    """A value with the interval of a normal distribution of this variance.
+
+    among: number of intervals that hold together with the confidence of one (Bonferroni).
+    """
+    half = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / (2 * among)) * max(variance, 0.0) ** 0.5
     return Estimate(value=value, low=value - half, high=value + half)
 
 

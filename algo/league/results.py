@@ -153,11 +153,15 @@ class Results(BaseModel):
         return Strengths(names, found[1:], covariance(table, games, found)[1:, 1:])
 
     def strongest_past_self(self, strengths: "Strengths | None") -> tuple[str, Estimate] | None:
-        """(past self, its strength less that of the current row) with the highest lower end above 0; else None."""
+        """(past self, its strength less that of the current row) with the highest lower end above 0; else None.
+
+        The intervals of all past selves hold together, for independent games; those of one deal are not quite.
+        """
         present = self.rows[-1].name
         if strengths is None or present not in strengths.names:
             return None
-        ahead = {name: strengths.difference(name, present) for name in strengths.names if is_past(name)}
+        past = [name for name in strengths.names if is_past(name)]
+        ahead = {name: strengths.difference(name, present, len(past)) for name in past}
         name = max(ahead, key=lambda name: ahead[name].low, default=None)
         return None if name is None or ahead[name].low <= 0 else (name, ahead[name])
 
@@ -173,9 +177,12 @@ class Strengths:
     values: Floats
     covariance: Floats
 
-    def difference(self, one: str, other: str) -> Estimate:
-        """Strength of one less that of another. Raises ValueError for a player without games."""
+    def difference(self, one: str, other: str, among: int = 1) -> Estimate:
+        """Strength of one less that of another. among: see ``normal_interval``.
+
+        Raises ValueError for a player without games.
+        """
         a, b = self.names.index(one), self.names.index(other)
         value = float(self.values[a] - self.values[b])
         variance = float(self.covariance[a, a] + self.covariance[b, b] - 2 * self.covariance[a, b])
-        return normal_interval(value, variance)
+        return normal_interval(value, variance, among)

@@ -23,8 +23,12 @@ from algo.recipes.results import RecipeRun, SeedRun
 from algo.recipes.runner import REPORT_FILE
 from algo.werewolf.matches import SIDES
 from configs.loading import as_yaml
+from configs.sections.opponents import INITIAL_POLICY
 from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
+
+Place = tuple[str, int]
+"""(seed and conditions of an evaluation, deal): games at the same place are compared."""
 
 SIDE_TITLES = {"wolf": "the wolves", "good": "the good side"}
 
@@ -180,19 +184,20 @@ def change_of(seeds: Sequence[SeedRun], side: SideName, opponent: str) -> Change
     return Change("win rate", before, after, gain, flaws)
 
 
-def games_won(
-    seeds: Iterable[SeedRun], end: Literal[0, 1], side: SideName, opponent: str
-) -> dict[tuple[int, int], float]:
-    """(seed, deal) -> whether the policy won as one side against one opponent. end: before or after training."""
+def games_won(seeds: Iterable[SeedRun], end: Literal[0, 1], side: SideName, opponent: str) -> dict[Place, float]:
+    """Whether the policy won as one side against one opponent. end: before or after training."""
     return {
-        (seed.seed, row.cluster): float(row.result == side)
+        (f"{seed.seed} {header.digest} {header.initial * (opponent == INITIAL_POLICY)}", row.cluster): (
+            float(row.result == side)
+        )
         for seed in seeds
         if seed.ends
+        for header in [seed.ends[end].header]
         for row in games_of(seed.ends[end].rows, TRAINED_POLICY, side, opponent)
     }
 
 
-def difference(ours: Mapping[tuple[int, int], float], others: Mapping[tuple[int, int], float]) -> Estimate | None:
+def difference(ours: Mapping[Place, float], others: Mapping[Place, float]) -> Estimate | None:
     """Win rate of ``ours`` less ``others`` over the seeds' games that both have, by resampling deals; None without any.
 
     Games are paired by seed, too: where one seed lacks a game, another seed's of the same deal is no substitute.
@@ -219,7 +224,11 @@ def _game_sections(run: RecipeRun) -> list[Section]:
     if ends:
         tables = [_of_seed(seed, speech_table((*seed.placed, *of), seed.bits)) for seed, *of in ends]
         sections.append(Section("Replies and speeches", tables=tables))
-        tables = [_of_seed(seed, difference_table(after, before)) for seed, before, after in ends]
+        tables = [
+            _of_seed(seed, difference_table(after, before))
+            for seed, before, after in ends
+            if before.header.digest == after.header.digest
+        ]
         sections.append(Section("Change, deal by deal", tables=tables))
         for place, when in ((1, "before"), (2, "after")):
             sections.append(

@@ -36,9 +36,13 @@ class SeedRun:
 
     @cached_property
     def ends(self) -> tuple[Evaluation, Evaluation] | None:
-        """The evaluation before the first update, and the last one after it; None unless there are both."""
-        before = [one for one in self.evaluations if one.header.step == 0]
-        after = [one for one in self.evaluations if one.header.step]
+        """The evaluation before the first update, and the last one after it; None unless both have ended.
+
+        The games that end first are the shortest, whose winners are no sample.
+        """
+        ended = [one for one in self.evaluations if one.ended]
+        before = [one for one in ended if one.header.step == 0]
+        after = [one for one in ended if one.header.step]
         return (before[0], after[-1]) if before and after else None
 
 

@@ -97,13 +97,34 @@ def test_branches_replace_the_estimator_at_and_after_the_decision_and_never_coun
     deviation = found.metrics["advantage/deviation/wolf"]
     # Before the decision the game is worth 0, its value there; a third of all games are lost.
     recorded, *others, branched = by_turn(found)
-    assert others == by_turn(alone)[1:]
+    assert others == [pytest.approx(row, abs=1e-5) for row in by_turn(alone)[1:]]
     assert recorded == pytest.approx([(0.0 - 1 / 3) / deviation, 2 / deviation, 2 / deviation], abs=1e-5)
     assert branched == pytest.approx([-2 / deviation, -2 / deviation], abs=1e-5)
     assert found.informative == (True,) * 4 and found.metrics["advantage/groups"] == 3
     # Of one decision only, so without variance.
     assert found.metrics["advantage/branched/decisions"] == 1
     assert found.metrics["advantage/branched/magnitude"] == pytest.approx(2 / deviation)
+
+
+def test_turns_before_and_after_a_decision_have_the_same_unit():
+    """Two games of a deal with four branches each: the mean outcomes before the decisions differ by 0.4, the outcomes of
+    the two games by 2."""
+    games = [seat("g", 1.0), seat("h", -1.0)]
+    decisions, branches = [], []
+    for game, own, won in (("g", 1.0, 2), ("h", -1.0, 4)):
+        results = [1.0] * won + [-1.0] * (4 - won)
+        names = [f"{game}{number}" for number in range(4)]
+        went = [went_on(game, "a", own, [(ME, 2)])]
+        went += [went_on(name, f"other {number}", result, [(ME, 2)])
+                 for number, (name, result) in enumerate(zip(names, results, strict=True))]  # fmt: skip
+        decisions.append(Decision(5, "vote", ME, 1, tuple(went)))
+        branches += [seat(name, result, turns=(1, 2)) for name, result in zip(names, results, strict=True)]
+    found = token_advantages([*games, *branches], AdvantageConfig(credit="branch"), branches=branch_credit(decisions))
+    deviation = 2**0.5
+    before = [row[0] for row in by_turn(found)[:2]]
+    after = [row[1] for row in by_turn(found)[:2]]
+    assert before == pytest.approx([-0.2 / deviation, 0.2 / deviation], abs=1e-5)
+    assert after == pytest.approx([(1 - 0.2) * 5 / 4 / deviation, (-1 - 0.6) * 5 / 4 / deviation], abs=1e-5)
 
 
 def test_rewards_of_turns_count_for_their_turns_in_branches_too():

@@ -1,6 +1,7 @@
 """Agents as a workload: a step's tasks and an evaluation, through a real hub and worker, before a fake of vLLM."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -97,6 +98,13 @@ async def test_actors_are_trained_by_name_and_have_their_own_baseline(world):
     metrics = everyone.metrics(played)
     assert (metrics["rollouts/finished"], metrics["turns/played"], metrics["agents/failed_share"]) == (6, 18, 0)
     assert metrics["agents/reward/cost"] == 0.5 and metrics["turns/valid_share"] == 1.0
+
+    right, *others = played.finished
+    broken = {"dimensions": {"reward": 0.0}, "failure": "it broke"}
+    failed = [replace(each, outcome=each.outcome.model_copy(update=broken)) for each in others]
+    found = everyone.metrics(replace(played, finished=[right, *failed]))
+    assert found["agents/reward/right"] == right.outcome.dimensions["right"] / 6
+    assert found["agents/reward/cost"] == right.outcome.dimensions["cost"] / 6 and "agents/reward/reward" not in found
 
     played = await policy.queue.play(everyone.tasks(2), policy.resources(), policy.refresh_endpoints, lambda now: None)
     found = build_trajectories(played.finished, everyone.rewards_of, 4000)

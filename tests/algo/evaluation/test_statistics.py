@@ -27,6 +27,13 @@ def test_equal_differences_are_no_share_their_interval_reaches_to_both_sides(eac
     assert paired_difference(dict.fromkeys("abc", each), dict.fromkeys("abc", 0.0), seed=1) == expected
 
 
+def test_differences_that_are_equal_but_for_rounding_are_equal():
+    found = mean_difference(range(20), [0.9 - 0.7] * 10 + [0.3 - 0.1] * 10, 1)
+    assert found.value == pytest.approx(0.2) and found.high - found.low == pytest.approx(
+        2 * wilson_interval(0, 20).high
+    )
+
+
 @pytest.mark.parametrize(
     ("successes", "trials", "low", "high"),
     [  # Newcombe, Statistics in Medicine 17, 1998, table I, score method without continuity correction

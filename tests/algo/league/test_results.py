@@ -75,6 +75,19 @@ def test_the_flag_is_of_the_past_alone_and_of_clear_differences():
     assert name == FIRST and 0 < ahead.low < ahead.value
 
 
+def test_the_flag_does_not_become_likelier_with_the_number_of_past_selves():
+    """19 of 25 games lost as each side are clear against one past self, and may be chance against the best of eight."""
+    for selves, flagged in ((1, True), (8, False)):
+        state = league()
+        names = [f"past-{number:06}" for number in range(0, 2 * selves, 2)]
+        for number in range(1, selves):
+            state.join(2 * number, [], 8)
+        for side in ("wolf", "good"):
+            for name in names:
+                state.count(games(name, side, *((8, 17) if name == FIRST else (12, 13))), 20)
+        assert bool(state.strongest_past_self(state.strengths())) is flagged
+
+
 def test_losing_as_one_side_alone_may_be_that_side():
     state = league()
     state.count(games(FIRST, "wolf", wins=0, losses=100), version=1)

@@ -24,7 +24,7 @@ from algo.recipe import main
 from algo.recipes import runner
 from algo.recipes.comparison import comparison_table
 from algo.recipes.recipe import read_recipe, stage_config
-from algo.recipes.report import report_of, write_report
+from algo.recipes.report import change_of, report_of, write_report
 from algo.recipes.results import read_run
 from algo.recipes.runner import begin, command_of, copy_stages, newest, read_recipe_folder, resume
 from algo.run.checkpoints import lock_run
@@ -460,6 +460,26 @@ def test_a_game_that_a_seed_lacks_is_not_replaced_by_another_seeds(tmp_path):
             found = made_evaluation(rows(wins)[0 if step else lost :], f"step {step}", step=step)
             keep(opened.directory / f"seed-{seed}", GameRow, found)
     assert "all seeds: +0.0 points" in report_of(read_run(opened.directory)).verdict
+
+
+def test_an_evaluation_that_has_not_ended_is_no_result(tmp_path):
+    opened = finished(begun(tmp_path, seeds=[1]))
+    record = Record(opened.directory / "seed-1", GameRow)
+    (before, after), begun_later = read_run(opened.directory).seeds[0].ends, made_evaluation(rows(40), "step 9", step=9)
+    record.begin(begun_later.header)
+    record.add(begun_later.header, begun_later.rows[:3])
+    assert read_run(opened.directory).seeds[0].ends == (before, after)
+
+
+def test_games_under_other_conditions_are_not_compared(tmp_path):
+    opened = begun(tmp_path, seeds=[1])
+    ends = [made_evaluation(rows(20), "step 0"), made_evaluation(rows(30), "step 3", step=3)]
+    other = ends[1].header.model_copy(update={"digest": "other"})
+    keep(opened.directory / "seed-1", GameRow, ends[0], ends[1].model_copy(update={"header": other}))
+    run = read_run(opened.directory)
+    assert change_of(run.seeds, "good", "scripted").gain is None
+    sections = {section.title: section.tables for section in report_of(run).sections}
+    assert sections["Change, deal by deal"] == []
 
 
 def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):

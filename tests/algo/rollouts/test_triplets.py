@@ -14,7 +14,7 @@ from algo.werewolf.rewards import game_rewards
 from configs.sections.rewards import RewardConfig
 from store.token_spans import MalformedSpan, context_digest
 from store.werewolf import GAME, Judgement
-from store.werewolf_study import BeliefRecord, ProbeTokens, StudySpan
+from store.werewolf_study import BeliefRecord, ChoiceRecord, ProbeTokens, SpeechRecord, StudySpan, VoteRecord
 from tests.support.fakes import make_result, make_turn, spans_of
 
 WEIGHTS = RewardConfig(invalid=-0.5, judge_score=1.0)
@@ -93,12 +93,15 @@ def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
             read_attempt(GAME, "ro-1", "at-1", spans)
 
 
-def note_spans(game_id="g", *, seat=2, beliefs=None, **probe):
+VOTE = VoteRecord(at=0, day=1, seat=2, target=2, odds=0.5, best=0.5, chance=0.5, pivotal=False)
+
+
+def note_spans(game_id="g", *, seat=2, beliefs=None, actions=None, **probe):
     """A game's note with one probe, not validated."""
     asked = {"target": 2, "segment": 0, "context_tokens": 0, "prompt_ids": (5,), "words": {"seer": (7,)}} | probe
     given = {"at": 0, "day": 1, "moment": "vote", "ceiling": {}, "deaf": {}, "seat": seat, "beliefs": beliefs}
     belief = BeliefRecord.model_construct(**given, asked=(ProbeTokens.model_construct(**asked),))
-    note = StudySpan.model_construct(game_id=game_id, beliefs=(belief,))
+    note = StudySpan.model_construct(game_id=game_id, beliefs=(belief,), **(actions or {}))
     return [span.model_copy(update={"span_id": "note"}) for span in spans_of([note])]
 
 
@@ -108,6 +111,13 @@ def note_spans(game_id="g", *, seat=2, beliefs=None, **probe):
         ({"seat": 99}, r"other seats, \[99\]"),
         ({"target": 99}, r"other seats, \[99\]"),
         ({"beliefs": {99: {"seer": 1.0}}}, r"other seats, \[99\]"),
+        ({"beliefs": {}}, "without odds of the same seats"),
+        ({"beliefs": {2: {"seer": 1.0}}}, "without odds of the same seats"),
+        ({"actions": {"votes": (VOTE.model_copy(update={"seat": 99}),)}}, r"other seats, \[99\]"),
+        ({"actions": {"votes": (VOTE.model_copy(update={"target": 99}),)}}, r"other seats, \[99\]"),
+        ({"actions": {"kills": (ChoiceRecord(day=1, target=99),)}}, r"other seats, \[99\]"),
+        ({"actions": {"checks": (ChoiceRecord(day=1, target=2),)}}, "a check without a seat"),
+        ({"actions": {"speeches": (SpeechRecord(at=0, day=1, seat=99),)}}, r"other seats, \[99\]"),
         ({"words": {"wolf": (7,)}}, "seat 2 has no word for seer"),
         ({"words": {"seer": ()}}, "words"),
         ({"prompt_ids": ()}, "prompt_ids"),

@@ -34,4 +34,4 @@ def made_evaluation(rows, label="step 0", panel="run", opponents=("scripted",), 
         conditions={"opponents": list(opponents)}, digest="d", **header,
     )  # fmt: skip
     numbered = [row.model_copy(update={"number": number}) for number, row in enumerate(rows)]
-    return Evaluation(header=header, rows=tuple(numbered))
+    return Evaluation(header=header, rows=tuple(numbered), ended=True)
