@@ -63,7 +63,7 @@ install: $(INSTALLED) $(if $(filter real,$(EXTRA)),$(REAL)) ## Install into .ven
 
 $(INSTALLED): pyproject.toml requirements-$(SET).lock
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"Python 3.11 or 3.12 is needed, $(PYTHON) is {v[0]}.{v[1]}: name one with make PYTHON=...")'
-	@test -x $(BIN)/python || "$(PYTHON)" -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"
 	@# The sets have different builds of one torch version, and two packages with the module vllm.
 	@if test -e $(VENV)/.installed-$(OTHER_SET); then \

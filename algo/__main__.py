@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from configs.section import nearest_name
+from store.program import run_program
 
 COMMANDS = {
     "hub": "store",
@@ -58,4 +59,4 @@ def _summary(module: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -5,7 +5,6 @@ The loop is ``algo.loop.train``, the workload ``algo.agents.workload``. In Pytho
 
 import argparse
 import logging
-import sys
 
 from algo.agents.data import read_data
 from algo.loop.training_command import parse_training_arguments, run_training
@@ -13,6 +12,7 @@ from configs.agents import AgentConfig
 from configs.command_line import read_configuration
 from configs.model_folder import check_model_folders
 from configs.section import ConfigError
+from store.program import run_program
 
 logger = logging.getLogger("algo.agent_verl")
 
@@ -49,4 +49,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

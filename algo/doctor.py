@@ -37,6 +37,7 @@ from configs.section import ConfigError
 from store.addresses import leads_to_loopback
 from store.client import StoreClient, StoreUnreachable, describe_error
 from store.printable import printable
+from store.program import status_of
 
 OK, WARNING, PROBLEM = "ok", "warning", "problem"
 PROJECT = "werewolf-agentic-rl"
@@ -350,5 +351,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    status = main()
+    status = status_of(main)
     os._exit(status)  # threads of a check that hangs would keep the process

@@ -9,17 +9,17 @@ import json
 import logging
 import re
 import shutil
-import sys
 from pathlib import Path
 
 from algo.run.local import add_local_option, run_locally
-from configs.command_line import configured_parser, read_configuration
+from configs.command_line import configured_parser, exit_on, read_configuration
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from configs.sections.opponents import INITIAL_POLICY, unknown_player
 from configs.werewolf import WerewolfConfig
 from store.players import NAMES_WITHOUT_A_MODEL
 from store.printable import set_up_logging
+from store.program import run_program
 
 logger = logging.getLogger("algo.evaluate")
 
@@ -166,7 +166,8 @@ def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
 
     run_dir = config.run.dir / options.people
     set_up_logging(options.log_level)
-    counting = count_people(config, load_state(run_dir).run_id, run_dir)
+    with exit_on(ConfigError):
+        counting = count_people(config, load_state(run_dir).run_id, run_dir)
     scores, path = run_to_completion(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
     console = wide_console()
     show_tables([scores.table], console)
@@ -175,4 +176,4 @@ def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

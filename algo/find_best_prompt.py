@@ -10,7 +10,6 @@ Exit status: 0 for a finished search, with or without a better prompt; 2 for an 
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from algo.prompt_search.plan import SearchPlan, check_players, read_halves, sides_of
@@ -21,6 +20,7 @@ from configs.loading import CONFIG_DIR
 from configs.model_folder import check_model_folder
 from configs.schema import Config
 from configs.werewolf import WerewolfConfig
+from store.program import run_program
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -128,4 +128,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

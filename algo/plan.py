@@ -1,7 +1,6 @@
 """``python -m algo.plan``: check whether a run fits the memory of its GPUs and machine, without starting it."""
 
 import argparse
-import sys
 
 from configs.command_line import configured_parser, exit_on, read_configuration
 from configs.loading import schema_of
@@ -10,6 +9,7 @@ from configs.roles_and_decks import DECKS
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
+from store.program import run_program
 
 H100_GIB = 79.2
 """Memory of an H100 of 80 GB by CUDA."""
@@ -64,4 +64,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

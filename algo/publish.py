@@ -10,13 +10,13 @@ import json
 import re
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 from algo.machine.disk import atomic_folder
 from algo.werewolf.file_names import MODEL_FOLDER
 from configs.command_line import exit_on
 from configs.section import ConfigError
+from store.program import run_program
 
 _SECTIONS = ("run", "game", "rollout", "reward", "model", "training", "serving")
 """Those that games with the policy need; the others name models, folders and addresses of this machine."""
@@ -122,4 +122,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

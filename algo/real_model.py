@@ -7,7 +7,6 @@ million parameters), since vLLM on CPU keeps the old output weights of a tied mo
 """
 
 import re
-import sys
 import tempfile
 from collections.abc import Sequence
 from importlib import metadata
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from algo.machine.built_folder import build_folder, folder_parser
 from configs.command_line import exit_on
+from store.program import run_program
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -192,11 +192,11 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--tied", action="store_true", help="one tensor for embedding and output head: for GPUs only")
     options = parser.parse_args(arguments)
-    with exit_on(FileExistsError, NotInstalled):
+    with exit_on(OSError, NotInstalled):
         directory = build_real_model(options.directory, tied=options.tied, force=options.force)
     print(f"{LICENCE}\nSHA-256 {_SHA256}, {'tied' if options.tied else 'untied'}\nmodel ready in {directory}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -14,6 +14,7 @@ from algo.recipes.recipe import read_recipe
 from algo.recipes.runner import begin, copy_stages, newest, resume, run
 from configs.command_line import add_set_option, exit_on
 from configs.section import ConfigError
+from store.program import run_program
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -84,7 +85,11 @@ def _report(folders: list[Path]) -> int:
     console, runs = wide_console(), [read_run(folder) for folder in folders]
     compared = [comparison_table(runs)] if len(runs) > 1 else []
     for one in runs:
-        path, page = write_report(one)
+        try:
+            path, page = write_report(one)
+        except OSError as error:  # another's run, which may still be compared
+            console.print(f"no report is written: {error}", highlight=False, markup=False, soft_wrap=True)
+            continue
         if len(runs) == 1:
             show_tables([table for section in page.sections[:2] for table in section.tables], console)
             console.print(page.verdict, highlight=False, markup=False)
@@ -95,4 +100,4 @@ def _report(folders: list[Path]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -15,6 +15,7 @@ from configs.loading import as_override, load_config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from store.printable import set_up_logging
+from store.program import run_program
 
 _LOOK_SECONDS = 5.0
 
@@ -43,7 +44,7 @@ def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]
     from algo.machine.ports import free_port
     from algo.run.checkpoints import checkpoint_at, load_state
 
-    run = options.run
+    run = options.run.resolve()
     checkpoint = checkpoint_at(run, options.step)
     model = _policy_in(checkpoint, options.policy) / "huggingface"
     own = (
@@ -105,11 +106,11 @@ def main() -> int:
     from algo.serving.preconditions import ServingError
 
     try:
-        with exit_on(ConfigError, ServingError):
+        with exit_on(ConfigError, ServingError, OSError):
             return asyncio.run(serve(*served_checkpoint(options), options.page))
     except asyncio.CancelledError:
         return 130
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

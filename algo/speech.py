@@ -1,11 +1,11 @@
 """``python -m algo.speech RUN``: show how the policy speaks in a run's evaluations, before and after training."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from algo.evaluation.record import EVALUATIONS_FILE
 from configs.command_line import exit_on
+from store.program import run_program
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -43,4 +43,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from algo.machine.built_folder import build_folder, folder_parser
 from algo.tiny_model import MARKER_FILE, new_model, save_model, train_tokenizer
+from store.program import run_program
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -247,4 +248,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

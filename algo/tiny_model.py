@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from algo.machine.built_folder import build_folder, folder_parser
 from algo.recipes.tiny_corpus import COMMON_CHARACTERS, CORPUS, TABLE_TALK
+from store.program import run_program
 
 # torch and transformers take ten seconds to import; only a build needs them.
 if TYPE_CHECKING:
@@ -203,10 +204,10 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"--layers {options.layers}: must be at least 1")
     try:
         directory = build_tiny_model(options.directory, options.seed, layers=options.layers, force=options.force)
-    except FileExistsError as error:
+    except OSError as error:
         parser.error(str(error))
     print(f"tiny model ready in {directory}")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

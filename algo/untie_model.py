@@ -7,7 +7,6 @@ separately.
 
 import argparse
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from algo.machine.built_folder import build_folder, folder_parser
 from configs.command_line import exit_on
 from configs.model_folder import check_model_folder, read_architecture
 from configs.section import ConfigError
+from store.program import run_program
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -67,11 +67,11 @@ def main(arguments: list[str] | None = None) -> int:
         parents=[source],
     )
     options = parser.parse_args(arguments)
-    with exit_on(ConfigError, FileExistsError):
+    with exit_on(ConfigError, OSError):
         directory = untie_model(options.source, options.directory, force=options.force)
     print(f"model ready in {directory}")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -5,13 +5,13 @@ The implementation is ``algo.werewolf.imitation``.
 
 import argparse
 import logging
-import sys
 
 from algo.run.local import add_local_option, run_locally
 from algo.werewolf.file_names import WARM_START_SUFFIX, how_to_watch
 from configs.command_line import configured_parser, read_configuration
 from configs.model_folder import check_model_folder
 from configs.werewolf import WerewolfConfig
+from store.program import run_program
 
 logger = logging.getLogger("algo.werewolf_sft")
 
@@ -92,4 +92,4 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -5,13 +5,13 @@ The loop is ``algo.loop.train``, the workload ``algo.werewolf.workload``.
 
 import argparse
 import logging
-import sys
 
 from algo.loop.training_command import parse_training_arguments, run_training, training_suffix
 from algo.run.local import add_local_option, run_locally
 from configs.command_line import read_configuration
 from configs.model_folder import check_model_folders
 from configs.werewolf import WerewolfConfig
+from store.program import run_program
 
 logger = logging.getLogger("algo.werewolf_verl")
 
@@ -47,4 +47,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

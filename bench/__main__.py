@@ -27,6 +27,7 @@ from bench import (
     web_pages,
     whole_games,
 )
+from store.program import run_program
 
 PARTS: Mapping[str, Callable[[Path], RenderableType]] = {
     "games": whole_games.measure,
@@ -76,4 +77,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -114,8 +114,9 @@ class Record(Generic[AnyRow]):
         headers: dict[str, Header] = {}
         rows: dict[str, dict[str, AnyRow]] = {}
         ends: dict[str, dict[str, Any]] = {}
-        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
-        for number, line in enumerate(text.split("\n")[:-1], 1):
+        # Bytes: a line that a killed process left incomplete may end within a character.
+        written = self.path.read_bytes() if self.path.exists() else b""
+        for number, line in enumerate(written.split(b"\n")[:-1], 1):
             try:
                 document = json.loads(line)
                 if "evaluation" in document:

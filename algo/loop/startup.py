@@ -98,6 +98,8 @@ async def start_trainer(config: Config, stack: AsyncExitStack) -> tuple[Engine, 
     starting = trainer.submit(Engine, config)
 
     async def close() -> None:
+        if not starting.done():
+            logger.info("the trainer stops as soon as it has loaded")
         try:
             engine = await starting  # loading cannot be interrupted
         except Exception:

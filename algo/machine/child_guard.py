@@ -2,7 +2,7 @@
 
 vLLM is several processes: without its API server the engine would keep its memory and GPUs. The guard kills all
 - when the command's first process ends;
-- on SIGTERM: by SIGTERM first, by SIGKILL after the grace period;
+- on SIGTERM: by SIGTERM first, by SIGKILL after the grace period; further SIGTERMs are passed on;
 - at the end of its standard input, a pipe that closes when the parent ends, even by SIGKILL: by SIGKILL at once.
 If the guard itself is killed, the command gets SIGTERM.
 
@@ -37,9 +37,12 @@ def main() -> int:
 
     child = subprocess.Popen(command, process_group=0, stdin=subprocess.DEVNULL, preexec_fn=follow_guard)
 
-    def terminate() -> None:
-        terminated.wait()
+    def pass_on(*_: object) -> None:
+        terminated.set()
         child.terminate()
+
+    def end_after_grace() -> None:
+        terminated.wait()
         time.sleep(float(grace_seconds))
         child.kill()
 
@@ -47,7 +50,10 @@ def main() -> int:
         os.read(0, 1)  # returns when the pipe closes
         child.kill()
 
-    for watch in (terminate, follow_parent):
+    signal.signal(signal.SIGTERM, pass_on)
+    if terminated.is_set():  # while the command began
+        child.terminate()
+    for watch in (end_after_grace, follow_parent):
         threading.Thread(target=watch, daemon=True).start()
     code = child.wait()
     with contextlib.suppress(ProcessLookupError):  # the group is empty

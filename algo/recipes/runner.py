@@ -48,6 +48,7 @@ RECIPE_FILE, STAGES_FILE, REPORT_FILE = "recipe.json", "stages.jsonl", "report.h
 INTERRUPTED_FOLDER = "interrupted"
 """Holds folders of interrupted imitations."""
 EVALUATION_SUFFIX = "-evaluation"
+_LOCKED = "wait for its end"
 _PROGRAMS = {"imitate": "algo.werewolf_sft", "evaluate": "algo.evaluate", "train": "algo.werewolf_verl"}
 """Of the workload werewolf; agents are trained by ``algo.agent_verl``."""
 SERVICE_SECONDS = 600.0
@@ -177,7 +178,8 @@ def resume(directory: Path, seeds: Sequence[int] | None, command: str) -> Recipe
     if min(every) < 0:
         raise ConfigError(f"--seeds {' '.join(map(str, seeds or ()))}: seeds must not be negative")
     recipe = opened.recipe.model_copy(update={"seeds": tuple(every)})
-    return _write(RecipeFolder(opened.directory, recipe, (*opened.commands, command)))
+    with lock_run(opened.directory, _LOCKED):  # the recipe that runs would judge itself by these seeds
+        return _write(RecipeFolder(opened.directory, recipe, (*opened.commands, command)))
 
 
 def newest(runs_dir: Path, name: str) -> Path:
@@ -217,7 +219,7 @@ def run(opened: RecipeFolder) -> int:
     started, directory = time.monotonic(), opened.directory
     logs = directory / "logs"
     logs.mkdir(exist_ok=True)
-    with lock_run(directory, "wait for its end"), local_processes() as processes:
+    with lock_run(directory, _LOCKED), local_processes() as processes:
         try:
             status = _run_steps(processes, opened, logs)
         except Interrupted:

@@ -47,6 +47,8 @@ _POLICIES = "policies"
 _MAY_CHANGE = ("timeout_seconds", "unresponsive_seconds", "max_attempts", "max_groups_in_flight")
 """Settings of the section rollout that a resumed run may change."""
 _MODEL_FILES = ("config.json", "tokenizer.json")
+_WEIGHTS, _WEIGHTS_BYTES = "weights", 2**20
+"""Name of the digest of the first bytes of the weights."""
 """Files of ``model.path`` that stay the same within a run: its token ids are those of that tokenizer."""
 
 
@@ -95,7 +97,11 @@ def fixed_settings(config: Config) -> dict[str, Any]:
         section = reduce(getitem, sections, found)
         section[key] = _digest(path)
     # A checkpoint has the weights, so the folder may be lost when the run resumes.
+    del found["model"]["path"]  # the folder may move
     found |= {name: _digest(file) for name in _MODEL_FILES if (file := config.model.path / name).is_file()}
+    if weights := sorted(config.model.path.glob("*.safetensors")):
+        with weights[0].open("rb") as file:
+            found[_WEIGHTS] = hashlib.sha256(file.read(_WEIGHTS_BYTES)).hexdigest()
     # A list, since their order matters. Learning rates may change.
     found[_POLICIES] = [
         {"name": name} | learner.model_dump(mode="json", include={"side", "roles"})
@@ -115,15 +121,17 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
         raise ConfigError(
             f"run {run_dir} cannot be resumed with other policies: restore the section {_POLICIES}, or start a new run"
         )
-    for name in _MODEL_FILES:
+    for name in (*_MODEL_FILES, _WEIGHTS):
         now = present.pop(name, None)
         if now is not None and settings.get(name, now) != now:  # earlier versions recorded none
             raise ConfigError(
-                f"run {run_dir} cannot be resumed with another model in model.path: {config.model.path / name} has "
-                f"changed. Restore the folder, or start a new run with another run.name"
+                f"run {run_dir} cannot be resumed with another model in model.path: {config.model.path} has other "
+                f"{name} than at its start. Restore the folder, or start a new run with another run.name"
             )
     for name, value in present.items():
         before = settings.get(name)
+        if name == "model" and before:
+            before = {key: each for key, each in before.items() if key != "path"}  # recorded by earlier versions
         if before == value:
             continue
         changed = name

@@ -55,13 +55,16 @@ def run_locally(
             hub = start_hub(processes, logs)
             of_runner = [*runner_options, "--n", str(options.local), *runner_permissions(config)]
             start_runner(processes, workload, hub, of_runner, logs)
-            _console.print(f"hub {hub} (agl store) and a runner started; their logs: {logs}", soft_wrap=True)
+            _console.print(
+                f"hub {hub} (agl store) and a runner started; their logs: {logs}", soft_wrap=True, markup=False
+            )
             for setting in (f"store.url={hub}", *_free_ports(config)):
                 own += ["--set", setting]
             name = module.rpartition(".")[2]
             processes.start(name, [sys.executable, "-m", module, *sys.argv[1:], *own], None)
             return processes.wait_for(name)
         except Interrupted:
+            _console.print("\ninterrupted; stopping everything")
             return 130
 
 

@@ -139,7 +139,8 @@ def read_steps(run_dir: Path) -> Iterator[tuple[int, dict[str, float]]]:
     path = run_dir / "metrics.jsonl"
     if not path.is_file():
         return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    # A line without an end is one that a killed process left, or that is being written.
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
             row = json.loads(line)
             step, metrics = int(row["step"]), dict(row["data"])

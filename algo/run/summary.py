@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from algo.run.metrics import Stopwatch
 
@@ -211,5 +212,5 @@ def show_summary(summary: dict[str, Any], console: Console) -> None:
 def _show(console: Console, title: str, rows: Iterable[tuple[str, str]]) -> None:
     table = Table("", Column(overflow="fold"), title=title, show_header=False, title_justify="left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     console.print(table)

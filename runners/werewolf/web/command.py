@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import errno
 import re
 import secrets
 import signal
@@ -153,7 +154,12 @@ async def _serve(options: argparse.Namespace) -> None:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
-        await web.TCPSite(runner, options.host, options.port).start()
+        try:
+            await web.TCPSite(runner, options.host, options.port).start()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise ValueError(f"port {options.port} is in use: stop what listens there, or set --port") from error
         host, port = options.public_host[0] if options.public_host else options.host, runner.addresses[0][1]
         address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
         print(f"狼人杀 in a browser: {address}{'' if token is None else f'?token={token}'}", flush=True)

@@ -7,6 +7,7 @@ The finished game is stored as a file, optionally in the hub, too.
 import asyncio
 import json
 import logging
+import os
 import random
 import secrets
 import time
@@ -148,6 +149,7 @@ class Tables:
         self._close_abandoned()
         if sum(table.phase in ("waiting", "playing") for table in self._tables.values()) >= _MOST_TABLES:
             raise UnusableTable(f"{_MOST_TABLES} tables are open already; close one first")
+        self._check_keep()
         resources = await self._resources()
         choices = self._choices(resources)
         if wanted.record not in choices["records"]:
@@ -171,6 +173,17 @@ class Tables:
         self._tables[table.id] = table
         self._seats |= table.links
         return {"table": table.id, "seats": [f"/seat/{link}" for link in table.links]}
+
+    def _check_keep(self) -> None:
+        if self._keep is None:
+            return
+        try:
+            self._keep.mkdir(parents=True, exist_ok=True)
+            writable = os.access(self._keep, os.W_OK)
+        except OSError:
+            writable = False
+        if not writable:
+            raise UnusableTable(f"games cannot be stored in {self._keep}: start with --keep and another folder")
 
     def _close_abandoned(self) -> None:
         for table in [table for table in self._tables.values() if table.seconds_unseen > _ABANDONED_SECONDS]:
@@ -212,16 +225,19 @@ class Tables:
         result = await self._games.play(table.task_of_game, table.resources, lambda *turn: turns.append(turn), guests)
         replay = problem = ""
         if self._keep is not None:
-            self._keep.mkdir(parents=True, exist_ok=True)
             written = json.dumps(result.as_data([turn for turn, *_ in turns]), ensure_ascii=False, indent=1) + "\n"
-            (self._keep / f"{table.name}.json").write_text(written, encoding="utf-8")
-            replay = f"table:{table.name}"
+            try:
+                (self._keep / f"{table.name}.json").write_text(written, encoding="utf-8")
+                replay = f"table:{table.name}"
+            except OSError as error:  # a full disk
+                logger.exception("table %s is not stored", table.name)
+                problem = f"the game could not be stored: {error}"
         if table.wanted.record != "no":
             try:
                 replay = f"hub:{await self._store(table, result, turns)}"
             except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
                 logger.exception("table %s is stored as a file only", table.name)
-                problem = f"the hub could not store it ({type(error).__name__}); it is stored as a file"
+                problem = problem or f"the hub could not store it ({type(error).__name__}); it is stored as a file"
         return result, replay, problem
 
     async def _store(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> str:

@@ -107,8 +107,7 @@ def test_branches_replace_the_estimator_at_and_after_the_decision_and_never_coun
 
 
 def test_turns_before_and_after_a_decision_have_the_same_unit():
-    """Two games of a deal with four branches each: the mean outcomes before the decisions differ by 0.4, the outcomes of
-    the two games by 2."""
+    """Two games of a deal with four branches each: mean outcomes before the decisions differ by 0.4, outcomes by 2."""
     games = [seat("g", 1.0), seat("h", -1.0)]
     decisions, branches = [], []
     for game, own, won in (("g", 1.0, 2), ("h", -1.0, 4)):

@@ -39,6 +39,10 @@ def test_a_line_that_a_kill_cut_is_no_row_and_does_not_spoil_the_next(tmp_path):
     whole = path.read_bytes()
     for cut in range(1, len(whole.splitlines()[-1]), 97):
         path.write_bytes(whole[:-cut])
+        assert len(Record(tmp_path, GameRow).read()[0].rows) == 1
+        path.write_bytes(whole[:-cut] + "狼".encode()[:-1])  # within a character
+        assert len(Record(tmp_path, GameRow).read()[0].rows) == 1
+        path.write_bytes(whole[:-cut])
         assert Record(tmp_path, GameRow).begin(header) == {ROWS[0].task_id}
     record.add(header, ROWS[1:])
     (found,) = record.read()

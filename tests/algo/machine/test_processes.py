@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,32 @@ def test_a_signal_ends_the_wait_and_everything_that_was_started(number):
         processes.wait_for("stage")
     assert not any(map(is_alive, pids))
     assert signal.signal(number, before) is ours
+
+
+@pytest.mark.timeout(30)
+def test_a_second_signal_reaches_the_process_whose_end_is_awaited(tmp_path):
+    """The command ends at its second SIGTERM, as an algorithm that writes a checkpoint."""
+    begun, first = tmp_path / "begun", tmp_path / "first"
+    command = (
+        "import signal, sys, time\n"
+        "from pathlib import Path\n"
+        "def again(*_): sys.exit()\n"
+        f"def once(*_): signal.signal(signal.SIGTERM, again); Path({str(first)!r}).touch()\n"
+        f"signal.signal(signal.SIGTERM, once); Path({str(begun)!r}).touch()\n"
+        "while True: time.sleep(0.1)\n"
+    )
+
+    def interrupt_when_the_first_has_come():
+        while not first.exists():
+            time.sleep(0.05)  # the file is another process's
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with local_processes() as processes:
+        processes.start("stage", [sys.executable, "-c", command], None)
+        assert processes.wait_until(begun.exists) == 0
+        threading.Thread(target=interrupt_when_the_first_has_come).start()
+        pids = pids_of(processes)
+    assert not any(map(is_alive, pids))
 
 
 @pytest.mark.timeout(30)

@@ -193,6 +193,9 @@ def test_seeds_that_are_added_are_valid_and_each_counts_once(tmp_path, added, se
         with pytest.raises(ConfigError, match="--seeds 7 -1: seeds must not be negative"):
             resume(folder, added, "command")
     else:
+        with lock_run(folder), pytest.raises(ConfigError, match="another process"):
+            resume(folder, added, "command")
+        assert read_recipe_folder(folder).recipe.seeds == (1,)  # the recipe that runs is judged by its own
         assert resume(folder, added, "command").recipe.seeds == seeds
     assert read_recipe_folder(folder).recipe.seeds == (seeds or (1,))
 
@@ -422,7 +425,7 @@ def test_what_cannot_be_compared_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["recipe", "--compare", str(agents), str(game)])
     assert exit_status(main) == 2
     assert "compare runs of one workload: agents is agents, out is werewolf" in capsys.readouterr().err
-    for name, text, problem in ((EVALUATIONS_FILE, "[]\n", ", line 1, is"), ("metrics.jsonl", '{"st', ", line 1:")):
+    for name, text, problem in ((EVALUATIONS_FILE, "[]\n", ", line 1, is"), ("metrics.jsonl", '{"st\n', ", line 1:")):
         damaged = game / "seed-1" / name
         whole = damaged.read_text()
         damaged.write_text(text)

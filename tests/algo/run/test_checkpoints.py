@@ -155,7 +155,7 @@ def test_a_run_goes_on_with_the_prompts_that_it_read_when_it_was_opened(tmp_path
     assert open_run(again, resume=True).state.step == 2
 
 
-@pytest.mark.parametrize("changed", ["config.json", "tokenizer.json"])
+@pytest.mark.parametrize("changed", ["config.json", "tokenizer.json", "weights"])
 def test_a_run_goes_on_only_with_the_model_that_it_began_with(tmp_path, changed):
     model = tmp_path / "model"
     model.mkdir()
@@ -168,12 +168,26 @@ def test_a_run_goes_on_only_with_the_model_that_it_began_with(tmp_path, changed)
 
     resume()  # as of an earlier version, without digests
     for content in ("first", None):  # the folder may be lost meanwhile: a checkpoint has the weights
-        for name in ("config.json", "tokenizer.json"):
+        for name in ("config.json", "tokenizer.json", "model.safetensors"):
             (model / name).write_text(content) if content else (model / name).unlink()
         resume()
-    (model / changed).write_text("second")
-    with pytest.raises(ConfigError, match=rf"another model in model\.path: .*{changed} has.*another run\.name"):
+    (model / {"weights": "model.safetensors"}.get(changed, changed)).write_text("second")
+    with pytest.raises(ConfigError, match=rf"another model in model\.path: .* has other {changed} .*another run\.name"):
         resume()
+
+
+def test_a_run_goes_on_where_its_model_and_itself_have_moved(tmp_path):
+    (tmp_path / "old" / "model").mkdir(parents=True)
+    (tmp_path / "old" / "model" / "config.json").write_text("{}")
+    for place in ("old", "new"):
+        config = load_config(None, [f"run.dir={tmp_path / place}", f"model.path={tmp_path / place / 'model'}"])
+        opened = open_run(config, resume=place == "new")
+        assert opened.state.step == (2 if place == "new" else 0)
+        opened.state.step = 2
+        save_checkpoint(config, FakeEngine(), opened.state, tmp_path / "nowhere")
+        opened.lock.close()
+        if place == "old":
+            (tmp_path / "old").rename(tmp_path / "new")
 
 
 TEAM = "policies={wolves: {side: wolf}, villagers: {side: good}}"

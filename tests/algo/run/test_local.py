@@ -23,7 +23,7 @@ PLAYERS = (
 )
 def test_a_command_runs_again_with_a_hub_and_a_runner_of_its_own(command, suffix, tmp_path, monkeypatch):
     started, model = {}, tmp_path / "model"
-    monkeypatch.setattr(Processes, "start", lambda self, name, command, log: started.update({name: command}))
+    monkeypatch.setattr(Processes, "start", lambda self, name, command, log, *grace: started.update({name: command}))
     monkeypatch.setattr(Processes, "wait_for", lambda self, name: 3 if name == list(started)[-1] else 0)
     model.mkdir()
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):

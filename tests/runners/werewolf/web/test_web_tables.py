@@ -46,6 +46,17 @@ async def test_two_people_play_one_game_and_each_is_sent_its_own_role_alone(tmp_
     assert {(page["phase"], page["game"]["result"]) for page in ends} == {("over", ends[0]["game"]["result"])}
 
 
+async def test_a_game_that_cannot_be_stored_is_refused_before_it_and_shown_after_it(tmp_path):
+    (tmp_path / "file").touch()
+    async with WebServer(tmp_path) as server, aiohttp.ClientSession(server.url) as session:
+        _, (seat,) = await open_table(session, preset="5p_tiny", people=1, seed=31)
+        server.tables._keep = tmp_path / "file"  # as of a disk that is full by now
+        end = await play_seat(session, seat)
+        assert end["phase"] == "over" and end["game"]["roles"] and "could not be stored" in end["problem"]
+        with pytest.raises(UnusableTable, match=r"cannot be stored in .*file: start with --keep"):
+            await server.tables.open({"preset": "5p_tiny"})
+
+
 async def test_a_pause_never_tells_whom_the_game_asks_in_secret(monkeypatch):
     paused = []
 
