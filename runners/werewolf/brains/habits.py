@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from runners.werewolf.brains.memory import TableMemory
-from runners.werewolf.brains.scripted import BALLOTS, ScriptedBrain
+from runners.werewolf.brains.scripted import ScriptedBrain
 from runners.werewolf.game import Action, Decision, Observation, Option, Role, Side
 from runners.werewolf.language.saying import fit_together
 from runners.werewolf.language.speech import understand
+
+_EXILES = frozenset({Decision.EXILE_VOTE, Decision.PK_VOTE})
 
 Habit = Callable[[TableMemory, Observation, Action | None], Action | None]
 """Called before the answer, with None, to change the player's memory, and after it, to change the answer."""
@@ -64,7 +66,7 @@ def decoy(memory: TableMemory, seen: Observation, action: Action | None) -> Acti
 
 def follow(memory: TableMemory, seen: Observation, action: Action | None) -> Action | None:
     """跟票: votes for the seat that most others accuse today, as a wolf even for a teammate."""
-    if action is None or action.choice is Option.EXPLODE or seen.question.decision not in BALLOTS:
+    if action is None or action.choice is Option.EXPLODE or seen.question.decision not in _EXILES:
         return action
     accused = Counter(seat for speaker, seat in memory.accusations if speaker != seen.seat)
     most = max((accused[seat] for seat in seen.question.targets), default=0)

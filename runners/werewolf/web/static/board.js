@@ -2,7 +2,7 @@
 
 import { h, quoted, replace, svg, tidy } from "./dom.js";
 import { isSpeech } from "./fold.js";
-import { kindOfRole, lineOf, say, words } from "./words.js";
+import { kindOfRole, lineOf, playerName, say, words } from "./words.js";
 
 const CENTER = 500;
 
@@ -12,7 +12,7 @@ export class Board {
     this.seats = seats;
     this.radius = seats > 9 ? 398 : 392;
     this.size = seats > 9 ? 64 : seats > 6 ? 66 : 74;
-    this.drawing = svg("svg", { viewBox: "24 24 952 952", role: "img", class: "table-drawing" });
+    this.drawing = svg("svg", { viewBox: "24 24 952 952", role: onSeat ? "group" : "img", class: "table-drawing" });
     this.middle = h("div", { class: "middle" });
     this.element = h("div", { class: "board" }, this.drawing, this.middle);
     this.onSeat = onSeat;
@@ -42,7 +42,9 @@ export class Board {
     const text = words();
     this.element.dataset.time = table.night ? "night" : "day";
     const speaking = table.speaking?.seat ?? null;
+    const focused = this.places.contains(document.activeElement) ? document.activeElement.dataset.seat : null;
     replace(this.places, Array.from({ length: this.seats }, (_, index) => this.place(index + 1, table, { asked, you, speaking, names })));
+    if (focused) this.places.querySelector(`[data-seat="${focused}"]`)?.focus({ preventScroll: true });
     replace(this.arrows, table.arrows.map((arrow) => this.arrow(arrow)));
     const living = this.seats - table.deaths.size;
     this.drawing.setAttribute("aria-label", `${table.night ? text.night(table.day) : text.day(table.day)}, ${text.living} ${living}`);
@@ -61,7 +63,7 @@ export class Board {
         h("div", { class: "who" }, h("b", {}, String(event.seat)), ` ${kind}${named}`),
         h("blockquote", {}, event.text ? quoted(event.text, text) : h("i", {}, text.silent))));
     }
-    const waiting = asked.length ? h("div", { class: "asking" }, `${text.waitingFor} ${asked.map((entry) => entry.seat).join("、")}`) : null;
+    const waiting = asked.length ? h("div", { class: "asking" }, `${text.waitingFor} ${asked.map((entry) => entry.seat).join(say("、", ", "))}`) : null;
     const outcome = table.result ? h("div", { class: `outcome ${table.result}` }, text.results[table.result] ?? "") : null;
     const line = outcome ? null : h("p", { class: `what ${event.secret ? "secret" : ""}`, dir: "auto" }, lineOf(event).slice(0, 300));
     replace(this.middle, head, outcome, line, waiting);
@@ -75,10 +77,11 @@ export class Board {
     const classes = ["seat", `is-${kind}`, death ? "dead" : "", seat === speaking ? "speaking" : "", isAsked ? "asked" : "", seat === you ? "you" : "", table.tied.has(seat) ? "tied" : ""];
     const label = [
       `${seat}`, role ? text.roles[role] ?? "" : "", death ? text.deaths[death] : "",
-      table.sheriff === seat ? text.sheriff : "", isAsked ? text.asked : "", names[seat] ?? "",
+      table.sheriff === seat ? text.sheriff : "", isAsked ? text.asked : "", names[seat] ? playerName(names[seat]) : "",
     ].filter(Boolean).join(", ");
     const group = svg("g", { class: classes.join(" "), transform: `translate(${x} ${y})` }, svg("title", {}, tidy(label)));
     if (this.onSeat) {
+      group.dataset.seat = seat;
       group.setAttribute("tabindex", "0");
       group.setAttribute("role", "button");
       group.setAttribute("aria-label", tidy(label));

@@ -2,11 +2,9 @@
 
 import { spark } from "./chart.js";
 import { h, tidy } from "./dom.js";
-import { boardName, playerName, presetParts, runName, say, stepName, words } from "./words.js";
+import { boardName, playerName, presetParts, runName, say, stateWord, stepName, words } from "./words.js";
 
 const gameAddress = (id) => `/game?${new URLSearchParams({ id })}`;
-const STATES = { queuing: ["排队", "queued"], requeuing: ["重排", "requeued"], preparing: ["进行中", "playing"], running: ["进行中", "playing"], succeeded: ["结束", "finished"], failed: ["失败", "failed"], cancelled: ["取消", "cancelled"] };
-export const stateWord = (status) => (Object.hasOwn(STATES, status) ? say(...STATES[status]) : tidy(status));
 
 /** "12 players, day 3, wolves won": what a game is called. */
 function gameTitle(game) {

@@ -1,11 +1,11 @@
 // The home page: a featured game, a quick start, runs and games, with running games of a hub.
 
-import { comparing, gameCard, gameCards, runCards, stateWord } from "./cards.js";
+import { comparing, gameCard, gameCards, runCards } from "./cards.js";
 import { ask, h, replace, tidy } from "./dom.js";
 import { playNow } from "./host.js";
 import { Replay } from "./replay.js";
 import { PRESETS, ROLES } from "./roles.js";
-import { explain, presetName, runName, say, words } from "./words.js";
+import { explain, presetName, runName, say, stateWord, words } from "./words.js";
 
 const EVERY_SECONDS = 5;
 
@@ -45,7 +45,7 @@ function hubSection(query, onFirst) {
   const text = words(), rows = h("ul", { class: "cards games" }), playing = h("ul", { class: "cards" }), count = h("span", { class: "faint" }), problem = h("p", { class: "notice", hidden: true }), none = h("p", { class: "faint", hidden: true });
   const filters = Object.fromEntries(["run", "step", "preset", "policy", "mode", "status", "result", "won", "leak", "unusable", "people"].map((name) => [name, query.get(name) ?? ""]));
   const [compare, box] = comparing();
-  let next = null, shown = new Map(), busy = false, changed = false, first = true;
+  let next = null, paged = false, shown = new Map(), busy = false, changed = false, first = true, playingShown = "";
   const input = (name, label, extra = {}) => h("label", {}, label, h("input", { value: filters[name], ...extra, onchange: (event) => set(name, event.target.value.trim()) }));
   const select = (name, label, values) => h("label", {}, label, h("select", { onchange: (event) => set(name, event.target.value) }, h("option", { value: "" }, say("全部", "all")), values.map(([value, word]) => h("option", { value, selected: filters[name] === value }, word))));
   const filterBox = (name, label) => h("label", { class: "check" }, h("input", { type: "checkbox", checked: filters[name] !== "", onchange: (event) => set(name, event.target.checked ? "1" : "") }), label);
@@ -70,6 +70,7 @@ function hubSection(query, onFirst) {
       const page = await ask("/api/games", { ...filters, before });
       problem.hidden = true;
       if (before === null) { shown = new Map(); rows.replaceChildren(); }
+      paged = before !== null;
       for (const row of page.rows) if (!shown.has(row.id)) show(row, (made) => rows.append(made));
       if (before === null || next === null || page.next === null || page.next < next) next = page.next;
       more.hidden = next === null;
@@ -81,7 +82,8 @@ function hubSection(query, onFirst) {
     if (first) { first = false; onFirst(news); }
   }
 
-  // Polled: only newer cards, and those that have changed.
+  // Polled: newer cards, and those that have changed. Of the newest page alone, what is no longer on it goes; below
+  // earlier pages a page without a shown card means that games between are missing.
   async function refresh() {
     if (document.hidden || busy) return;
     busy = true;
@@ -89,6 +91,13 @@ function hubSection(query, onFirst) {
       const page = await ask("/api/games", filters);
       problem.hidden = true;
       drawPlaying(page.playing);
+      const ids = new Set(page.rows.map((row) => row.id));
+      if (paged) changed ||= ids.size > 0 && ![...ids].some((id) => shown.has(id));
+      else {
+        for (const [id, card] of shown) if (!ids.has(id)) { card.remove(); shown.delete(id); }
+        next = page.next;
+        more.hidden = next === null;
+      }
       for (const row of [...page.rows].reverse()) {
         const old = shown.get(row.id);
         if (!old) show(row, (made) => rows.prepend(made));
@@ -125,6 +134,9 @@ function hubSection(query, onFirst) {
   }
 
   function drawPlaying(games) {
+    const listed = JSON.stringify(games);
+    if (listed === playingShown) return; // a link that has the focus stays
+    playingShown = listed;
     replace(playing, games.map((row) => gameCard(row)));
     playing.closest("section").hidden = games.length === 0;
   }

@@ -36,7 +36,7 @@ async function gamePage() {
   const at = query.get("at");
   const replay = new Replay({
     id: query.get("id") ?? "", view: query.get("view") ?? "god", at: at === null ? null : Number(at),
-    onMove: (moved) => history.replaceState(null, "", new URL(moved.link()).pathname + new URL(moved.link()).search),
+    onMove: (moved) => history.replaceState(null, "", moved.link(!moved.following)),
   });
   replace(main, replay.element);
   document.addEventListener("keydown", (event) => {

@@ -4,9 +4,10 @@ import { Board } from "./board.js";
 import { ask, copy, h, icon, listen, quoted, replace, tidy } from "./dom.js";
 import { fold, isSpeech, parts } from "./fold.js";
 import { openTokens } from "./tokens.js";
-import { explain, isWolf, lineOf, playerName, presetName, replyError, runName, say, stepName, words } from "./words.js";
+import { explain, isWolf, lineOf, playerName, presetName, replyError, runName, say, stateWord, stepName, words } from "./words.js";
 
 const ABOUT = { run: ["训练", "run"], version: ["策略版本", "version"], step: ["步", "step"], game: ["编号", "id"], mode: ["用途", "mode"], status: ["状态", "state"], group: ["同一副牌的组", "group of its deal"], evaluation: ["评估", "evaluation"], seed: ["种子", "seed"] };
+const MODES = { train: ["训练", "training"], val: ["评估", "evaluation"] };
 const SPEEDS = [0.5, 1, 2, 4, 8];
 
 /** options: id, view, at (null: the end of a live game, else the beginning), thoughts, small, onMove(replay). */
@@ -51,11 +52,11 @@ export class Replay {
     const address = () => `/api/game/live?${new URLSearchParams({ id: this.options.id, view: this.view, from: this.game.events.length, turns: this.game.turns.length, attempt: this.game.attempt })}`;
     this.stopListening = listen(address, (news) => {
       if (news.first !== this.game.events.length || news.firstTurn !== this.game.turns.length) return void this.reload(); // a new attempt
-      if (news.result !== null && !this.game.result) { // its transcript has the whole game
-        this.game.live = false;
+      if (!news.live) { // its transcript has the whole game
         this.stopListening();
         this.following = this.at >= this.game.events.length - 1;
-        return void this.reload();
+        this.reload().catch(() => { setTimeout(() => this.listen(), 1500); });
+        return;
       }
       this.game.events.push(...news.events);
       this.game.turns.push(...news.turns);
@@ -63,7 +64,10 @@ export class Replay {
       if (this.following) this.at = this.game.events.length - 1;
       this.grow();
       this.show();
-    }, (state) => { this.element.dataset.connection = state; });
+    }, (state) => {
+      this.away = state === "away";
+      this.fill();
+    });
   }
 
   async reload() {
@@ -86,7 +90,7 @@ export class Replay {
     const views = ["god", "public", ...Array.from({ length: game.seats }, (_, index) => String(index + 1))];
     this.viewPicker = h("select", { "aria-label": text.view, class: "view-picker", disabled: game.onlyView !== null, onchange: (event) => this.look(event.target.value) },
       views.map((view) => h("option", { value: view, selected: view === this.view }, view === "god" ? text.god : view === "public" ? text.public : text.seatView(view))));
-    this.thoughtsBox = h("label", { class: "check" }, h("input", { type: "checkbox", checked: this.thoughts, onchange: (event) => { this.thoughts = event.target.checked; this.build(); this.show(); } }), text.thoughts);
+    this.thoughtsBox = h("label", { class: "check" }, h("input", { type: "checkbox", checked: this.thoughts, onchange: (event) => this.think(event.target.checked) }), text.thoughts);
     const bar = this.buildBar();
     this.log = this.buildLog();
     const side = h("aside", { class: "side" }, h("div", { class: "tools" }, this.viewPicker, this.thoughtsBox), this.log, small ? null : this.about());
@@ -95,10 +99,16 @@ export class Replay {
   }
 
   fill() {
-    const notice = words().notices[this.game.notice];
+    const notice = this.away && this.game.live ? words().connectionLost : words().notices[this.game.notice];
     this.notice.hidden = !notice;
     this.notice.textContent = notice ?? "";
     this.thoughtsBox.hidden = !this.game.turns.length;
+  }
+
+  think(shown) {
+    this.thoughts = this.thoughtsBox.firstElementChild.checked = shown;
+    this.log.replaceWith(this.log = this.buildLog());
+    this.show();
   }
 
   // New events of a live game: what a person has opened, focused or scrolled to stays as it is.
@@ -114,7 +124,7 @@ export class Replay {
   buildBar() {
     const text = words(), last = Math.max(this.game.events.length - 1, 0);
     const button = (symbol, label, action, extra = {}) => h("button", { type: "button", class: "key", title: label, "aria-label": label, onclick: action, ...extra }, symbol);
-    this.playButton = button(icon("play"), text.start, () => this.toggle(), { class: "key main" });
+    this.playButton = button(icon(this.timer ? "pause" : "play"), this.timer ? text.pause : text.start, () => this.toggle(), { class: "key main" });
     this.range = h("input", { type: "range", class: "scrubber", min: 0, max: last, value: this.at, "aria-label": say("进度", "progress"), oninput: (event) => this.go(Number(event.target.value)) });
     this.place = h("output", { class: "place" });
     this.strip = this.buildStrip();
@@ -165,7 +175,7 @@ export class Replay {
         entry.append(h("div", { ...jump, class: "line" }, h("span", { class: `who ${this.sideOf(event.seat)}` }, String(event.seat)), h("span", { class: "head" }, text.heads[event.kind], named ? ` · ${named}` : ""),
           h("p", {}, event.text ? quoted(event.text, text) : h("i", {}, text.silent))));
       } else entry.append(h("div", { ...jump, class: "line", dir: "auto" }, lineOf(event).slice(0, 400)));
-      if (event.secret && event.audience && this.view === "god" && !isSpeech(event)) entry.querySelector(".line").append(h("span", { class: "audience", title: text.secretTo(event.audience.join("、")) }, icon("lock"), event.audience.join(" ")));
+      if (event.secret && event.audience && this.view === "god" && !isSpeech(event)) entry.querySelector(".line").append(h("span", { class: "audience", title: text.secretTo(event.audience.join(say("、", ", "))) }, icon("lock"), event.audience.join(" ")));
       if (this.thoughts || turns.some((turn) => turn.error)) for (const turn of turns) entry.append(this.turnRow(turn));
       this.entries.push(entry);
       list.append(entry);
@@ -200,7 +210,7 @@ export class Replay {
     const known = Object.entries(about).filter(([, value]) => ["string", "number"].includes(typeof value) && value !== "");
     const rewards = about.rewards ?? about.outcomes ?? {};
     return h("details", { class: "about" }, h("summary", {}, text.about),
-      h("dl", {}, Object.entries({ ...Object.fromEntries(known), seed: seed ?? "" }).map(([name, value]) => (value === "" ? null : [h("dt", {}, say(...(ABOUT[name] ?? [name, name]))), h("dd", { dir: "auto" }, tidy(value))]))),
+      h("dl", {}, Object.entries({ ...Object.fromEntries(known), seed: seed ?? "" }).map(([name, value]) => (value === "" ? null : [h("dt", {}, say(...(ABOUT[name] ?? [name, name]))), h("dd", { dir: "auto" }, name === "status" ? stateWord(value) : name === "mode" && Object.hasOwn(MODES, value) ? say(...MODES[value]) : tidy(value))]))),
       seats.length ? h("table", {}, h("tr", {}, h("th", {}, say("座位", "seat")), h("th", {}, say("玩家", "player")), h("th", {}, text.rewards)),
         seats.map(([seat, name]) => h("tr", {}, h("td", {}, seat), h("td", { dir: "auto" }, playerName(name)), h("td", {}, rewards[seat] === undefined ? "–" : Number(rewards[seat]).toFixed(2))))) : null);
   }
@@ -275,17 +285,22 @@ export class Replay {
 
   async look(view) {
     if (this.game.onlyView !== null || view === this.view) return;
-    const before = this.view;
+    const before = this.view, end = this.following, picking = document.activeElement === this.viewPicker;
     this.view = view;
-    await this.load().catch((problem) => {
+    try {
+      await this.load();
+      if (end) this.go(this.game.events.length - 1);
+      if (picking) this.viewPicker.focus();
+    } catch (problem) {
       this.view = this.viewPicker.value = before;
       this.element.prepend(h("p", { class: "notice", role: "alert" }, explain(problem)));
-    });
+    }
   }
 
-  link() {
+  // moment: without it the link is to a game that goes on.
+  link(moment = true) {
     const url = new URL("/game", location.href);
-    url.search = new URLSearchParams({ id: this.options.id, view: this.view, at: String(this.at) }).toString();
+    url.search = new URLSearchParams({ id: this.options.id, view: this.view, ...(moment ? { at: String(this.at) } : {}) }).toString();
     return url.toString();
   }
 
@@ -294,7 +309,7 @@ export class Replay {
     const views = ["god", "public", ...Array.from({ length: this.game.seats }, (_, index) => String(index + 1))];
     const keys = {
       ArrowRight: () => this.go(this.at + 1), ArrowLeft: () => this.go(this.at - 1), Home: () => this.go(0), End: () => this.go(this.game.events.length - 1), " ": () => this.toggle(),
-      v: () => this.look(views[(views.indexOf(this.view) + 1) % views.length]), t: () => { this.thoughts = !this.thoughts; this.build(); this.show(); },
+      v: () => this.look(views[(views.indexOf(this.view) + 1) % views.length]), t: () => this.think(!this.thoughts),
       "[": () => this.setSpeed(SPEEDS[Math.max(0, SPEEDS.indexOf(this.speed) - 1)]), "]": () => this.setSpeed(SPEEDS[Math.min(SPEEDS.length - 1, SPEEDS.indexOf(this.speed) + 1)]),
     };
     const found = keys[event.key] ?? keys[event.key.toLowerCase()];

@@ -3,7 +3,7 @@
 import { gameCards } from "./cards.js";
 import { chart, range } from "./chart.js";
 import { ask, h, replace, tidy } from "./dom.js";
-import { playerName, presetName, runName, say, stepName, words } from "./words.js";
+import { explain, playerName, presetName, runName, say, stepName, words } from "./words.js";
 
 const EVERY_SECONDS = 5;
 const side = (name) => words().sides[name];
@@ -28,11 +28,15 @@ const INSIDE = [
 const REPORTS = { "evaluations.html": ["评估报告", "Report of the evaluations"], "prompts.html": ["提示词报告", "Report on prompts"], "report.html": ["训练报告", "Report"], "recipe-report.html": ["整个配方的报告", "Report of the whole recipe"] };
 export async function runPage(main, name) {
   const series = new Map();
-  let position = 0, samplesShown = "";
+  let position = 0;
+  const drawn = {};
+  // Parts are redrawn for news alone: else a scrolled table jumps back, and a link loses the focus.
+  const isNew = (part, value) => { const now = JSON.stringify(value ?? null); return drawn[part] !== now && ((drawn[part] = now), true); };
+  const lost = h("p", { class: "notice", hidden: true });
   const section = (title, ...content) => h("section", { class: "card" }, h("h2", {}, title), content), grid = () => h("div", { class: "charts" }), folded = (title, inside) => h("details", { class: "card" }, h("summary", {}, title), inside);
   const numbers = h("div", { class: "numbers" }), reports = h("p", { class: "reports" }), evaluated = grid(), learned = grid(), inside = grid(), rest = grid(), evaluations = h("div", { class: "scroll" }), samples = h("div", {}), batches = h("p", { class: "faint" });
   const learning = section(say("学习", "Learning"), learned), people = h("section", { class: "card", hidden: true }), payoff = h("section", { class: "card", hidden: true }), training = h("section", { class: "card", hidden: true }), update = folded(say("优化与速度", "Optimisation and speed"), inside), more = folded(say("其他所有曲线", "All other curves"), rest);
-  replace(main, h("section", { class: "card" }, h("h1", { dir: "auto" }, runName(name)), numbers, reports), section(say("评估", "Evaluations"), evaluated, evaluations), payoff, people, section(say("样局", "Sample games"), samples, batches), learning, training, update, more);
+  replace(main, h("section", { class: "card" }, h("h1", { dir: "auto" }, runName(name)), lost, numbers, reports), section(say("评估", "Evaluations"), evaluated, evaluations), payoff, people, section(say("样局", "Sample games"), samples, batches), learning, training, update, more);
 
   async function refresh() {
     const data = await ask("/api/run", { name, from: position });
@@ -45,15 +49,14 @@ export async function runPage(main, name) {
       series.get(metric).set(step, value);
     }
     if (news) { drawNumbers(data.summary); drawCharts(data.payoff?.cells ?? []); }
-    replace(reports, data.reports.map((file) => h("a", { class: "tag", href: `/report/${encodeURIComponent(name)}/${encodeURIComponent(file)}`, target: "_blank", rel: "noopener" }, Object.hasOwn(REPORTS, file) ? say(...REPORTS[file]) : tidy(file))));
-    drawEvaluations(data.evaluations);
-    drawPeople(data.people);
-    drawPayoff(data.payoff);
-    drawBatches(data.batches);
+    if (isNew("reports", data.reports)) replace(reports, data.reports.map((file) => h("a", { class: "tag", href: `/report/${encodeURIComponent(name)}/${encodeURIComponent(file)}`, target: "_blank", rel: "noopener" }, Object.hasOwn(REPORTS, file) ? say(...REPORTS[file]) : tidy(file))));
+    if (isNew("evaluations", data.evaluations)) drawEvaluations(data.evaluations);
+    if (isNew("people", data.people)) drawPeople(data.people);
+    if (isNew("payoff", data.payoff)) drawPayoff(data.payoff);
+    if (isNew("batches", data.batches)) drawBatches(data.batches);
     batches.hidden = !data.samples.length;
     batches.textContent = data.batches.length ? say("训练批次保存了：在回放里打开“看 token”能看到奖励、优势和比值", '"Tokens" in a replay shows reward, advantage and ratio: batches were saved') : say("没有保存训练批次（log.save_batches）", "no batches were saved (log.save_batches)");
-    const listed = JSON.stringify(data.samples.map((entry) => entry.id));
-    if (listed !== samplesShown) { samplesShown = listed; replace(samples, data.samples.length ? gameCards(data.samples) : h("p", { class: "faint" }, words().nothingYet)); }
+    if (isNew("samples", data.samples.map((entry) => entry.id))) replace(samples, data.samples.length ? gameCards(data.samples) : h("p", { class: "faint" }, words().nothingYet));
   }
 
   function drawNumbers(summary) {
@@ -108,7 +111,7 @@ export async function runPage(main, name) {
     if (payoff.hidden) return;
     const { cells } = found, wolves = [...new Set(cells.map((cell) => cell.wolf))], goods = [...new Set(cells.map((cell) => cell.good))];
     const facts = [found.preset ? presetName(found.preset) : null, found.deals ? say(`每格 ${found.deals} 副牌`, `${found.deals} deals a cell`) : null].filter(Boolean).join(" · ");
-    replace(payoff, h("h2", {}, say("谁赢谁：狼人阵营胜率（行是狼人，列是好人）", "Win rates between players: wolves (rows) against the good side (columns)")), h("p", { class: "faint" }, facts), h("div", { class: "scroll" }, h("table", { class: "list payoff" }, h("thead", {}, h("tr", {}, h("td"), goods.map((good) => h("th", { scope: "col", class: "value" }, playerName(good))))), h("tbody", {}, wolves.map((wolf) => h("tr", {}, h("th", { scope: "row" }, playerName(wolf)), goods.map((good) => {
+    replace(payoff, h("h2", {}, say("两两胜率：狼人阵营（行是狼人，列是好人）", "Win rates between players: wolves (rows) against the good side (columns)")), h("p", { class: "faint" }, facts), h("div", { class: "scroll" }, h("table", { class: "list payoff" }, h("thead", {}, h("tr", {}, h("td"), goods.map((good) => h("th", { scope: "col", class: "value" }, playerName(good))))), h("tbody", {}, wolves.map((wolf) => h("tr", {}, h("th", { scope: "row" }, playerName(wolf)), goods.map((good) => {
       const cell = cells.find((entry) => entry.wolf === wolf && entry.good === good);
       if (!cell || !cell.games) return h("td", { class: "value" }, "–");
       const rate = cell.wolf_wins / cell.games;
@@ -120,7 +123,7 @@ export async function runPage(main, name) {
     training.hidden = !found.length;
     if (training.hidden) return;
     const value = (number, digits = 3) => (typeof number === "number" ? Number(number).toFixed(digits) : "–");
-    replace(training, h("h2", {}, say("训练批次", "Training batches")), h("p", { class: "faint" }, say("优势和比值（训练端／采样端的概率）只按采样的 token 算", "advantages and ratios (trainer's to sampler's probability) are over sampled tokens")), h("div", { class: "scroll" }, table([say("步", "step"), say("序列", "sequences"), say("回合", "turns"), say("token", "tokens"), say("采样的", "sampled"), say("版本", "versions"), say("平均奖励", "mean reward"), say("优势 ± 标准差", "advantage ± s.d."), say("优势全为零的序列", "sequences of zero advantage"), say("比值（1%–99%）", "ratio (1–99 %)")], [...found].reverse().map((batch) => h("tr", {}, h("th", { scope: "row" }, batch.file.replace(/^step-0*|\.jsonl$/g, "")), batch.sequences === undefined ? h("td", { colspan: 9, class: "faint" }, batch.problem ? tidy(batch.problem) : say("正在读…", "loading…")) : [batch.sequences, batch.turns, batch.tokens, batch.sampled].map((count) => h("td", { class: "value" }, String(count))), batch.sequences === undefined ? null : [
+    replace(training, h("h2", {}, say("训练批次", "Training batches")), h("p", { class: "faint" }, say("优势和比值（训练端／采样端的概率）只按采样的 token 算", "advantages and ratios (trainer's to sampler's probability) are over sampled tokens")), h("div", { class: "scroll" }, table([say("步", "step"), say("序列", "sequences"), say("回合", "turns"), say("token", "tokens"), say("采样的", "sampled"), say("版本", "versions"), say("平均奖励", "mean reward"), say("优势 ± 标准差", "advantage ± s.d."), say("优势全为零的序列", "sequences of zero advantage"), say("比值（1%–99%）", "ratio (1–99 %)")], [...found].reverse().map((batch) => h("tr", {}, h("th", { scope: "row" }, batch.file.replace(/^step-0*|\.jsonl$/g, "")), batch.sequences === undefined ? h("td", { colspan: 9, class: "faint" }, batch.problem ? say("文件太大，不显示", tidy(batch.problem)) : say("正在读…", "loading…")) : [batch.sequences, batch.turns, batch.tokens, batch.sampled].map((count) => h("td", { class: "value" }, String(count))), batch.sequences === undefined ? null : [
       h("td", { class: "value" }, batch.versions ? [...new Set(batch.versions)].join("–") : "–"),
       h("td", { class: "value" }, Object.entries(batch.rewards).map(([side, reward]) => `${words().sides[side] ?? tidy(side)} ${value(reward)}`).join(", ")),
       h("td", { class: "value" }, batch.advantage ? `${value(batch.advantage.mean)} ± ${value(batch.advantage.deviation)}` : "–"),
@@ -129,7 +132,7 @@ export async function runPage(main, name) {
   }
 
   await refresh();
-  setInterval(() => { if (!document.hidden) refresh().catch(() => {}); }, EVERY_SECONDS * 1000);
+  setInterval(() => { if (!document.hidden) refresh().then(() => { lost.hidden = true; }, (problem) => { replace(lost, explain(problem)); lost.hidden = false; }); }, EVERY_SECONDS * 1000);
 }
 
 // On a phone a row of a short table is a block with column names.

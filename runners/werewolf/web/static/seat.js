@@ -36,6 +36,7 @@ export async function seatPage(main, secret) {
     board?.draw(table, { you: data.seat, asked: request ? [{ seat: data.seat }] : [] });
     document.body.dataset.time = table.night ? "night" : "day";
     if (game.events.length !== shownEvents) {
+      if (shownEvents >= 0) announce(game.events.slice(shownEvents).map((event) => (isSpeech(event) ? `${event.seat} ${text.heads[event.kind]}: ${tidy(event.text ?? "").slice(0, 200)}` : lineOf(event))).join(" "));
       shownEvents = game.events.length;
       drawLog(game.events);
     }
@@ -46,6 +47,7 @@ export async function seatPage(main, secret) {
 
   function drawLog(events) {
     let ballot = null;
+    const top = log.scrollTop, atEnd = !log.children.length || log.scrollHeight - top - log.clientHeight < 40;
     replace(log, events.filter((event) => event.kind !== "game_start").map((event) => {
       if (event.kind === "vote" || event.kind === "sheriff_vote") {
         const chip = h("span", { class: "tag" }, h("b", {}, String(event.seat)), event.target ? ` → ${event.target}` : ` ${text.abstain}`);
@@ -58,7 +60,7 @@ export async function seatPage(main, secret) {
       const named = event.target ? (event.kind === "wolf_says" ? text.proposes(event.target) : text.closes(event.target)) : "";
       return h("li", { class: "entry" }, h("div", { class: "line" }, h("span", { class: "who" }, String(event.seat)), h("span", { class: "head" }, text.heads[event.kind], named ? ` · ${named}` : ""), h("p", {}, event.text ? quoted(event.text, text) : h("i", {}, text.silent))));
     }));
-    requestAnimationFrame(() => { log.scrollTop = log.scrollHeight; });
+    requestAnimationFrame(() => { log.scrollTop = atEnd ? log.scrollHeight : top; }); // an earlier speech that is being read stays
   }
 
   function ask(data) {
@@ -86,7 +88,7 @@ export async function seatPage(main, secret) {
     const clock = h("span", { class: "clock", role: "timer" });
     const kept = sessionStorage.getItem(key);
     const draft = kept && JSON.parse(kept).question === request.question ? JSON.parse(kept).text : "";
-    const counter = h("div", { class: "counter" });
+    const counter = h("div", { class: "counter", "aria-live": "off" });
     const speech = request.speechChars ? h("textarea", { "aria-label": say("发言", "speech"), maxlength: 4000, placeholder: say(`要说的话，最多${request.speechChars}字；留空就是过`, `your speech, at most ${request.speechChars} characters; empty: pass`), oninput: count }) : null;
     if (speech) speech.value = draft;
     function count() {
@@ -102,7 +104,6 @@ export async function seatPage(main, secret) {
     if (speech) count();
     question.scrollIntoView({ block: "nearest" });
     (speech ?? buttons.querySelector("button"))?.focus({ preventScroll: true });
-    announce(questionText(request));
     tick();
 
     function choose(number) {
@@ -149,7 +150,7 @@ export async function seatPage(main, secret) {
   async function watchAll() {
     const replay = new Replay({ id: "", view: "god", at: null, source: (view) => load(`/api/seat/${secret}/game`, { view }) });
     replace(main, replay.element);
-    document.addEventListener("keydown", (event) => { if (!event.target.closest("select, button, input:not([type=range])")) replay.key(event); });
+    document.addEventListener("keydown", (event) => { if (replay.game && !event.target.closest("select, button, summary, [role=button], input:not([type=range])")) replay.key(event); });
     try { await replay.load(); } catch (problem) { replace(main, h("p", { class: "notice" }, explain(problem)), guest ? null : h("a", { class: "home", href: "/" }, say("回首页", "Home"))); }
   }
 
@@ -163,6 +164,10 @@ export async function seatPage(main, secret) {
   const OPTIONS = { save: "save", run: "run for sheriff", withdraw: "withdraw", explode: "explode", sheriff_left: "rising from me", sheriff_right: "falling from me", dead_left: "rising from the dead", dead_right: "falling from the dead" };
   const SUBJECTS = { witch: (seat) => `${seat} was attacked tonight. `, explosion: (seat) => `${seat} is about to be elected sheriff. ` };
   const choiceName = (entry, request) => say(entry.name, typeof entry.value === "number" ? `${request.decision === "witch" ? "poison " : ""}${entry.value}` : OPTIONS[entry.value] ?? entry.name);
+  const chineseQuestion = (request) => {
+    const [asked, explained = ""] = tidy(request.text).split("。");
+    return `${asked.split("，可选：")[0].replace(/^\d+号，/, "")}${request.decision === "speaking_order" ? `（${explained}）` : ""}`;
+  };
   // The buttons replace the form of the answer, so only the text before it is shown.
-  const questionText = (request) => say(tidy(request.text).split(/，可选：|。/)[0].replace(/^\d+号，/, ""), `${request.subject ? SUBJECTS[request.decision]?.(request.subject) ?? "" : ""}${QUESTIONS[request.decision] ?? request.decision}`);
+  const questionText = (request) => say(chineseQuestion(request), `${request.subject ? SUBJECTS[request.decision]?.(request.subject) ?? "" : ""}${QUESTIONS[request.decision] ?? request.decision}`);
 }

@@ -1,7 +1,7 @@
 // A seat's tokens as the model saw and sampled them, with log-probs and training data.
 
 import { ask, h, icon, replace, tidy } from "./dom.js";
-import { explain, say, words } from "./words.js";
+import { explain, playerName, replyError, say, words } from "./words.js";
 
 export async function openTokens(game, turn) {
   const text = words();
@@ -67,7 +67,7 @@ function show(body, data, turn, evaluated) {
   for (const entry of data.turns) {
     const current = entry === mine;
     const head = h("div", { class: "turn-head" }, h("b", {}, `${say("第", "Turn ")}${entry.turn}${say("回合", "")} · ${words().decisions[entry.decision] ?? entry.decision}`),
-      h("span", { class: "faint" }, ` ${tidy(entry.policy)} ${evaluated && entry.policy === "policy" ? tidy(evaluated) : `v${entry.policy_version}`} · ${say("给定", "given")} ${entry.start - entry.given} · ${say("采样", "sampled")} ${entry.end - entry.start}${entry.finish === "length" ? say(" · 被截断", " · cut") : ""}${entry.error ? ` · ⚠ ${entry.error}` : ""}`));
+      h("span", { class: "faint" }, ` ${playerName(entry.policy)} ${evaluated && entry.policy === "policy" ? tidy(evaluated) : `v${entry.policy_version}`} · ${say("给定", "given")} ${entry.start - entry.given} · ${say("采样", "sampled")} ${entry.end - entry.start}${entry.finish === "length" ? say(" · 被截断", " · cut") : ""}${entry.error ? ` · ⚠ ${replyError(entry.error)}` : ""}`));
     const given = h("details", { class: "given-part", open: current }, h("summary", {}, say("给定的输入", "prompt")), spans.slice(entry.given, entry.start));
     stream.append(h("section", { class: `token-turn${current ? " current" : ""}` }, head, given, h("div", { class: "sampled-part" }, spans.slice(entry.start, entry.end))));
   }

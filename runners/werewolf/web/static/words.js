@@ -110,6 +110,8 @@ export function policyName(id) {
 const REPLY_ERRORS = {
   empty: ["是空的", "empty"], no_choice: ["没有明确的选择", "no clear choice"], ambiguous: ["选了不止一个", "more than one choice"], negated: ["选择带有否定", "a negated choice"], illegal_target: ["不在可选范围内", "not among the choices"], cut: ["太长，被截断", "too long, cut"], only_thought: ["只有思考", "a thought alone"], defaulted: ["按默认行动", "the default was taken"],
 };
+const STATES = { queuing: ["排队", "queued"], requeuing: ["重排", "requeued"], preparing: ["进行中", "playing"], running: ["进行中", "playing"], succeeded: ["结束", "finished"], failed: ["失败", "failed"], cancelled: ["取消", "cancelled"] };
+export const stateWord = (status) => (Object.hasOwn(STATES, status) ? say(...STATES[status]) : tidy(status));
 /** The reason of an invalid reply, by its code. */
 export const replyError = (code) => (Object.hasOwn(REPLY_ERRORS, code) ? say(...REPLY_ERRORS[code]) : tidy(code));
 

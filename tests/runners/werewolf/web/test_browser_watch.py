@@ -131,6 +131,9 @@ class GrowingGame(RetriedGame):
         self.states = [state.model_copy(update=changes) for state in (first, second)]
         self.spoken = asyncio.Event()
 
+    async def game(self, game_id):
+        return self.states[self.spoken.is_set()]
+
     async def follow(self, game_id):
         yield self.states[0]
         await self.spoken.wait()
@@ -152,6 +155,50 @@ async def test_new_events_leave_what_a_person_has_opened_and_focused(tmp_path, p
         p.sees(".place", second)
         assert p.run("return document.querySelector('.about').open")
         assert p.run("return document.activeElement.className") == "view-picker"
+
+    async with WebServer(tmp_path, games=games) as server:
+        await at_the_browser(visit, person)
+
+
+async def test_whoever_is_at_the_end_of_a_live_game_stays_there_in_another_view_and_after_a_reload(tmp_path, person):
+    games = GrowingGame()
+    loop = asyncio.get_running_loop()
+
+    def visit(p):
+        events = len(games.states[0].events)
+        first = f"{events} / {events}"
+        p.opens(f"{server.url}/game?id=hub:x&lang=zh")
+        p.sees(".place", first)
+        assert "at=" not in p.run("return location.search")
+        p.opens(p.run("return location.href"))
+        p.sees(".place", first)
+        p.run("document.body.dispatchEvent(new KeyboardEvent('keydown', {key: 'v', bubbles: true}))")
+        loop.call_soon_threadsafe(games.spoken.set)
+        public = sum("audience" not in event for event in games.states[1].events)
+        p.sees(".place", f"{public} / {public}")
+
+    async with WebServer(tmp_path, games=games) as server:
+        await at_the_browser(visit, person)
+
+
+class FailingGame(GrowingGame):
+    """The same, which ends without a result."""
+
+    def __init__(self):
+        super().__init__()
+        self.states[1] = self.states[1].model_copy(update={"live": False, "notice": "failed"})
+
+
+async def test_a_live_game_that_fails_is_live_no_more(tmp_path, person):
+    games = FailingGame()
+    loop = asyncio.get_running_loop()
+
+    def visit(p):
+        p.opens(f"{server.url}/game?id=hub:x&lang=zh")
+        p.sees(".heading .live", "直播")
+        loop.call_soon_threadsafe(games.spoken.set)
+        p.sees(".replay > .notice", "没有打完")
+        assert not p.all(".heading .live")
 
     async with WebServer(tmp_path, games=games) as server:
         await at_the_browser(visit, person)
