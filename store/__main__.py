@@ -4,6 +4,7 @@
 import argparse
 import asyncio
 import os
+import signal
 import sqlite3
 import sys
 from collections.abc import Callable, Sequence
@@ -155,6 +156,7 @@ def _export(arguments: Sequence[str]) -> None:
     _require_hub(parser)
     from store.hub.retention import export
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes the incomplete file
     count = asyncio.run(export(options.db, options.output))
     print(f"{count} rollouts exported")
 

@@ -10,10 +10,12 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 _MOST_BYTES = 64 * 1024
 _SECONDS = 30.0
+_MOST_WAITING = 16
+"""Requests of one connection that wait for the response to an earlier one."""
 
 
 class HeaderLimitProtocol(HttpToolsProtocol):
-    """A connection with limits of bytes and time for the head of the next request.
+    """A connection with limits of bytes and time for the head of the next request, and of requests that wait.
 
     The limit of bytes also applies to trailers, the limit of time to a body that continues after the response.
     """
@@ -39,6 +41,9 @@ class HeaderLimitProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._bytes_without_body = 0
         self._stop_waiting()
+        if len(self.pipeline) >= _MOST_WAITING:  # after each response uvicorn reads on, however many wait
+            self.transport.abort()
+            return
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:

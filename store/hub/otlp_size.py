@@ -11,6 +11,8 @@ from store.printable import printable
 
 _MOST_SPANS = 20_000
 _MOST_PARTS = 1_000_000
+_MOST_FIELDS = 4 * _MOST_PARTS
+_MOST_EVENTS = 50_000
 _SMALL_BYTES = 512 * 1024
 """Requests up to this size are decoded without a check: they take some tens of MB at most."""
 
@@ -38,7 +40,7 @@ def check_otlp_size(body: bytes) -> None:
     """
     if len(body) <= _SMALL_BYTES:
         return
-    position = parts = spans = 0
+    position = fields = parts = spans = 0
     inside = [(len(body), _REQUEST)]  # (end, type) of the messages around the position
     while inside:
         end, message = inside[-1]
@@ -48,6 +50,8 @@ def check_otlp_size(body: bytes) -> None:
             continue
         tag, position = _varint(body, position)
         kind = tag & 7
+        fields += 1
+        _check(fields <= _MOST_FIELDS, _TOO_MANY_PARTS)
         _check(kind in (0, 1, 2, 5), "invalid OTLP request: groups are not supported")
         if kind != 2:
             position = _varint(body, position)[1] if kind == 0 else position + (8 if kind == 1 else 4)
@@ -71,11 +75,13 @@ def check_values(request: ExportTraceServiceRequest) -> None:
     """
     number = sum(len(scope.spans) for group in request.resource_spans for scope in group.scope_spans)
     _check(number <= _MOST_SPANS, _TOO_MANY_SPANS)
-    repeated_bytes = 0
+    repeated_bytes = events = 0
     for group in request.resource_spans:
         _check_attributes(group.resource.attributes)
         spans = [span for scope in group.scope_spans for span in scope.spans]
-        repeated_bytes += group.resource.ByteSize() * len(spans)
+        repeated_bytes += (group.resource.ByteSize() + len(group.schema_url.encode())) * len(spans)
+        events += sum(len(span.events) + len(span.links) for span in spans)
+        _check(events <= _MOST_EVENTS, f"a request may have {_MOST_EVENTS} events and links; send smaller requests")
         for span in spans:
             for part in (span, *span.events, *span.links):
                 _check_attributes(part.attributes)

@@ -37,6 +37,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 LONGEST_DETAIL = 500
 _LARGEST_PAGE = 1000
+_MOST_EVENTS = 20_000
 """Rollouts that are read at once; larger pages are streamed in batches."""
 
 _ROLLOUTS, _SPANS = TypeAdapter(list[Rollout]), TypeAdapter(list[Span])
@@ -209,6 +210,15 @@ def _check_attributes(span: Any) -> None:
         given,
         *(part for kind in ("events", "links") if isinstance(given.get(kind), list) for part in given[kind]),
     ]
+    if len(parts) > _MOST_EVENTS:
+        raise HTTPException(422, f"body: a span may have {_MOST_EVENTS} events and links")
+    if isinstance(given.get("resource"), dict):
+        parts.append(given["resource"])
+    links = [link for link in parts if isinstance(link, dict)]
+    for context in (given.get("context"), given.get("parent"), *(link.get("context") for link in links)):
+        state = context.get("trace_state") if isinstance(context, dict) else None
+        if isinstance(state, dict) and not set(map(type, state.values())) <= {str}:
+            raise HTTPException(422, "body: the values of a trace_state must be texts")
     for part in parts:
         if not isinstance(part, dict):
             raise HTTPException(422, f"body: a span's events and links must be objects, not {type(part).__name__}")

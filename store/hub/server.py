@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from store.hub.web import protect
 logger = logging.getLogger(__name__)
 
 _WATCHDOG_SECONDS = 1.0
+_LONGEST_ROUND_SECONDS = 10.0  # of the watchdog
 _RETENTION_SECONDS = 60.0
 _PASSING_ERRORS = (sqlite3.OperationalError, DatabaseUnavailable)  # such as a full disk
 _LAST_REQUESTS_SECONDS = 5
@@ -153,8 +155,11 @@ def _is_for_a_tracker(layer: Middleware) -> bool:
 
 async def watch(store: LightningStore) -> None:
     """Close overdue attempts every second. Never returns."""
-    was_away = False
+    was_away, begun = False, time.monotonic()
     while True:
+        # The process was stopped, or the event loop blocked: heartbeats wait unread.
+        was_away |= time.monotonic() - begun > _LONGEST_ROUND_SECONDS
+        begun = time.monotonic()
         try:
             if isinstance(store, SqlLightningStore):
                 if was_away:

@@ -121,6 +121,15 @@ INVALID = {
     "conditions": ("queues/rollouts/enqueue", {"rollouts": [TASK]}),
     "mixed attributes": ("spans", {**SPAN, "attributes": {"x": [1, "a"] * 200_000}}),
     "events": ("spans", {**SPAN, "attributes": {}, "events": [1] * 400_000}),
+    "empty events": ("spans", {**SPAN, "attributes": {}, "events": [{}] * 200_000}),
+    "attributes of a resource": (
+        "spans",
+        {**SPAN, "attributes": {}, "resource": {"attributes": dict.fromkeys(map(str, range(400_000)))}},
+    ),
+    "a trace's state": (
+        "spans",
+        {**SPAN, "attributes": {}, "context": {"trace_state": dict.fromkeys(map(str, range(400_000)), 1)}},
+    ),
 }
 
 
@@ -172,6 +181,9 @@ OTLP = {
     "a resource that is repeated": field(
         1, field(2, span_with(b"") * 15_000) + field(1, field(1, attribute("x", field(1, b"x" * 20_000_000))))
     ),
+    "a schema that is repeated": field(1, field(2, span_with(b"") * 15_000) + field(3, b"x" * 20_000_000)),
+    "links": one_span(b"\x6a\x00" * 100_000),
+    "numbers": b"\x08\x01" * 30_000_000,
 }
 
 
@@ -204,6 +216,16 @@ def test_a_header_or_trailers_without_end_are_cut_off(guarded, open_hub, head, m
             for _ in range(200):
                 connection.sendall(more * (1_000_000 // len(more)))
     assert memory(hub) - before < 50e6
+
+
+def test_requests_that_nobody_waits_for_are_cut_off(guarded):
+    """Each is answered with 401, and uvicorn reads on after each answer."""
+    before = memory(guarded)
+    address = "127.0.0.1", guarded.port
+    with socket.create_connection(address, timeout=ANSWER_SECONDS) as connection, pytest.raises(ConnectionError):
+        for _ in range(50):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" * 40_000)
+    assert memory(guarded) - before < 50e6
 
 
 async def test_a_foreign_lock_on_the_database_stops_nobody_who_does_not_write(tmp_path):

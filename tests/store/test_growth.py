@@ -24,11 +24,15 @@ def hubs(tmp_path_factory):
 async def fill(path, number):
     async with opened_store(path) as store:
         await store.collections.rollouts.insert([finished(n) for n in range(number)])
+        for name in ("used", "unused", "latest"):
+            await store.update_resources(name, {})
 
 
 def finished(n):
     status = "failed" if n % 10 == 0 else "succeeded"
-    return Rollout(rollout_id=f"ro-{n}", input=1, status=status, start_time=float(n), end_time=n + 0.5)
+    return Rollout(
+        rollout_id=f"ro-{n}", input=1, status=status, start_time=float(n), end_time=n + 0.5, resources_id="used"
+    )
 
 
 async def steps(store, call):
@@ -61,6 +65,7 @@ CALLS = {
     "overdue ones": lambda store: store.close_overdue(),
     "empty queue": lambda store: store.dequeue_many_rollouts(limit=5),
     "enqueue": lambda store: store.enqueue_many_rollouts([EnqueueRolloutRequest(input=1)]),
+    "resources that nobody uses": lambda store: store.collections.delete_unused(1e18),
     "wait for one": lambda store: store.wait_for_rollouts(rollout_ids=["ro-7"], timeout=0),
 }
 

@@ -1,11 +1,14 @@
 """When games are overdue, whatever is heard of them; the look at them costs little however many are under way."""
 
+import asyncio
 import math
 import time
+from types import SimpleNamespace
 
 import pytest
 from agentlightning import EnqueueRolloutRequest, RolloutConfig
 
+from store.hub import server
 from store.hub.database import watchdog
 from store.hub.database.opening import opened_store
 from tests.store.test_growth import steps
@@ -94,6 +97,50 @@ async def test_one_that_comes_back_may_be_overdue_at_once(store, clock):
     await store.add_span(span(game, 2))
     clock.now += 2.5
     assert await statuses(store, game) == LATE
+
+
+async def test_a_rollout_whose_status_a_client_sets_closes_no_attempt_again_and_hides_no_other(store, clock):
+    ended, other = await taken(store, 2, unresponsive_seconds=3.0)
+    await store.update_attempt(*key(ended), status="timeout")
+    await store.update_rollout(ended.rollout_id, status="running")
+    clock.now += 4
+    assert await statuses(store, other) == SILENT
+    assert (await statuses(store, ended))[0] == "timeout"
+
+
+@pytest.mark.parametrize(("patience", "end"), [("unresponsive_seconds", SILENT), ("timeout_seconds", LATE)])
+async def test_a_clock_that_is_set_back_postpones_no_timeout(store, clock, patience, end):
+    for step in (2 * PATIENCE, -2 * PATIENCE):  # a wrong time, and its correction
+        clock.set_forward += step
+        clock.now += step
+        await store.close_overdue()
+    (game,) = await taken(store, **{patience: 3.0})
+    clock.now += 4
+    assert await statuses(store, game) == end
+
+
+async def test_a_hub_that_was_stopped_counts_no_heartbeat_that_it_could_not_read(store, clock, monkeypatch):
+    """As after Ctrl-Z and fg: both clocks go on."""
+    uptime, rounds = [0.0], []
+
+    async def sleep(seconds):
+        rounds.append((await store.query_attempts(game.rollout_id))[0].status)
+        if len(rounds) == 1:
+            uptime[0] += PATIENCE + 1
+            clock.now += PATIENCE + 1
+        elif len(rounds) == 2:
+            for _ in range(int(PATIENCE) // 5 + 1):  # undisturbed
+                uptime[0] += 5
+                clock.now += 5
+        else:
+            raise asyncio.CancelledError
+
+    (game,) = await taken(store, unresponsive_seconds=PATIENCE)
+    monkeypatch.setattr(server, "time", SimpleNamespace(monotonic=lambda: uptime[0]))
+    monkeypatch.setattr(server, "asyncio", SimpleNamespace(sleep=sleep))
+    with pytest.raises(asyncio.CancelledError):
+        await server.watch(store)
+    assert rounds[:2] == ["preparing", "preparing"]
 
 
 async def test_a_changed_patience_counts(store, clock):

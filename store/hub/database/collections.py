@@ -353,7 +353,12 @@ class SqlQueue(Queue[str]):
 
     @tracked("dequeue")
     async def dequeue(self, limit: int = 1) -> Sequence[str]:
-        return [item for _, item in sorted(map(tuple, await self._database.change(self._take, number=limit)))]
+        return [
+            item
+            for _, item in sorted(
+                map(tuple, await self._database.change(self._take, number=min(limit, _LARGEST_INTEGER)))
+            )
+        ]
 
     async def discard(self, items: Sequence[str]) -> None:
         """Remove texts from any position."""
@@ -444,11 +449,11 @@ _DELETIONS = {
     )
 }
 _before = sa.bindparam("before", type_=sa.Double())
-_used = sa.select(schema.rollouts.c.resources_id).where(schema.rollouts.c.resources_id.is_not(None))
+_used = sa.exists().where(schema.rollouts.c.resources_id == schema.resources.c.resources_id)
 _DELETE_RESOURCES = _deletion(
     schema.resources,
     schema.resources.c.update_time < _before,
-    schema.resources.c.resources_id.not_in(_used),
+    ~_used,
     schema.resources.c.resources_id.not_in(sa.select(schema.marks.c.value)),
 )
 _DELETE_WORKERS = _deletion(

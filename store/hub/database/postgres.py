@@ -14,7 +14,7 @@ import asyncpg
 import sqlalchemy as sa
 
 from store.hub.database.database import RETRY_SECONDS, Database, DatabaseUnavailable, DatabaseUnusable, Rows
-from store.hub.database.schema import VERSION, creation, other_version
+from store.hub.database.schema import LATER_INDEX, VERSION, creation, other_version
 from store.hub.database.statements import Statement
 from store.printable import printable
 
@@ -28,7 +28,9 @@ SCHEMA = "agl_hub"
 
 _CONNECT_SECONDS = 10.0
 _STATEMENT_SECONDS = 120.0
-_PASSING = ("08", "40", "53", "55P03", "57", "58", "25006")
+_IDLE_SECONDS = 60
+"""Of a transaction between two statements."""
+_PASSING = ("08", "25P03", "40", "53", "55P03", "57", "58", "25006")
 """SQLSTATEs to retry: connections, conflicts, exhausted resources, a server that stops or is a replica."""
 
 _FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -63,7 +65,16 @@ class PostgresDatabase(Database):
                 command_timeout=_STATEMENT_SECONDS,
                 statement_cache_size=500,
                 max_inactive_connection_lifetime=0,
-                server_settings={"application_name": "agl hub", "search_path": SCHEMA, "jit": "off"},
+                server_settings={
+                    "application_name": "agl hub",
+                    "search_path": SCHEMA,
+                    "jit": "off",
+                    # The locks of a hub whose machine has gone, which sends no end of its connections.
+                    "idle_in_transaction_session_timeout": f"{_IDLE_SECONDS * 1000}",
+                    "tcp_keepalives_idle": "30",
+                    "tcp_keepalives_interval": "10",
+                    "tcp_keepalives_count": "3",
+                },
             )
             async with self._pool.acquire() as connection, connection.transaction():
                 await _create_tables(connection, self.name)
@@ -100,7 +111,8 @@ class PostgresDatabase(Database):
         except asyncpg.DataError as error:
             raise ValueError(f"the database cannot store the value: {_text(error)}") from error
         except _FAILURES as error:
-            if not connected and not isinstance(error, TimeoutError):
+            exhausted = isinstance(error, TimeoutError) and self._pool.get_size() >= CONNECTIONS
+            if not connected and not exhausted:
                 self.answers = False
             state = getattr(error, "sqlstate", None)
             if isinstance(state, str) and not state.startswith(_PASSING):
@@ -129,6 +141,7 @@ async def _create_tables(connection: Any, name: str) -> None:
     found = await connection.fetchval("SELECT value FROM marks WHERE key = 'version'")
     if found != str(VERSION):
         raise DatabaseUnusable(other_version(found, name))
+    await connection.execute(LATER_INDEX)
 
 
 def _refusal(error: Exception, user: str | None) -> str:

@@ -154,6 +154,10 @@ sa.Index("rollouts_status_end_time", rollouts.c.status, sa.func.coalesce(rollout
 sa.Index("rollouts_status", rollouts.c.status, rollouts.c.position)
 sa.Index("rollouts_status_start_time", rollouts.c.status, rollouts.c.start_time)
 sa.Index("rollouts_start_time", rollouts.c.start_time)
+sa.Index("rollouts_resources_id", rollouts.c.resources_id)
+LATER_INDEX = "CREATE INDEX IF NOT EXISTS rollouts_resources_id ON rollouts (resources_id)"
+"""For databases that were created before there was this index."""
+
 sa.Index("attempts_sequence_id", attempts.c.rollout_id, attempts.c.sequence_id)
 sa.Index(
     "completions_without_number",

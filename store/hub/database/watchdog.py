@@ -28,8 +28,10 @@ _under_way = sa.and_(
     sa.or_(*(_rollouts.status == sa.literal_column(f"'{status}'") for status in _OPEN_ATTEMPT)),
     _attempts.rollout_id == _rollouts.rollout_id,
     _attempts.sequence_id == _last_number.scalar_subquery(),
+    # A client may set the status of a rollout whose attempt has ended.
+    sa.or_(*(_attempts.status == sa.literal_column(f"'{status}'") for status in _OPEN_ATTEMPT)),
 )
-"""Running rollouts with their latest attempts."""
+"""Running rollouts with their latest attempts, where these are open."""
 
 
 def _later(since: sa.ColumnElement[float], seconds: sa.ColumnElement[float]) -> sa.ColumnElement[float]:
@@ -110,11 +112,12 @@ class WatchedStore(CollectionBasedLightningStore[SqlCollections]):
     @in_one_transaction
     async def _close_overdue(self) -> None:
         offset = _clock_offset()
-        set_forward, self._clock_offset = offset - self._clock_offset, offset
-        if set_forward > _CLOCK_STEP_SECONDS:  # or the machine was suspended
-            logger.warning("the clock was set forward by %.0f s: timeouts start again", set_forward)
+        step, self._clock_offset = offset - self._clock_offset, offset
+        if abs(step) > _CLOCK_STEP_SECONDS:  # or the machine was suspended
+            logger.warning("the clock was set by %+.0f s: timeouts start again", step)
             self.reset_heartbeat_timers()
-            self._set_forward_time = self._launch_time
+            # Set back, it does not make attempts older; a later time of an earlier step would postpone all timeouts.
+            self._set_forward_time = self._launch_time if step > 0 else min(self._set_forward_time, self._launch_time)
         now, database = time.time(), self.collections.database
         if not await database.try_lock("watchdog"):
             return
