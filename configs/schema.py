@@ -230,7 +230,18 @@ class Config(Section):
                 "serving.weight_transfer=nccl excludes serving.share_gpus: NCCL does not connect two processes on one "
                 "GPU; use ipc or folder"
             )
+        if serving.kv_offload_gb and self.rollout.max_policy_lag:
+            raise ValueError(
+                "serving.kv_offload_gb and rollout.max_policy_lag exclude each other: vLLM cannot pause while it loads "
+                "blocks from memory; set one of them to 0"
+            )
         if way == "ipc":
+            gpus = {*(serving.devices or range(self.started_servers * serving.tensor_parallel))}
+            if serving.mode == "start" and self.training.ranks < len(gpus):
+                raise ValueError(
+                    f"serving.weight_transfer=ipc needs a training rank on each of the {len(gpus)} serving GPUs: set "
+                    f"training.ranks to {len(gpus)}, or use folder"
+                )
             if not serving.share_gpus:
                 raise ValueError("serving.weight_transfer=ipc needs serving.share_gpus: CUDA IPC works within one GPU")
             if self.training.nodes > 1 or not all(map(leads_to_loopback, serving.urls)):

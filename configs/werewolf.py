@@ -129,7 +129,7 @@ class WerewolfConfig(Config):
 
     def _named_players(self) -> Iterator[tuple[str, str]]:
         yield "game.opponent", self.game.opponent
-        yield "warm_start.demonstrator", self.warm_start.demonstrator
+        yield from (("warm_start.demonstrator", name) for name in self.warm_start.demonstrators)
         for number, rule in enumerate(self.game.seating):
             yield from ((f"game.seating.{number}.players", name) for name in rule.players)
         yield from (("evaluation.opponents", name) for name in self.evaluation.opponents if name != INITIAL_POLICY)

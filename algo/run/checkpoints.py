@@ -130,8 +130,12 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
             )
     for name, value in present.items():
         before = settings.get(name)
-        if name == "model" and before:
-            before = {key: each for key, each in before.items() if key != "path"}  # recorded by earlier versions
+        if isinstance(value, dict) and isinstance(before, dict):
+            # Earlier versions have fewer settings, and recorded the path of the model.
+            defaults = type(attrgetter(name)(config)).model_construct().model_dump(mode="json")
+            before = {key: defaults[key] for key in value.keys() - before.keys() if key in defaults} | before
+            if name == "model":
+                before.pop("path", None)
         if before == value:
             continue
         changed = name

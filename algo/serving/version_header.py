@@ -51,6 +51,8 @@ class PolicyVersionHeader:
         self._version = os.environ.get(INITIAL_VERSION, "0")
         self._answering = asyncio.Event()
         self._answering.set()
+        self._open, self._idle = 0, asyncio.Event()
+        self._idle.set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"] if scope["type"] == "http" else None
@@ -88,7 +90,14 @@ class PolicyVersionHeader:
                 message = {**message, "body": message.get("body", b"") + comment}
             await send(message)
 
-        await self._app(scope, receive, adding)
+        self._open += 1
+        self._idle.clear()
+        try:
+            await self._app(scope, receive, adding)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._idle.set()
 
     async def _pause(self, scope: Scope, receive: Receive, send: Send) -> None:
         # While open replies are finished, new requests wait for the new weights, so that no reply has two versions.
@@ -102,6 +111,10 @@ class PolicyVersionHeader:
                 self._answering.set()
 
         try:
+            if _FINISHING in scope.get("query_string", b""):
+                # vLLM waits for replies that it has begun, not for those in its queue, which would fill its cache with
+                # blocks of old adapters.
+                await self._idle.wait()
             await self._app(scope, receive, _at_start(send, note))
         except BaseException:  # vLLM is not paused, so that no resume follows
             self._answering.set()

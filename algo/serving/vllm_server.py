@@ -11,9 +11,12 @@ import logging
 import math
 import subprocess
 import time
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -39,6 +42,15 @@ _PUSH_ENDPOINTS = ("/pause", "/collective_rpc", "/reset_prefix_cache", SET_VERSI
 _LOAD_ADAPTERS, _UNLOAD_ADAPTERS = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 _TRANSFER_ENDPOINTS = ("/init_weight_transfer_engine", "/update_weights")
 _SLEEP_ENDPOINTS = ("/sleep", "/wake_up")
+
+
+# By event loop, since locks belong to one.
+_STARTING: WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[int, asyncio.Lock]] = WeakKeyDictionary()
+
+
+def _starting(gpu: int) -> asyncio.Lock:
+    """Held while a vLLM starts on the GPU: it counts what another one takes meanwhile as its own."""
+    return _STARTING.setdefault(asyncio.get_running_loop(), defaultdict(asyncio.Lock))[gpu]
 
 
 class VllmServer:
@@ -89,6 +101,13 @@ class VllmServer:
         assert self.launch is not None and self._log_path is not None
         await self.terminate()
         await require_free_port(HOST, self.launch.port)
+        async with AsyncExitStack() as alone:
+            for gpu in sorted({*self.launch.devices}) if self._config.training.device != "cpu" else ():
+                await alone.enter_async_context(_starting(gpu))
+            await self._start()
+
+    async def _start(self) -> None:
+        assert self.launch is not None and self._log_path is not None
         try:
             self._log_path.parent.mkdir(parents=True, exist_ok=True)
             self.starts += 1

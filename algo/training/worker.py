@@ -1,5 +1,6 @@
 """One training rank: policy, reference and critic in one process, each a TrainingWorker of verl."""
 
+import gc
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Genera
 from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils
-from verl.utils.device import get_device_id, get_device_name
+from verl.utils.device import get_device_id, get_device_name, get_torch_device
 from verl.utils.transformers_compat import drop_tied_target_keys
 from verl.workers.config import TrainingWorkerConfig
 from verl.workers.engine_workers import TrainingWorker
@@ -62,9 +63,12 @@ class _Part(TrainingWorker):
 
 
 def _release_memory() -> None:
-    # On a GPU verl decides when.
-    if get_device_name() == "cpu":
-        cpu_platform.release_memory()
+    """Return freed memory to the system, on a GPU to a vLLM that wakes there.
+
+    verl empties its cache when it offloads weights, but not after it has offloaded the optimizer's state.
+    """
+    gc.collect()
+    get_torch_device().empty_cache()
 
 
 class TrainingRank(Worker):
@@ -125,7 +129,8 @@ class TrainingRank(Worker):
         part = self._parts[tensordict_utils.pop(data, PART)]
         part.set_loss_fn(self._losses[tensordict_utils.pop(data, LOSS)])
         output = part.train_mini_batch(data)
-        _release_memory()
+        if get_device_name() == "cpu":  # a GPU keeps it for the next mini-batch
+            _release_memory()
         return output
 
     @_on_all
@@ -135,6 +140,8 @@ class TrainingRank(Worker):
         weights, optimizer = worker.engine.is_param_offload_enabled, worker.engine.is_optimizer_offload_enabled
         if weights or optimizer:
             worker.to(device, model=weights, optimizer=optimizer, grad=weights)
+        if device == "cpu":
+            _release_memory()
 
     @_on_all
     def select(self, policy: str) -> None:
@@ -152,6 +159,7 @@ class TrainingRank(Worker):
         """Load a checkpoint from the same number of ranks. rates: by part, instead of those in the checkpoint."""
         for name, part in self._trained.items():
             load_checkpoint(part, str(Path(directory) / name), rates[name])
+        _release_memory()
 
     @_on_all
     def export_policy(self, directory: str, source: str, dtype: str) -> None:
@@ -166,6 +174,7 @@ class TrainingRank(Worker):
                 kept = tensor.detach().to(_DTYPES[dtype]) if tensor.is_floating_point() else tensor.detach()
                 # A copy: on CPU with one rank the tensor is the parameter itself.
                 state[name] = kept.to("cpu", copy=True)
+        _release_memory()
         if self.rank != 0:
             return
         config = AutoConfig.from_pretrained(source)
@@ -191,6 +200,7 @@ class TrainingRank(Worker):
                 weight = _whole(parameter)  # a collective
                 if self.rank == 0:
                     state[name.replace(".default.", ".")] = weight.detach().float().to("cpu", copy=True)
+        _release_memory()
         if self.rank == 0:
             save_file(state, Path(directory) / "adapter_model.safetensors")
             module.peft_config["default"].save_pretrained(directory)
@@ -205,6 +215,7 @@ class TrainingRank(Worker):
             device = torch.device(get_device_name(), get_device_id())
             self._sender = WeightSender(backend, self.rank, PolicySource(self.whole_weights, _DTYPES[dtype], device))
         self._sender.send(servers)
+        _release_memory()
 
     def whole_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """The policy's weights by Hugging Face name, one gathered tensor at a time, with merged adapters.

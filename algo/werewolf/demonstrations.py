@@ -30,7 +30,7 @@ class NothingToImitate(RuntimeError):
 
 
 def demonstration_tasks(config: WerewolfConfig) -> list[GameTask]:
-    """The games of a warm start, each on a deal of its own; the demonstrator plays every seat, with turns."""
+    """The games of a warm start, each on a deal of its own; demonstrators play every seat, with turns."""
     settings, game, seed = config.warm_start, config.game, config.run.seed
     count = settings.games + settings.held_out_games
     # Even, as all training deals, so that no evaluation has it (algo.werewolf.tasks).
@@ -43,9 +43,9 @@ def demonstration_tasks(config: WerewolfConfig) -> list[GameTask]:
             sampling_seed=derived_seed("demonstration sampling", seed, number),
             preset=game.preset,
             rules=game.rules.chosen(),
-            seating=tuple(SeatingRule(side=side, players={settings.demonstrator: 1.0}) for side in get_args(SideName)),
+            seating=tuple(SeatingRule(side=side, players=settings.demonstrators) for side in get_args(SideName)),
             trainable=frozenset(game.train_sides),
-            demonstrators=frozenset({settings.demonstrator}),
+            demonstrators=frozenset(settings.demonstrators),
             limits=token_limits(config.rollout),
             study=study_of_training(config, deal) if config.probes.listening else None,
         )

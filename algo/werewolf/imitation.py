@@ -81,8 +81,8 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         played = await _games(opened, stored)
     write_transcripts(config, 0, played.finished)
     learn_from, measured_by = split_by_deal(played.finished, settings.held_out_games, config.run.seed)
-    who = settings.demonstrator if stored is None else stored.demonstrator
-    of_whom = None if stored is None else who
+    of_whom = None if stored is None else stored.demonstrator
+    who = ", ".join(settings.demonstrators) if stored is None else of_whom
     learned, held_out = (demonstrations_of(games, config, of_whom) for games in (learn_from, measured_by))
     logger.info(
         "imitating %d replies (%d tokens) of %d games; %d replies of %d games are held out; left out: %s",
@@ -279,14 +279,14 @@ def check_tokenizer(games: Sequence[FinishedRollout], model: Path) -> None:
 
 async def _play(opened: OpenedRun, client: StoreClient, stack: AsyncExitStack) -> PlayedRollouts:
     config, tasks = opened.config, demonstration_tasks(opened.config)
-    demonstrator = config.warm_start.demonstrator
-    frozen = await stack.enter_async_context(open_frozen(config, {demonstrator} & config.frozen.keys()))
+    demonstrators = config.warm_start.demonstrators
+    frozen = await stack.enter_async_context(open_frozen(config, demonstrators.keys() & config.frozen.keys()))
     # Runners need the policy's tokenizer, no server; and no judge, since imitation uses no rewards.
     model, published = str(config.model.path.absolute()), game_resources(config) | {"judge": None}
     resources = policy_resources(config, opened.state.run_id, model, policies=frozen.policies, **published)
     queue = RolloutQueue(client, GAME, config.rollout)
     stack.push_async_callback(queue.cancel_open)
-    logger.info("playing %d games of %s", len(tasks), demonstrator)
+    logger.info("playing %d games of %s", len(tasks), ", ".join(demonstrators))
     return await queue.play(tasks, resources, frozen.check_alive, game_progress("demonstrations", len(tasks)))
 
 

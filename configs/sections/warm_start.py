@@ -20,10 +20,11 @@ class WarmStartConfig(Section):
     """Which games are imitated and how. The game itself is set in the section game, the update in the section
     training."""
 
-    demonstrator: str = Field(
+    demonstrator: str | Annotated[dict[str, Annotated[float, Field(gt=0)]], Field(min_length=1)] = Field(
         "scripted",
         description=f"the player of all seats: {NAMES_WITHOUT_A_MODEL}, or a name from the sections "
-        "players and frozen; its turns on game.train_sides are imitated",
+        "players and frozen, or several with their shares, drawn seat by seat: {timid: 3, scripted: 1}; its turns on "
+        "game.train_sides are imitated",
     )
     games: int = Field(64, ge=1, description="games to imitate; with --from-run the newest ones, at most this many")
     held_out_games: int = Field(8, ge=1, description="games on other deals for the validation loss")
@@ -59,7 +60,12 @@ class WarmStartConfig(Section):
 
     @field_validator("demonstrator")
     @classmethod
-    def _policy_is_no_demonstrator(cls, demonstrator: str) -> str:
-        if demonstrator == "policy":
+    def _policy_is_no_demonstrator(cls, demonstrator: str | dict[str, float]) -> str | dict[str, float]:
+        if "policy" in ([demonstrator] if isinstance(demonstrator, str) else demonstrator):
             raise ValueError("the policy cannot demonstrate to itself; use --from-run to imitate its own games")
         return demonstrator
+
+    @property
+    def demonstrators(self) -> dict[str, float]:
+        """The demonstrators with their shares."""
+        return {self.demonstrator: 1.0} if isinstance(self.demonstrator, str) else self.demonstrator
