@@ -214,6 +214,11 @@ class Config(Section):
             raise ValueError(
                 f"serving.devices has {len(devices)} GPUs; {self.started_servers} servers need {wide} each"
             )
+        if self.serving.kv_offload_gb and self.rollout.max_policy_lag:
+            raise ValueError(
+                "serving.kv_offload_gb and rollout.max_policy_lag exclude each other: vLLM cannot pause while it loads "
+                "blocks from memory; set one of them to 0"
+            )
         self._check_weight_transfer()
         if self.model.lora_rank > LORA_RANKS[-1]:
             raise ValueError(
@@ -229,11 +234,6 @@ class Config(Section):
             raise ValueError(
                 "serving.weight_transfer=nccl excludes serving.share_gpus: NCCL does not connect two processes on one "
                 "GPU; use ipc or folder"
-            )
-        if serving.kv_offload_gb and self.rollout.max_policy_lag:
-            raise ValueError(
-                "serving.kv_offload_gb and rollout.max_policy_lag exclude each other: vLLM cannot pause while it loads "
-                "blocks from memory; set one of them to 0"
             )
         if way == "ipc":
             gpus = {*(serving.devices or range(self.started_servers * serving.tensor_parallel))}

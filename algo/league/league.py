@@ -58,7 +58,10 @@ class League:
         state, settings, config = self.state, self._settings, self._config
         needed = state.needed
         assert settings.every_steps is not None
-        if not state.members or (step % settings.every_steps == 0 and state.members[-1].version < version):
+        # Runners keep the opponents that are published with a version: after a step without an update none joins.
+        is_new = state.published is None or state.published.version < version
+        due = step % settings.every_steps == 0 and is_new
+        if not state.members or (due and state.members[-1].version < version):
             folder = _folder(config, version)
             if not folder.is_dir():
                 await self._write(version, folder)

@@ -220,6 +220,12 @@ def test_what_fits_together_is_taken(overrides):
         ("serving.devices=[0, 1]", "2 GPUs; 1 servers need 1"),
         ("serving.weight_transfer=nccl", "needs GPUs"),
         ("training.device=cuda; serving.weight_transfer=nccl; model.lora_rank=8", "use folder for adapters"),
+        ("training.device=cuda; serving.kv_offload_gb=1; rollout.max_policy_lag=1", "exclude each other"),
+        (
+            "training.device=cuda; serving.share_gpus=true; serving.servers=8; training.ranks=4; "
+            "serving.weight_transfer=ipc",
+            "a training rank on each of the 8 serving GPUs",
+        ),
         ("model.attn_implementation=sdpaa", "'eager', 'sdpa' or 'flash_attention_2'"),
         ("training.adam_betas=[0.9, 1.0]", "training.adam_betas: .*at least 0 and below 1"),
         ("training.adam_betas=[-0.1, 0.9]", "training.adam_betas: .*at least 0 and below 1"),

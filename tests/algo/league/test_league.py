@@ -71,18 +71,18 @@ class Run:
 def test_the_policy_joins_at_the_start_and_then_every_so_many_steps(tmp_path):
     run = Run(tmp_path)
     assert run.league.policies() == []  # an evaluation before the first step asks
-    # step, version: nothing was learned in the second and the fourth; the policy of step 4 is in the pool already.
+    # step, version: nothing was learned in the fourth, so runners already have the opponents of version 3.
     joined = []
-    for step, version in [(0, 0), (1, 1), (2, 1), (3, 1), (4, 1), (5, 2), (6, 3)]:
+    for step, version in [(0, 0), (1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (6, 5)]:
         run.step(step, version)
         joined.append((step, run.members))
-    assert [members for _, members in joined] == [[0], [0], [0, 1], [0, 1], [0, 1], [0, 1], [0, 1, 3]]
-    assert run.wrote == [0, 1, 3] and run.on_disk == ["past-000000", "past-000001", "past-000003"]
+    assert [members for _, members in joined] == [[0], [0], [0, 2], [0, 2], [0, 2], [0, 2], [0, 2, 5]]
+    assert run.wrote == [0, 2, 5] and run.on_disk == ["past-000000", "past-000002", "past-000005"]
     assert {version: folder.name for version, folder in run.served.folders.items()} == {
-        0: "past-000000", 1: "past-000001", 3: "past-000003",
+        0: "past-000000", 2: "past-000002", 5: "past-000005",
     }  # fmt: skip
     assert sum(policy.share for policy in run.league.policies()) == pytest.approx(1)
-    assert [(row.first, row.last) for row in run.league.state.rows] == [(0, 0), (1, 1), (3, 3)]
+    assert [(row.first, row.last) for row in run.league.state.rows] == [(0, 0), (2, 2), (5, 5)]
 
 
 def test_whole_weights_of_the_start_lie_where_the_model_does(tmp_path):

@@ -176,6 +176,18 @@ def test_a_run_goes_on_only_with_the_model_that_it_began_with(tmp_path, changed)
         resume()
 
 
+def test_a_run_of_an_earlier_version_with_fewer_settings_goes_on(tmp_path):
+    config = load_config(None, [f"run.dir={tmp_path}"])
+    opened = open_run(config, resume=False)
+    del opened.state.settings["game"]["balanced_deals"]
+    opened.state.step = 2
+    save_checkpoint(config, FakeEngine(), opened.state, tmp_path / "nowhere")
+    opened.lock.close()
+    with pytest.raises(ConfigError, match=r"another game\.balanced_deals"):
+        open_run(load_config(None, [f"run.dir={tmp_path}", "game.balanced_deals=true"]), resume=True)
+    assert open_run(config, resume=True).state.step == 2
+
+
 def test_a_run_goes_on_where_its_model_and_itself_have_moved(tmp_path):
     (tmp_path / "old" / "model").mkdir(parents=True)
     (tmp_path / "old" / "model" / "config.json").write_text("{}")

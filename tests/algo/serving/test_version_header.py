@@ -149,6 +149,20 @@ async def test_what_comes_while_replies_are_finished_is_of_the_new_weights_alone
     assert (await waiting)[1] == {b"a": b"b", b"x-policy-version": b"7"}
 
 
+async def test_replies_that_vllm_has_only_queued_are_finished_before_a_pause_too():
+    vllm = SlowVllm()
+    app = PolicyVersionHeader(vllm)
+    queued = asyncio.create_task(call(app, "/v1/completions"))
+    await vllm.begun.wait()
+    pause = asyncio.create_task(call(app, "/pause", query=b"mode=wait"))
+    done, _ = await asyncio.wait([pause, asyncio.create_task(vllm.finishing.wait())], timeout=0.1)
+    assert not done and not vllm.finishing.is_set()
+    vllm.gate.set()
+    vllm.finished.set()
+    await pause
+    assert (await queued)[1] == {b"a": b"b", b"x-policy-version": b"0"}
+
+
 async def test_a_pause_that_brings_no_weights_ends_with_it(vllm):
     app = PolicyVersionHeader(vllm)
     await call(app, "/pause", query=b"mode=wait")
