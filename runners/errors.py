@@ -33,6 +33,10 @@ class RouteRefused(CannotPlay):
         self.detail = detail
 
 
+class PromptTooLong(RouteRefused):
+    """The policy's server does not render a conversation that is longer than its context."""
+
+
 class MissingResources(CannotPlay):
     """The rollout's resources were not published in time."""
 

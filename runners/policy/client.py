@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import aiohttp
+from multidict import CIMultiDict
 
 from runners.addresses import Addresses, CheckedResolver
 from runners.errors import PolicyUnavailable, RouteRefused
@@ -224,7 +225,9 @@ class PolicyClient:
                     on_tokens(part["token_ids"])
 
         _, headers = await self._send("POST", "/v1/completions", body, take)
-        return {"choices": [choice]}, {**headers, **until}
+        merged = CIMultiDict(headers)  # a proxy may write names in another case
+        merged.update(until)
+        return {"choices": [choice]}, merged
 
     async def _send(
         self, method: str, route: str, body: dict[str, Any] | None = None, take: Callable[[bytes], None] | None = None

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
+from runners.errors import PromptTooLong, RouteRefused
 from runners.policy.client import PolicyClient
 from runners.policy.model_folder import ChatTemplates, read_tokenizer
 
@@ -80,6 +81,10 @@ class LocalCodec:
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=False)
 
 
+_TOO_LONG = "maximum context length"
+"""In vLLM's error for a conversation that is longer than its context."""
+
+
 class ServedCodec:
     """The tokenizer at a policy's server. Methods raise RouteRefused and PolicyUnavailable."""
 
@@ -89,7 +94,12 @@ class ServedCodec:
 
     async def render(self, messages: Sequence[Message], **more: Any) -> list[int]:
         body = {"messages": list(messages), "chat_template_kwargs": self._variables, **more}
-        return (await self._server.ask(RENDER_ROUTE, body))["token_ids"]
+        try:
+            return (await self._server.ask(RENDER_ROUTE, body))["token_ids"]
+        except RouteRefused as error:
+            if error.status == 400 and _TOO_LONG in error.detail:
+                raise PromptTooLong(str(error), error.status, error.detail) from error
+            raise
 
     async def encode(self, text: str) -> list[int]:
         return (await self._server.ask(TOKENIZE_ROUTE, {"prompt": text, "add_special_tokens": False}))["tokens"]

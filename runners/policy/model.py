@@ -13,6 +13,7 @@ from typing import Any
 from agentscope.message import TextBlock
 from agentscope.model import ChatModelBase, ChatResponse
 
+from runners.errors import PromptTooLong
 from runners.policy.chat_tokens import ChatMessage, ChatTokens
 from runners.policy.client import Sampler, seed_of
 from runners.policy.word_log_probs import word_log_probs
@@ -131,12 +132,18 @@ class TokenExactChatModel(ChatModelBase):
 
         Sends nothing.
         """
-        context, prompt_ids = await self._prompt(messages)
+        try:
+            context, prompt_ids = await self._prompt(messages)
+        except PromptTooLong:
+            return self._limits.context_tokens
         used = len(context) + len(prompt_ids) + self._limits.reply_tokens
         return used - int(share * self._limits.context_tokens)
 
     async def _next_prompt(self, messages: list[ChatMessage]) -> ProbePrompt:
-        context, prompt_ids = await self._prompt(messages)
+        try:
+            context, prompt_ids = await self._prompt(messages)
+        except PromptTooLong as error:
+            raise ContextFull(str(error)) from error
         excess = len(context) + len(prompt_ids) + self._limits.reply_tokens - self._limits.context_tokens
         if excess > 0:
             raise ContextFull(

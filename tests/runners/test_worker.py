@@ -117,6 +117,26 @@ async def test_a_runner_that_has_played_nothing_and_cannot_exits(client, play, m
     assert "queuing" in await statuses(client, ids)
 
 
+async def test_a_runner_that_still_plays_something_does_not_exit(client, play, monkeypatch):
+    """Two games fail at once, as of a service that is not up yet; the first turns of others take long."""
+    monkeypatch.setattr("runners.worker._FIRST_PAUSE_SECONDS", 0.01)
+    ids, failing, waiting, gate = await enqueue(client, 8), ["game-0", "game-1"], [], asyncio.Event()
+
+    async def slow(rollout, on_turn):
+        if rollout.input["game"] in failing:
+            failing.remove(rollout.input["game"])
+            raise CannotPlay("429")
+        waiting.append(rollout)
+        await gate.wait()
+        return await play(rollout, on_turn)
+
+    async with working(Worker(client, slow, "w", max_concurrent=8)):
+        await until(lambda: len(waiting) == 8)
+        gate.set()
+        await all_closed(client, ids)
+    assert await statuses(client, ids) == ["succeeded"] * 8
+
+
 async def test_a_runner_that_plays_after_all_takes_as_many_as_before(client, play, caplog):
     ids, failing, can_play = await enqueue(client, 12), ["game-1", "game-2"], asyncio.Event()
 

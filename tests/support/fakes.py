@@ -171,7 +171,11 @@ class FakeVllm(HttpFake):
             )
         except (TemplateError, ValueError) as error:
             return web.json_response({"error": {"message": str(error)}}, status=400)
-        return web.json_response({"token_ids": self.tokenizer.encode(text, add_special_tokens=False)})
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        if len(ids) > self.context_tokens:
+            told = f"This model's maximum context length is {self.context_tokens} tokens."
+            return web.json_response({"error": {"message": told}}, status=400)
+        return web.json_response({"token_ids": ids})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
         body = await request.json()

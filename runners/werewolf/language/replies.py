@@ -39,6 +39,8 @@ _OWN_MARKER = re.compile(rf"{DECISION_MARKER}[\s*_`”\"】\]]*{COLON}")
 _CUT_MARKER = re.compile(
     rf"(?:^|(?<=[\n。！？!?.]))[\s#【\[*]*(?:我的|最终)*(?:{DECISION_MARKER[0]}|{DECISION_MARKER})[*】\s]*$"
 )
+_QUESTION = re.compile(rf"^ ?[【\[〔]{REFEREE[1:-1]}[】\]〕] ?([0-9]{{1,2}})号[，,]", re.MULTILINE)
+"""The begin of the referee's questions; no other line of the referee begins like this."""
 _REFEREE_LINES = re.compile(rf"(?:^ ?[【\[〔]{REFEREE[1:-1]}[】\]〕].*\n*)+", re.MULTILINE)
 _MOST_ANSWERS = 8
 """A reply with more labelled answers is no answer."""
@@ -81,6 +83,11 @@ def parse_reply(text: str, request: Request, *, cut: bool = False) -> Action:
     reply = "\n".join(one_line(line) for line in reply[-_LONGEST_READ:].splitlines())
     if not reply.strip():
         raise ReplyError("empty")
+    asked = next((found for found in _QUESTION.finditer(reply) if int(found[1]) != request.seat), None)
+    if asked is not None:  # what follows answers for another seat
+        reply, cut = reply[: asked.start()], False
+        if not reply.strip():
+            raise ReplyError("no_choice")
     own, rest = _own_part(reply)
     if request.speaks:
         sections = sections_of(reply, request)

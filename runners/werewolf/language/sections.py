@@ -113,7 +113,7 @@ def _labels(decision: Decision, me: int) -> re.Pattern[str]:
     every = f"{_NAMES[Kind.ANSWER]}|{WORDS.get(decision, Words()).labels}"
     ways = (
         rf"{_SENTENCE}{_OPENING}{names(1, every)}(?:是|为|如下)?{_SIGNS}*+{COLON}[\s*_`]*",
-        rf"{_SENTENCE}[\s*_#>-]*[【\[〔]\s*{names(2, every)}\s*[】\]〕][\s*_]*",
+        rf"{_SENTENCE}[\s*_#>-]*+[【\[〔]\s*{names(2, every)}\s*[】\]〕][\s*_]*",
         # A heading needs ``#``, since a word such as 上警 on its own line is an answer.
         rf"^[ \t*_`>]*#[ \t*_`#]*{names(3, every)}[ \t*_`#]*$",
         rf"(?:{_SENTENCE}|(?<=[,，、…])){_OPENING}(?:{me}号(?:玩家)?的?)?{_SO}(?P<decision4>{_NAMES[Kind.DECISION]}){_SIGNS}*{COLON}[\s*_`]*",
@@ -131,7 +131,7 @@ def _labelled(text: str, request: Request) -> Iterator[Section]:
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
-_LOOKS_LIKE_DATA = re.compile(r"(?:\A|\n)\s*(?:```\w*\s*)?\{\s*(?:[\"'“]|\Z)|\A\s*```json|\A\s*\[\s*[{\"]")
+_LOOKS_LIKE_DATA = re.compile(r"(?:\A|\n)\s*+(?:```\w*+\s*+)?\{\s*+(?:[\"'“]|\Z)|\A\s*+```json|\A\s*+\[\s*+[{\"]")
 _FIELDS = {
     Kind.THOUGHT: re.compile(
         "thought|think|reason|analy|思考|理由|分析|原因|想法|推理|内心|策略|plan|strateg|expla|note|解释"

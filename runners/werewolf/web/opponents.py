@@ -104,7 +104,8 @@ class Opponents:
     async def _served(self, url: str, published: PolicyResources | None) -> PolicyResources:
         model, root = await _model_card(url, self._model)  # each time: the server may restart with other weights
         if published is not None and (self._run is not None or url in published.endpoints):
-            return published.model_copy(update={"endpoints": (url,), "model": model})
+            others = tuple(policy for policy in published.policies if policy.seated_as != TRAINED_POLICY)
+            return published.model_copy(update={"endpoints": (url,), "model": model, "policies": others})
         return self._checkpoint(model, root) or PolicyResources(
             run_name=_NOBODYS, version=0, endpoints=(url,), model=model
         )

@@ -5,7 +5,7 @@ on the server, and numbers count visible ones only, so that gaps reveal nothing.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Required
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -153,6 +153,17 @@ def viewer_of(text: str, game: ShownGame) -> Viewer:
     raise UnknownViewer(f"unknown view {text!r}: use {GOD}, {PUBLIC} or a seat from 1 to {game.seats}")
 
 
+_OF_CARDS = frozenset({"vote_against_enemy", "attack_on_enemy"})
+"""Facts that depend on the card of the seat that a turn names."""
+
+
+def _without_cards(turn: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in turn.items() if name != "worth"}
+    if facts := kept.get("facts"):
+        kept["facts"] = {name: value for name, value in facts.items() if name not in _OF_CARDS}
+    return kept
+
+
 def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int = 0) -> dict[str, Any]:
     """The game in the view of ``viewer``, as JSON data. first_event, first_turn: skip what the page has already."""
     known = [
@@ -161,7 +172,7 @@ def shown(game: ShownGame, viewer: Viewer, first_event: int = 0, first_turn: int
         if viewer == GOD or event.get("audience") is None or viewer in event["audience"]
     ]
     turns = [
-        turn if viewer == GOD else {name: value for name, value in turn.items() if name != "worth"}
+        turn if viewer == GOD else _without_cards(turn)
         for turn in game.turns
         if viewer == GOD or turn["seat"] == viewer
     ]

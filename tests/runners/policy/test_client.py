@@ -173,6 +173,16 @@ async def test_a_stream_may_have_its_usage_at_its_end_but_no_error_and_no_furthe
             await replying
 
 
+async def test_a_proxy_that_writes_header_names_in_capitals_leaves_a_streamed_reply_its_version(http_service, connect):
+    async def answer(request):
+        return web.Response(
+            text=f"data: {json.dumps({'choices': [TOKEN]})}\n\n", headers={client.POLICY_VERSION_HEADER.title(): "7"}
+        )
+
+    http_service.answer = answer
+    assert (await connect(http_service.url).complete([5], 1, seed=1, on_tokens=len)).policy_version == 7
+
+
 async def test_an_answer_that_comes_while_the_server_is_looked_for_is_taken(http_service, connect):
     looked = asyncio.Event()
 

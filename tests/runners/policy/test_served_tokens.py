@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from runners.errors import PolicyUnavailable, UnusableTokenizer
+from runners.errors import PolicyUnavailable, PromptTooLong, UnusableTokenizer
 from runners.policy.chat_tokens import ChatTokens
 from runners.policy.client import PolicyClient
 from runners.policy.connections import Policies
@@ -38,6 +38,13 @@ async def test_ids_and_texts_are_those_of_the_tokenizers_files(vllm, family, thi
             assert await there.next_prompt(reply, [user(text)]) == await here.next_prompt(reply, [user(text)])
             assert await there.decode_reply(reply) == await here.decode_reply(reply)
             assert await there.decode(reply) == await here.decode(reply)
+
+
+async def test_a_conversation_longer_than_the_servers_context_is_an_error_of_its_own(vllm):
+    tokens = await ChatTokens.served(server_of(vllm))
+    vllm.context_tokens = 10
+    with pytest.raises(PromptTooLong):
+        await tokens.first_prompt([SYSTEM, user("好" * 100)])
 
 
 def without_info(vllm):

@@ -3,7 +3,7 @@
 import pytest
 from agentscope.message import Msg
 
-from runners.errors import CannotPlay
+from runners.errors import CannotPlay, PromptTooLong
 from runners.policy.model import TokenExactChatModel
 from runners.werewolf.game import Action, Event, EventKind, Role
 from runners.werewolf.players import PolicyPlayer
@@ -41,7 +41,8 @@ WORDLESS = render_recap(EVENTS, 2, speech_chars=0)
         (None, lambda sizes: sizes[2] + REPLY_TOKENS - 1),
     ],
 )
-async def test_words_of_earlier_days_go_first_and_never_a_fact(tiny_tokenizer, recap, context_of):
+@pytest.mark.parametrize("served", [False, True], ids=["tokenizer", "server's tokenizer"])
+async def test_words_of_earlier_days_go_first_and_never_a_fact(tiny_tokenizer, monkeypatch, recap, context_of, served):
     tokens = chat_tokens(tiny_tokenizer)
     server = RepeatingServer([await tokens.encode_reply("决定：4号")])
 
@@ -52,6 +53,15 @@ async def test_words_of_earlier_days_go_first_and_never_a_fact(tiny_tokenizer, r
     sizes = [await size(told) for told in (QUOTED, TODAYS, WORDLESS)]
     context_tokens = context_of(sizes)
     assert sizes == sorted(sizes, reverse=True) and await size(render_events(EVENTS)) + REPLY_TOKENS > context_tokens
+    if served:  # vLLM renders nothing that is longer than its context
+        whole = tokens.first_prompt
+
+        async def first_prompt(messages):
+            if len(ids := await whole(messages)) > context_tokens:
+                raise PromptTooLong("too long", 400, "This model's maximum context length is")
+            return ids
+
+        monkeypatch.setattr(tokens, "first_prompt", first_prompt)
     limits = TokenLimits(context_tokens=context_tokens, reply_tokens=REPLY_TOKENS)
     player = PolicyPlayer(2, TokenExactChatModel(server, tokens, limits, "key"), SYSTEM["content"])
     for event in EVENTS:

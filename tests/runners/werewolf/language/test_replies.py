@@ -189,10 +189,11 @@ def test_every_legal_action_survives_the_round_trip(request_, text, speech_chars
 
 @pytest.mark.parametrize("question", ["vote", "wolf_speech"])
 @pytest.mark.parametrize(
-    "piece", ["因为", "我投3号，", "投票：3号\n", "决定：3号\n", "(思考：", '{"vote": ', "\\boxed{3}", "我自爆，"]
+    "piece",
+    ["因为", "我投3号，", "投票：3号\n", "决定：3号\n", "(思考：", '{"vote": ', "\\boxed{3}", "我自爆，", "\n", "*\n"],
 )
 def test_replies_of_100_000_characters_are_read(piece, question):
     try:
-        parse_reply(piece * (100_000 // len(piece)), QUESTIONS[question])
+        parse_reply(f"好{piece * (100_000 // len(piece))}好", QUESTIONS[question])
     except ReplyError:
         return

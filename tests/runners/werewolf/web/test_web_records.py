@@ -30,10 +30,12 @@ from algo.werewolf.demonstrations import (
 )
 from configs.loading import as_yaml, load_config
 from configs.roles_and_decks import Role
+from runners.policy.connections import endpoint_of
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.opponents import Opponents, keys_of
 from runners.werewolf.web.run_numbers import RunNumbers
 from runners.werewolf.web.seats import UnusableTable
+from store.endpoints import ServedPolicy
 from store.schema import ChatEndpoint, PolicyResources
 from store.werewolf import DEMONSTRATION, PERSON
 from tests.support.fakes import FakeVllm
@@ -217,6 +219,15 @@ async def test_the_policy_of_a_run_is_found_among_those_of_a_hub(hub, client):
     assert (await Opponents(client).newest()).run_name == "older-00000003"
     assert (await Opponents(client, run="old").newest()).resources_id == "old-00000001.policy-000006"
     assert not (await Opponents(client, run="nobodys").newest()).endpoints
+
+
+async def test_a_policy_at_an_address_plays_in_place_of_those_that_learned_together(hub, client, policy):
+    url, gone = await policy("/nowhere"), ("http://127.0.0.1:1/v1",)
+    team = tuple(ServedPolicy(name=name, player="policy", endpoints=gone, model="m") for name in ("wolves", "goods"))
+    resources = PolicyResources(run_name="team-00000001", version=1, endpoints=gone, model="m", policies=team)
+    await client.update_resources(resources.resources_id, resources.encode())
+    found = await Opponents(client, run="team", model_url=url).newest()
+    assert endpoint_of(found, "policy", "game/1") == (url, "policy")
 
 
 @pytest.mark.parametrize(

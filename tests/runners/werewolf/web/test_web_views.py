@@ -243,6 +243,9 @@ def test_what_a_decision_changed_is_shown_to_who_sees_everything():
     game = read_game({"events": events, "turns": [turn(2, "exile_vote", 3, worth=worth)]})
     assert shown(game, GOD)["turns"][0]["worth"] == worth
     assert "worth" not in shown(game, 2)["turns"][0]
+    facts = {"vote_against_enemy": 1.0, "attack_on_enemy": 1.0, "reask": 1.0}  # of the named seat's card
+    game = read_game({"events": events, "turns": [turn(2, "exile_vote", 3, facts=facts)]})
+    assert shown(game, GOD)["turns"][0]["facts"] == facts and shown(game, 2)["turns"][0]["facts"] == {"reask": 1.0}
     with pytest.raises(UnreadableGame):
         read_game(
             {"events": events, "turns": [turn(2, "exile_vote", 3, worth={"before": "<b>", "after": 0, "games": 2})]}
