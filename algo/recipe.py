@@ -87,7 +87,10 @@ def _report(folders: list[Path]) -> int:
     for one in runs:
         try:
             path, page = write_report(one)
-        except OSError as error:  # another's run, which may still be compared
+        except OSError as error:
+            if len(runs) == 1:
+                raise
+            # Another's run, which may still be compared.
             console.print(f"no report is written: {error}", highlight=False, markup=False, soft_wrap=True)
             continue
         if len(runs) == 1:

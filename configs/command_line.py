@@ -81,5 +81,7 @@ def exit_on(*kinds: type[Exception], before: str = "") -> Iterator[None]:
     try:
         yield
     except kinds as error:
+        if isinstance(error, BrokenPipeError):  # an OSError; of the reader of our output
+            raise
         print(f"error: {before}{error}", file=sys.stderr)
         raise SystemExit(2) from None

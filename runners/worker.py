@@ -184,15 +184,15 @@ class Worker:
         """Leave the queue to other runners, the longer the more rollouts fail here, unless one is played or draining
         begins meanwhile."""
         # A runner that fails at once is always free: it would take the whole queue, and use up every attempt.
+        in_progress = any(active.in_progress for active in self._active.values())
+        if self._pauses >= _MOST_PAUSES and not self._has_played and not in_progress:
+            raise CannotPlay(f"this runner cannot play ({self._last_failure})")
         pause = min(_FIRST_PAUSE_SECONDS * 2**self._pauses, _LONGEST_PAUSE_SECONDS)
         self._pauses += 1
         logger.warning("this runner cannot play (%s): waiting %d s for its next rollout", self._last_failure, pause)
         end = time.monotonic() + pause
         while self._at_fault and not self._draining.is_set() and time.monotonic() < end:
             await self._wait_for_slot(_MAX_POLL_SECONDS)
-        hopeless = self._at_fault and self._pauses >= _MOST_PAUSES and not self._has_played
-        if hopeless and not self._draining.is_set() and not any(one.in_progress for one in self._active.values()):
-            raise CannotPlay(f"this runner cannot play ({self._last_failure})")
 
     async def _wait_for_slot(self, seconds: float) -> None:
         """Wait until a rollout ends, draining begins, or ``seconds`` have passed."""

@@ -1,6 +1,7 @@
 """How a program ends."""
 
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable
@@ -19,12 +20,21 @@ def status_of(main: Callable[[], int | None]) -> int:
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        status = main() or 0
-        sys.stdout.flush()
+        try:
+            return main() or 0
+        finally:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
+        if not _reader_has_gone(sys.stdout.fileno()):
+            raise  # of another pipe
         # What is left in the buffer would fail again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return status
+
+
+def _reader_has_gone(pipe: int) -> bool:
+    state = select.poll()
+    state.register(pipe, 0)
+    return any(event & select.POLLERR for _, event in state.poll(0))

@@ -23,7 +23,6 @@ from algo.recipes.results import RecipeRun, SeedRun
 from algo.recipes.runner import REPORT_FILE
 from algo.werewolf.matches import SIDES
 from configs.loading import as_yaml
-from configs.sections.opponents import INITIAL_POLICY
 from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
 
@@ -187,12 +186,9 @@ def change_of(seeds: Sequence[SeedRun], side: SideName, opponent: str) -> Change
 def games_won(seeds: Iterable[SeedRun], end: Literal[0, 1], side: SideName, opponent: str) -> dict[Place, float]:
     """Whether the policy won as one side against one opponent. end: before or after training."""
     return {
-        (f"{seed.seed} {header.digest} {header.initial * (opponent == INITIAL_POLICY)}", row.cluster): (
-            float(row.result == side)
-        )
+        (f"{seed.seed} {seed.ends[end].header.digest}", row.cluster): float(row.result == side)
         for seed in seeds
         if seed.ends
-        for header in [seed.ends[end].header]
         for row in games_of(seed.ends[end].rows, TRAINED_POLICY, side, opponent)
     }
 

@@ -14,7 +14,7 @@ their ids (``HubRollouts.adopt``).
 import fcntl
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import attrgetter, getitem
 from pathlib import Path
@@ -46,9 +46,9 @@ _WHEN_FULL = (
 _POLICIES = "policies"
 _MAY_CHANGE = ("timeout_seconds", "unresponsive_seconds", "max_attempts", "max_groups_in_flight")
 """Settings of the section rollout that a resumed run may change."""
+_WEIGHTS, _SAMPLES, _SAMPLE_BYTES = "weights", 64, 2**14
+"""Name of the digest of the weights, of samples of each file."""
 _MODEL_FILES = ("config.json", "tokenizer.json")
-_WEIGHTS, _WEIGHTS_BYTES = "weights", 2**20
-"""Name of the digest of the first bytes of the weights."""
 """Files of ``model.path`` that stay the same within a run: its token ids are those of that tokenizer."""
 
 
@@ -100,14 +100,24 @@ def fixed_settings(config: Config) -> dict[str, Any]:
     del found["model"]["path"]  # the folder may move
     found |= {name: _digest(file) for name in _MODEL_FILES if (file := config.model.path / name).is_file()}
     if weights := sorted(config.model.path.glob("*.safetensors")):
-        with weights[0].open("rb") as file:
-            found[_WEIGHTS] = hashlib.sha256(file.read(_WEIGHTS_BYTES)).hexdigest()
+        found[_WEIGHTS] = _digest_of_samples(weights)
     # A list, since their order matters. Learning rates may change.
     found[_POLICIES] = [
         {"name": name} | learner.model_dump(mode="json", include={"side", "roles"})
         for name, learner in config.learners.items()
     ]
     return found
+
+
+def _digest_of_samples(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in files:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            for number in range(_SAMPLES):
+                file.seek(size * number // _SAMPLES)
+                digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()
 
 
 def _digest(file: Path) -> str:
@@ -134,8 +144,8 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
             # Earlier versions have fewer settings, and recorded the path of the model.
             defaults = type(attrgetter(name)(config)).model_construct().model_dump(mode="json")
             before = {key: defaults[key] for key in value.keys() - before.keys() if key in defaults} | before
-            if name == "model":
-                before.pop("path", None)
+            if name == "model" and (path := before.pop("path", None)) and _is_other(Path(path), config.model.path):
+                before["path"] = path
         if before == value:
             continue
         changed = name
@@ -146,6 +156,11 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
             f"{config.fixed.get(name, 'rollouts in flight use it')}. Start a new run instead, with "
             f"model.path={run_dir / _CHECKPOINTS}/step-.../huggingface"
         )
+
+
+def _is_other(recorded: Path, present: Path) -> bool:
+    """Whether another model is certain: one that earlier versions recorded by its path alone is still there."""
+    return recorded.is_dir() and recorded.resolve() != present.resolve()
 
 
 def newest_checkpoint(run_dir: Path) -> Path | None:

@@ -131,7 +131,6 @@ class PolicyVersionHeader:
         def note(message: Message) -> None:
             if message["status"] == 200:
                 self._version = str(json.loads(body)["new_version"])
-                self._answering.set()  # vLLM delays requests until its resume
 
         await self._app(scope, copying, _at_start(send, note))
 

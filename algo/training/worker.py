@@ -67,7 +67,8 @@ def _release_memory() -> None:
 
     verl empties its cache when it offloads weights, but not after it has offloaded the optimizer's state.
     """
-    gc.collect()
+    if get_device_name() != "cpu":
+        gc.collect()
     get_torch_device().empty_cache()
 
 

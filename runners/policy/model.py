@@ -5,6 +5,7 @@ completions endpoint (mostly served from the prefix cache), and returns for ever
 and their log-probs.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -127,15 +128,16 @@ class TokenExactChatModel(ChatModelBase):
         """Token ids of a reply's first words, without the end of its turn."""
         return tuple((await self._tokens.encode_reply(text))[:-1])
 
-    async def excess(self, messages: list[ChatMessage], share: float = 1.0) -> int:
-        """Tokens by which a call with ``messages`` would exceed ``share`` of the budget; at most 0 if it fits.
+    async def excess(self, messages: list[ChatMessage], share: float = 1.0) -> float:
+        """Tokens by which a call with ``messages`` would exceed ``share`` of the budget; at most 0 if it fits, infinite
+        if the server does not render it.
 
         Sends nothing.
         """
         try:
             context, prompt_ids = await self._prompt(messages)
         except PromptTooLong:
-            return self._limits.context_tokens
+            return math.inf
         used = len(context) + len(prompt_ids) + self._limits.reply_tokens
         return used - int(share * self._limits.context_tokens)
 

@@ -244,9 +244,9 @@ class PolicyPlayer(Player):
             if await self._model.excess(conversation, _RECAP_SHARE) <= 0:
                 break
         if (excess := await self._model.excess(conversation)) > 0:
+            by = "" if excess == math.inf else f" by {excess} tokens"
             raise CannotPlay(
-                f"{self.name}: a recap without speeches exceeds the context by {excess} tokens; raise "
-                f"rollout.context_tokens"
+                f"{self.name}: a recap without speeches exceeds the context{by}; raise rollout.context_tokens"
             )
         return conversation, await self._model(conversation)
 

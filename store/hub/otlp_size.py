@@ -51,7 +51,7 @@ def check_otlp_size(body: bytes) -> None:
         tag, position = _varint(body, position)
         kind = tag & 7
         fields += 1
-        _check(fields <= _MOST_FIELDS, _TOO_MANY_PARTS)
+        _check(fields <= _MOST_FIELDS, f"a request may have {_MOST_FIELDS} fields; send smaller requests")
         _check(kind in (0, 1, 2, 5), "invalid OTLP request: groups are not supported")
         if kind != 2:
             position = _varint(body, position)[1] if kind == 0 else position + (8 if kind == 1 else 4)

@@ -37,8 +37,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 LONGEST_DETAIL = 500
 _LARGEST_PAGE = 1000
-_MOST_EVENTS = 20_000
 """Rollouts that are read at once; larger pages are streamed in batches."""
+_MOST_EVENTS = 20_000
+"""Events and links of a span."""
 
 _ROLLOUTS, _SPANS = TypeAdapter(list[Rollout]), TypeAdapter(list[Span])
 _MIXED_ROLLOUTS = TypeAdapter(list[AttemptedRollout | Rollout])

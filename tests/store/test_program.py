@@ -31,6 +31,12 @@ def test_sigterm_removes_temporary_folders(tmp_path):
     assert ended.returncode == 128 + signal.SIGTERM and not any(tmp_path.iterdir())
 
 
+def test_another_broken_pipe_is_an_error():
+    program = f"{BEGIN}def main():\n    raise BrokenPipeError('of a hub')\nrun_program(main)"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert ended.returncode == 1 and b"of a hub" in ended.stderr
+
+
 def test_output_that_nobody_reads_is_no_error_of_ours():
     read, write = os.pipe()
     os.close(read)

@@ -14,7 +14,7 @@ import asyncpg
 import sqlalchemy as sa
 
 from store.hub.database.database import RETRY_SECONDS, Database, DatabaseUnavailable, DatabaseUnusable, Rows
-from store.hub.database.schema import LATER_INDEX, VERSION, creation, other_version
+from store.hub.database.schema import VERSION, creation, other_version
 from store.hub.database.statements import Statement
 from store.printable import printable
 
@@ -141,7 +141,6 @@ async def _create_tables(connection: Any, name: str) -> None:
     found = await connection.fetchval("SELECT value FROM marks WHERE key = 'version'")
     if found != str(VERSION):
         raise DatabaseUnusable(other_version(found, name))
-    await connection.execute(LATER_INDEX)
 
 
 def _refusal(error: Exception, user: str | None) -> str:

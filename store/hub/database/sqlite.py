@@ -135,7 +135,7 @@ def _configure(connection: sqlite3.Connection, path: Path, fsync: bool) -> None:
         script = ";\n".join(creation("sqlite"))
         identity = f"PRAGMA application_id={APPLICATION_ID};\nPRAGMA user_version={VERSION}"
         connection.executescript(f"BEGIN IMMEDIATE;\n{script};\n{identity};\nCOMMIT;")
-    else:
+    elif os.access(path, os.W_OK):
         connection.execute(LATER_INDEX)
     pragma(f"busy_timeout={_BLOCKING_MILLISECONDS}")
 

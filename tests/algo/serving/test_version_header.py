@@ -123,8 +123,9 @@ async def test_a_reply_during_a_push_has_both_versions():
         await call(app, path)
         assert not vllm.begun.is_set()  # vLLM might just not know the policy's adapters
     await call(app, "/update_weight_version", new_version("7"))
-    await vllm.begun.wait()
+    assert not vllm.begun.is_set()
     await call(app, "/resume")
+    await vllm.begun.wait()
     vllm.begun.clear()
     afterwards = asyncio.create_task(call(app, "/v1/completions"))
     await vllm.begun.wait()
@@ -145,6 +146,7 @@ async def test_what_comes_while_replies_are_finished_is_of_the_new_weights_alone
     await pause
     assert not vllm.begun.is_set()
     await call(app, "/update_weight_version", new_version("7"))
+    await call(app, "/resume")
     vllm.gate.set()
     assert (await waiting)[1] == {b"a": b"b", b"x-policy-version": b"7"}
 
@@ -155,8 +157,9 @@ async def test_replies_that_vllm_has_only_queued_are_finished_before_a_pause_too
     queued = asyncio.create_task(call(app, "/v1/completions"))
     await vllm.begun.wait()
     pause = asyncio.create_task(call(app, "/pause", query=b"mode=wait"))
-    done, _ = await asyncio.wait([pause, asyncio.create_task(vllm.finishing.wait())], timeout=0.1)
-    assert not done and not vllm.finishing.is_set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not pause.done() and not vllm.finishing.is_set()
     vllm.gate.set()
     vllm.finished.set()
     await pause

@@ -94,7 +94,7 @@ function hubSection(query, onFirst) {
       const ids = new Set(page.rows.map((row) => row.id));
       if (paged) changed ||= ids.size > 0 && ![...ids].some((id) => shown.has(id));
       else {
-        for (const [id, card] of shown) if (!ids.has(id)) { card.remove(); shown.delete(id); }
+        for (const [id, card] of shown) if (!ids.has(id) && !card.querySelector("input:checked")) { card.remove(); shown.delete(id); } // not what is to be compared
         next = page.next;
         more.hidden = next === null;
       }

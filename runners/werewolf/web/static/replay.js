@@ -49,13 +49,15 @@ export class Replay {
   }
 
   listen() {
+    clearTimeout(this.retry);
+    this.stopListening?.();
     const address = () => `/api/game/live?${new URLSearchParams({ id: this.options.id, view: this.view, from: this.game.events.length, turns: this.game.turns.length, attempt: this.game.attempt })}`;
     this.stopListening = listen(address, (news) => {
       if (news.first !== this.game.events.length || news.firstTurn !== this.game.turns.length) return void this.reload(); // a new attempt
       if (!news.live) { // its transcript has the whole game
         this.stopListening();
         this.following = this.at >= this.game.events.length - 1;
-        this.reload().catch(() => { setTimeout(() => this.listen(), 1500); });
+        this.reload().catch(() => { this.retry = setTimeout(() => this.listen(), 1500); });
         return;
       }
       this.game.events.push(...news.events);
