@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -156,7 +157,8 @@ def _export(arguments: Sequence[str]) -> None:
     _require_hub(parser)
     from store.hub.retention import export
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes the incomplete file
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes the incomplete file
     count = asyncio.run(export(options.db, options.output))
     print(f"{count} rollouts exported")
 
