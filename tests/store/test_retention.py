@@ -3,6 +3,9 @@
 import asyncio
 import gzip
 import json
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -130,3 +133,32 @@ async def test_an_export_follows_no_link_that_waits_for_it(file_store, tmp_path)
     assert victim.read_text() == "precious" and not (tmp_path / "out.jsonl").is_symlink()
     with pytest.raises(FileExistsError, match="is a folder"):
         await export(tmp_path / "hub.sqlite3", tmp_path)
+
+
+EXPORT = """
+import sys, time
+from store.hub import retention
+from store.__main__ import main
+
+async def lines(collections):
+    yield b"the first"
+    print("begun", flush=True)
+    time.sleep(600)
+
+retention._lines = lines
+sys.exit(main(["export", "--db", sys.argv[1], sys.argv[2]]))
+"""
+
+
+@pytest.mark.timeout(60)
+async def test_an_export_that_is_stopped_leaves_no_incomplete_file(tmp_path):
+    async with opened_store(tmp_path / "hub.sqlite3"):
+        pass
+    output = tmp_path / "out" / "games.jsonl.gz"
+    output.parent.mkdir()
+    export = subprocess.Popen(
+        [sys.executable, "-c", EXPORT, str(tmp_path / "hub.sqlite3"), str(output)], stdout=subprocess.PIPE
+    )
+    assert export.stdout.readline() == b"begun\n"
+    export.terminate()
+    assert export.wait() == 128 + signal.SIGTERM and not any(output.parent.iterdir())
