@@ -4,10 +4,8 @@
 import argparse
 import asyncio
 import os
-import signal
 import sqlite3
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 
 from store.errors import OneLineError
 from store.printable import printable
+from store.program import run_program
 
 DEFAULT_DATABASE = Path("runs/hub.sqlite3")
 EXAMPLE = "postgresql://hub@db.example:5432/games"
@@ -52,15 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             command(arguments[1:])
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output has closed it
-        _drop_output()
-        return 1
+    except BrokenPipeError:  # see ``status_of``
+        raise
     except (OneLineError, OSError, sqlite3.Error) as error:
         print(f"python -m store: {printable(str(error))}", file=sys.stderr)
         _drop_output()
         return 1
-    except KeyboardInterrupt:
-        return 130
     return 0
 
 
@@ -157,8 +153,6 @@ def _export(arguments: Sequence[str]) -> None:
     _require_hub(parser)
     from store.hub.retention import export
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # removes the incomplete file
     count = asyncio.run(export(options.db, options.output))
     print(f"{count} rollouts exported")
 
@@ -311,4 +305,4 @@ def _tracker(names: Sequence[str] | None, n_workers: int):
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_program(main)

@@ -136,9 +136,10 @@ async def test_an_export_follows_no_link_that_waits_for_it(file_store, tmp_path)
 
 
 EXPORT = """
-import sys, time
+import time
 from store.hub import retention
 from store.__main__ import main
+from store.program import run_program
 
 async def lines(collections):
     yield b"the first"
@@ -146,7 +147,7 @@ async def lines(collections):
     time.sleep(600)
 
 retention._lines = lines
-sys.exit(main(["export", "--db", sys.argv[1], sys.argv[2]]))
+run_program(main)
 """
 
 
@@ -157,7 +158,8 @@ async def test_an_export_that_is_stopped_leaves_no_incomplete_file(tmp_path):
     output = tmp_path / "out" / "games.jsonl.gz"
     output.parent.mkdir()
     export = subprocess.Popen(
-        [sys.executable, "-c", EXPORT, str(tmp_path / "hub.sqlite3"), str(output)], stdout=subprocess.PIPE
+        [sys.executable, "-c", EXPORT, "export", "--db", str(tmp_path / "hub.sqlite3"), str(output)],
+        stdout=subprocess.PIPE,
     )
     assert export.stdout.readline() == b"begun\n"
     export.terminate()

@@ -353,12 +353,8 @@ class SqlQueue(Queue[str]):
 
     @tracked("dequeue")
     async def dequeue(self, limit: int = 1) -> Sequence[str]:
-        return [
-            item
-            for _, item in sorted(
-                map(tuple, await self._database.change(self._take, number=min(limit, _LARGEST_INTEGER)))
-            )
-        ]
+        taken = await self._database.change(self._take, number=min(limit, _LARGEST_INTEGER))
+        return [item for _, item in sorted(map(tuple, taken))]
 
     async def discard(self, items: Sequence[str]) -> None:
         """Remove texts from any position."""

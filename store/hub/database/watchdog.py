@@ -24,12 +24,18 @@ _OPEN_ATTEMPT = ("preparing", "running")
 
 _rollouts, _attempts, _other = schema.rollouts.c, schema.attempts.c, schema.attempts.alias("other").c
 _last_number = sa.select(sa.func.max(_other.sequence_id)).where(_other.rollout_id == _rollouts.rollout_id)
+
+
+def _is_open(status: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    return sa.or_(*(status == sa.literal_column(f"'{each}'") for each in _OPEN_ATTEMPT))
+
+
 _under_way = sa.and_(
-    sa.or_(*(_rollouts.status == sa.literal_column(f"'{status}'") for status in _OPEN_ATTEMPT)),
+    _is_open(_rollouts.status),
     _attempts.rollout_id == _rollouts.rollout_id,
     _attempts.sequence_id == _last_number.scalar_subquery(),
     # A client may set the status of a rollout whose attempt has ended.
-    sa.or_(*(_attempts.status == sa.literal_column(f"'{status}'") for status in _OPEN_ATTEMPT)),
+    _is_open(_attempts.status),
 )
 """Running rollouts with their latest attempts, where these are open."""
 

@@ -220,7 +220,7 @@ export class Replay {
   // --- moving --------------------------------------------------------------------------------------------------------
 
   show() {
-    const text = words(), events = this.game.events, table = fold(events, this.at, this.game.seats);
+    const events = this.game.events, table = fold(events, this.at, this.game.seats);
     for (const [seat, role] of Object.entries(this.game.roles)) if (!table.roles.has(Number(seat))) table.roles.set(Number(seat), role);
     const atEnd = this.at >= events.length - 1;
     const you = /^\d+$/.test(this.view) ? Number(this.view) : null;
@@ -241,7 +241,7 @@ export class Replay {
     this.scrollLog();
     this.options.onMove?.(this);
     document.body.dataset.time = table.night ? "night" : "day";
-    if (events[this.at] && !this.options.lobby) announce(isSpeech(events[this.at]) ? `${events[this.at].seat} ${text.heads[events[this.at].kind]}: ${tidy(events[this.at].text ?? "").slice(0, 200)}` : lineOf(events[this.at]).slice(0, 200));
+    if (events[this.at] && !this.options.lobby) announce(heard(events[this.at]));
   }
 
   scrollLog() {
@@ -329,4 +329,6 @@ function whoPlayed({ about = {}, players = {}, title = "", id = "" }) {
   return [run, step && stepName(step), names, id.startsWith("file:") ? tidy(title) : null].filter(Boolean).join(" · ");
 }
 
+/** An event as a screen reader hears it. */
+export const heard = (event) => (isSpeech(event) ? `${event.seat} ${words().heads[event.kind]}: ${tidy(event.text ?? "")}` : lineOf(event)).slice(0, 220);
 export function announce(text) { document.getElementById("live-region").textContent = text; }

@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { ask as load, h, listen, quoted, replace, send, tidy } from "./dom.js";
 import { fold, isSpeech } from "./fold.js";
 import { playNow } from "./host.js";
-import { Replay, announce } from "./replay.js";
+import { Replay, announce, heard } from "./replay.js";
 import { QUESTIONS, explain, isWolf, lineOf, markOf, say, words } from "./words.js";
 
 export async function seatPage(main, secret) {
@@ -36,7 +36,7 @@ export async function seatPage(main, secret) {
     board?.draw(table, { you: data.seat, asked: request ? [{ seat: data.seat }] : [] });
     document.body.dataset.time = table.night ? "night" : "day";
     if (game.events.length !== shownEvents) {
-      if (shownEvents >= 0) announce(game.events.slice(shownEvents).map((event) => (isSpeech(event) ? `${event.seat} ${text.heads[event.kind]}: ${tidy(event.text ?? "").slice(0, 200)}` : lineOf(event))).join(" "));
+      if (shownEvents >= 0) announce(game.events.slice(shownEvents).map(heard).join(" "));
       shownEvents = game.events.length;
       drawLog(game.events);
     }
