@@ -50,13 +50,14 @@ Finding = tuple[str, str]
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of the checks. missing: level of an absent part; a warning if the user named none."""
+    """The subject of the checks. missing_hub, missing_model: level of an absent one; a warning if not asked for."""
 
     config: Config
     hub: str
     endpoints: tuple[str, ...]
     model: Path
-    missing: str
+    missing_hub: str
+    missing_model: str
 
 
 def _python(_: Subject) -> Iterator[Finding]:
@@ -186,7 +187,7 @@ def _model(subject: Subject) -> Iterator[Finding]:
     try:
         check_model_folder(folder)
     except ConfigError as error:
-        yield subject.missing, str(error)
+        yield subject.missing_model, str(error)
         return
     settings = folder / "tokenizer_config.json"
     places = [folder / "chat_template.jinja", folder / "additional_chat_templates/default.jinja"]
@@ -211,7 +212,7 @@ def _hub(subject: Subject) -> Iterator[Finding]:
     try:
         yield asyncio.run(_hub_finding(subject.hub))
     except (StoreUnreachable, ValueError) as error:  # ValueError: an address or a token that cannot be used
-        yield subject.missing, printable(str(error))
+        yield subject.missing_hub, printable(str(error))
 
 
 async def _hub_finding(url: str) -> Finding:
@@ -335,7 +336,8 @@ def subject_of(options: argparse.Namespace) -> Subject:
         hub=options.store or config.store.url,
         endpoints=tuple(url.rstrip("/").removesuffix("/v1") for url in urls),
         model=options.model or config.model.path,
-        missing=PROBLEM if path or options.overrides or options.store or options.model else WARNING,
+        missing_hub=PROBLEM if path or options.overrides or options.store else WARNING,
+        missing_model=PROBLEM if path or options.overrides or options.model else WARNING,
     )
 
 

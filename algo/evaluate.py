@@ -26,6 +26,8 @@ logger = logging.getLogger("algo.evaluate")
 EVALUATED_FOLDER = "evaluated"
 """Folder in the run's folder, with a folder for each label."""
 
+_SUFFIX = "-evaluation"
+
 PANELS = ("run", "cross", "training", "held-out", "v3")
 """As in ``algo.evaluation.panel``, which takes seconds to import."""
 DEFAULT_PLAYERS = ("random", "scripted", "policy")
@@ -82,9 +84,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def default_label(model: Path) -> str:
-    """Name of a model's folder, or of its checkpoint."""
+    """Name of a model's folder, or of its run and checkpoint."""
     model = model.resolve()
     name = model.parent.name if model.name == "huggingface" else model.name
+    if model.parent.parent.name == "checkpoints":
+        name = f"{model.parents[2].name} {name}"
     return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"
 
 
@@ -113,7 +117,7 @@ def main() -> int:
     options = parse_arguments()
     config = read_configuration(options, WerewolfConfig, lambda config: _check(config, options))
     if options.local:
-        return run_locally("algo.evaluate", config, options, "-evaluation", "werewolf")
+        return run_locally("algo.evaluate", config, options, _SUFFIX, "werewolf")
     return _run(config, options) if options.people is None else run_people(config, options)
 
 
@@ -124,17 +128,19 @@ def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE
     from algo.evaluation.report import tables_of
     from algo.run.command_line import begin_run, run_to_completion
+    from algo.run.names import resume_options
 
     label = options.label or default_label(options.model or config.model.path)
     resume = options.resume == "auto"
-    opened = begin_run(config, options.log_level, suffix="-evaluation", log="evaluation.log", resume=resume)
+    opened = begin_run(config, options.log_level, suffix=_SUFFIX, log="evaluation.log", resume=resume)
     run_dir = opened.config.run_dir
     keep_evaluated(opened.config, options.model, label)
     found = run_to_completion(
         evaluate_model(opened, options.model, label, panel=options.panel, players=options.players),
         opened.config,
         logger,
-        "interrupted; finished games are recorded, and --resume auto continues with the others",
+        f"interrupted; finished games are recorded, and {resume_options(config, opened.config.run.name, _SUFFIX)} "
+        "continues with the others",
         {},
     )
     console = wide_console()

@@ -83,6 +83,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("--proposer-url and --proposer-model need each other")
     if not options.reward_range[0] < options.reward_range[1]:
         parser.error("--reward-range: LOW must be below HIGH")
+    if options.generations < 1 or options.edits < 1:
+        parser.error("--generations and --edits must be at least 1")
     if bool(options.endpoint) != bool(options.model):
         parser.error("--endpoint and --model need each other")
     if options.proposer_key_env and not os.environ.get(options.proposer_key_env):

@@ -24,7 +24,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         example="model.lora_rank=32",
     )
     parser.add_argument("--gpu-gib", type=float, help=f"memory of each GPU (default: this machine's, else {H100_GIB})")
-    parser.add_argument("--host-gib", type=float, help="memory of the machine (default: this one's, if it has GPUs)")
+    parser.add_argument(
+        "--host-gib",
+        type=float,
+        help="memory of the machine (default: this one's, if the run has no GPUs or this machine has them)",
+    )
     return parser.parse_args(arguments)
 
 

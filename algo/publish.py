@@ -15,7 +15,9 @@ from pathlib import Path
 from algo.machine.disk import atomic_folder
 from algo.werewolf.file_names import MODEL_FOLDER
 from configs.command_line import exit_on
+from configs.loading import schema_of
 from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
 from store.program import run_program
 
 _SECTIONS = ("run", "game", "rollout", "reward", "model", "training", "serving")
@@ -116,7 +118,8 @@ def main() -> int:
         model = publish(options.run, options.directory, options.step)
     size = sum(file.stat().st_size for file in model.rglob("*")) / 1e6
     folder = shlex.quote(str(options.directory))
-    next_command = f"; to play against it: make play MODEL={folder}" if model != options.directory else ""
+    plays = model != options.directory and schema_of(options.directory / "config.yaml") is WerewolfConfig
+    next_command = f"; to play against it: make play MODEL={folder}" if plays else ""
     print(f"{model}: {size:.1f} MB{next_command}")
     return 0
 

@@ -6,12 +6,11 @@ recipes (configs/recipes).
 
 import argparse
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
 from algo.recipes.recipe import read_recipe
-from algo.recipes.runner import begin, copy_stages, newest, resume, run
+from algo.recipes.runner import begin, newest, resume, run
 from configs.command_line import add_set_option, exit_on
 from configs.section import ConfigError
 from store.program import run_program
@@ -64,26 +63,20 @@ def main() -> int:
             opened = resume(folder, options.seeds, command)
         else:
             given = (options.file, options.overrides, options.seeds, options.directory, options.runs_dir)
-            opened = begin(*given, command)
-            if options.taken is not None:
-                try:
-                    copy_stages(opened, options.taken)
-                except BaseException:  # of a full disk or Ctrl-C, too
-                    shutil.rmtree(opened.directory)  # else it would be resumed as a run with stages of its own
-                    raise
+            opened = begin(*given, command, options.taken)
         return run(opened) or _report([opened.directory])
 
 
 def _report(folders: list[Path]) -> int:
     # matplotlib takes seconds to import.
     from algo.evaluation.page import show_tables, wide_console
-    from algo.recipes.comparison import comparison_table
+    from algo.recipes.comparison import comparison_tables
     from algo.recipes.report import write_report
     from algo.recipes.results import read_run
     from algo.werewolf.file_names import how_to_see
 
     console, runs = wide_console(), [read_run(folder) for folder in folders]
-    compared = [comparison_table(runs)] if len(runs) > 1 else []
+    compared = comparison_tables(runs) if len(runs) > 1 else []
     for one in runs:
         try:
             path, page = write_report(one)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from configs.command_line import add_set_option, exit_on
-from configs.loading import as_override, load_config
+from configs.loading import as_override, load_config, schema_of
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from store.printable import set_up_logging
@@ -46,6 +46,8 @@ def served_checkpoint(options: argparse.Namespace) -> tuple[WerewolfConfig, int]
 
     run = options.run.resolve()
     checkpoint = checkpoint_at(run, options.step)
+    if schema_of(run / "config.yaml") is not WerewolfConfig:
+        raise ConfigError(f"{run} trained an agent, which plays no game; its model is {checkpoint / 'huggingface'}")
     model = _policy_in(checkpoint, options.policy) / "huggingface"
     own = (
         as_override("model.path", model.absolute()),

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from configs.agents import AgentConfig
 from configs.schema import Config
-from configs.section import ConfigError, nearest_name
+from configs.section import ConfigError, Section, nearest_name
 from configs.werewolf import WerewolfConfig
 
 CONFIG_DIR = Path(__file__).parent
@@ -108,7 +108,7 @@ def config_of(document: dict[str, Any], overrides: Iterable[str], schema: type[A
     try:
         return schema.model_validate(document)
     except ValidationError as error:
-        problems = "\n".join(f"  {_explain(problem, schema)}" for problem in error.errors())
+        problems = "\n".join(f"  {explain(problem, schema)}" for problem in error.errors())
         raise ConfigError(f"{where} cannot be used:\n{problems}") from error
 
 
@@ -194,7 +194,8 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
 
 
-def _explain(problem: Any, schema: type[Config]) -> str:
+def explain(problem: Any, schema: type[Section]) -> str:
+    """One of pydantic's errors in a line. schema: of the whole document."""
     location = ".".join(str(part) for part in problem["loc"])
     *parents, name = problem["loc"] or ("",)
     if problem["type"] == "extra_forbidden":
@@ -204,10 +205,10 @@ def _explain(problem: Any, schema: type[Config]) -> str:
         shown = "NaN"
     # A section's value is long, and may hold secrets.
     got = "" if name in _NEVER_SHOWN or isinstance(shown, dict | BaseModel) else f" (got {shown!r})"
-    return f"{location or 'configuration'}: {problem['msg']}{got}"
+    return f"{location or 'configuration'}: {problem['msg'].removeprefix('Value error, ')}{got}"
 
 
-def _keys_in(path: Iterable[str | int], schema: type[Config]) -> list[str]:
+def _keys_in(path: Iterable[str | int], schema: type[Section]) -> list[str]:
     """The valid keys of the section at ``path``, which may lead through mappings and lists of sections."""
     annotation: Any = schema
     for part in path:

@@ -39,12 +39,23 @@ def check_model_folder(path: Path, setting: str = "model.path") -> None:
         )
     try:
         read_architecture(path)
-        for file in sorted(path.glob("*.safetensors")):
+        for file in sorted({*path.glob("*.safetensors"), *_indexed_files(path)}):
             read_header(file)
     except OSError as error:
-        raise ConfigError(f"{setting} {path} cannot be read: {error}") from error
+        raise ConfigError(f"{setting} {path} cannot be read ({error}): {_AGAIN}") from error
     except ValueError as error:
         raise ConfigError(f"{setting}: {error}") from error
+
+
+def _indexed_files(folder: Path) -> set[Path]:
+    """The files that the index of a model in several files names: the download of one may have been interrupted."""
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        return set()
+    try:
+        return {folder / name for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise ValueError(f"{index} is not a valid index ({error}): {_AGAIN}") from error
 
 
 def _check_same_tokens(policy: Path, other: Path, setting: str) -> None:

@@ -129,10 +129,13 @@ def figures_of(evaluation: AgentEvaluation) -> dict[str, Estimate | None]:
         return mean_by_cluster(clusters, values, evaluation.header.seed, counts) if any(counts) else None
 
     calls = [row.calls for row in rows]
+    called = mean(rows, calls)
+    if called and len(set(calls)) == 1:  # no share of them, whose interval would be Wilson's
+        called = Estimate(value=calls[0], low=calls[0], high=calls[0])
     figures = {
         "reward": mean(rows, primary_rewards(evaluation)),
         "failed": mean(rows, [bool(row.failure) for row in rows]),
-        "calls": mean(rows, calls),
+        "calls": called,
         "invalid_calls": mean(rows, [row.invalid for row in rows], calls),
     }
     named = [row for row in rows if not row.failure] or rows

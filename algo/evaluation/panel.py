@@ -90,7 +90,7 @@ class Matches:
 
 
 def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, players: Sequence[str] = ()) -> Matches:
-    """The matches of a panel. prefix: of the game ids. model: folder of the policy, part of the ids' hash.
+    """The matches of a panel. prefix: of the game ids. model: of the policy, part of the ids' hash.
 
     players: of the panel "cross". Sampling seeds derive from the conditions, so that every model gets the same seeds.
     No side is trainable, so these games are never trained on.

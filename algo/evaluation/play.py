@@ -13,6 +13,7 @@ from algo.evaluation.report import write_page
 from algo.loop.workload import EvaluatedPolicy
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
+from algo.run.checkpoints import digest_of_weights
 from algo.run.folder import OpenedRun
 from configs.roles_and_decks import DECKS
 from configs.werewolf import WerewolfConfig
@@ -78,7 +79,9 @@ async def evaluate(
     Raises as ``play_and_record``.
     """
     chosen, folder = PANELS[panel], "" if model is None else str(model.resolve())
-    matches = matches_of(config, chosen, f"{config.run.name}-evaluation-{label.replace(' ', '-')}", folder, players)
+    weights = "" if model is None else digest_of_weights(model)
+    prefix = f"{config.run.name}-evaluation-{label.replace(' ', '-')}"
+    matches = matches_of(config, chosen, prefix, f"{folder} {weights}", players)
     power = power_text(chosen, config.evaluation.deals, DECKS[config.game.preset])
     logger.info("evaluation of %s, panel %s, conditions %s: %s", label, panel, matches.digest, power)
     header = Header(
@@ -87,6 +90,7 @@ async def evaluate(
         step=step,
         policy_version=resources.version,
         model=folder,
+        weights=weights,
         initial=str(config.model.path.resolve()),
         panel=panel,
         conditions=dict(matches.conditions),

@@ -45,7 +45,8 @@ class Header(Frozen):
     """Policy, matches and conditions of an evaluation.
 
     label: such as "step 5". player: the policy's name in tables. step: updates made; None if unknown.
-    model, initial: folders of the policy, and of the weights that the run began with.
+    model, initial: folders of the policy, and of the weights that the run began with. weights: digest of the policy's,
+    where its version does not identify them.
     panel: who plays whom (``algo.evaluation.panel``); empty for agents. conditions: settings that must be equal for
     two evaluations to be comparable, without the model. digest: of the conditions.
     seed: of the games, and of the resampling behind intervals. planned: name of the match -> its tasks.
@@ -57,6 +58,7 @@ class Header(Frozen):
     step: int | None = None
     policy_version: int = Field(ge=0)
     model: str = ""
+    weights: str = ""
     initial: str = ""
     panel: str = ""
     conditions: dict[str, Any]
@@ -68,7 +70,7 @@ class Header(Frozen):
     @property
     def key(self) -> str:
         """Identifies the rows; equal when an evaluation is resumed."""
-        return f"{self.label}|{self.digest}|{self.model}"
+        return f"{self.label}|{self.digest}|{self.model}{self.weights and f'|{self.weights}'}"
 
 
 class Evaluation(Frozen, Generic[AnyRow]):

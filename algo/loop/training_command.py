@@ -74,6 +74,7 @@ def run_training(
     from algo.loop.startup import check_before_starting
     from algo.loop.train import train
     from algo.run.command_line import begin_run, run_to_completion
+    from algo.run.names import resume_options
     from algo.run.summary import show_summary
     from algo.run.watch import Collapsed
 
@@ -85,22 +86,25 @@ def run_training(
         log="algorithm.log",
         resume=options.resume == "auto",
     )
+    resume = resume_options(config, opened.config.run.name, training_suffix(options))
     config = opened.config
     logger.info("run %s in %s", config.run.name, config.run_dir)
     if opened.state.step >= config.run.steps:
-        logger.info("the run has done its %d steps; increase run.steps to continue", opened.state.step)
+        logger.info(
+            "the run %s has done its %d steps; increase run.steps to continue", config.run.name, opened.state.step
+        )
         return 0
     workload = workload_of(config)
     summary = run_to_completion(
         dry_run(opened, workload, wide_console()) if options.dry_run else train(opened, workload),
         config,
         logger,
-        f"interrupted; finished rollouts stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; --resume "
-        f"auto continues",
+        f"interrupted; finished rollouts stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; {resume} "
+        f"continues",
         {
-            Collapsed: "{}: the run stops (watch.*.stop). --resume auto continues from the newest checkpoint before "
+            Collapsed: f"{{}}: the run stops (watch.*.stop). {resume} continues from the newest checkpoint before "
             "this; lower training.learning_rate or set reference.kl",
-            RayError: "the trainer's Ray workers failed: {}. --resume auto continues from the last checkpoint",
+            RayError: f"the trainer's Ray workers failed: {{}}. {resume} continues from the last checkpoint",
         },
     )
     if summary is not None:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import os
+import shlex
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,6 +28,7 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.run.command_line import begin_run, run_to_completion
 from algo.run.folder import OpenedRun, cancel_on_signals
+from algo.run.names import resume_options
 from configs.schema import Config
 from configs.section import ConfigError
 from store.agents import AGENTS
@@ -67,14 +69,14 @@ def run(config: Config, options: argparse.Namespace, plan: SearchPlan, slots: Sl
         _search(opened, options, plan, slots, tree),
         opened.config,
         logger,
-        "interrupted; finished rollouts are kept, and --resume auto continues",
+        f"interrupted; finished rollouts are kept, and {resume_options(config, folder.name, suffix)} continues",
         {openai.OpenAIError: _NO_ANSWER},
     )
     files = _write_results(folder, opened.config.run.name, search)
     if options.tasks:
-        usage = [f"--prompts {folder / 'winner'}"]  # the folder, since each line of a file is a prompt
+        usage = [shlex.join(["--prompts", str(folder / "winner")])]  # the folder, since each line of a file is a prompt
     else:
-        usage = [f"--set game.prompts.{slot}={file}" for slot, file in files.items()]
+        usage = [shlex.join(["--set", f"game.prompts.{slot}={file}"]) for slot, file in files.items()]
     changed = [tree.difference(search.winner, tree.incumbent)] if search.verdict else []
     lines = [search.sentence(), *changed, *usage, str(folder / PAGE_NAME)]
     wide_console().print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)

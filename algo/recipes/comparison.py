@@ -7,41 +7,42 @@ from algo.evaluation.page import Table, cells, signed_text, value_text
 from algo.recipes.report import SIDE_TITLES, change_of, changes_of, difference, games_won
 from algo.recipes.results import RecipeRun
 from configs.section import ConfigError
+from store.werewolf import SideName
 
 _OF_THE_PLACE = ("run.name", "run.dir", "run.seed", "model.path", "store.url", "serving.port")
 """Settings that may differ without changing the training."""
 
 
-def comparison_table(runs: Sequence[RecipeRun]) -> Table:
-    """Runs compared with the first: changed settings and results on shared deals or tasks, by seed.
+def comparison_tables(runs: Sequence[RecipeRun]) -> list[Table]:
+    """Runs compared with the first: changed settings and results on shared deals or tasks, by seed; one for each side.
 
     Raises ConfigError for runs of different workloads.
     """
     if len({run.agents for run in runs}) > 1:
         workloads = (f"{run.opened.directory.name} is {run.opened.recipe.workload}" for run in runs)
         raise ConfigError(f"compare runs of one workload: {', '.join(workloads)}")
-    rows: list[tuple[str, ...]] = []
-    first = runs[0]
+    if not runs[0].agents:
+        return [_games(runs, side) for side in runs[0].sides]
+    rows = []
     for run in runs:
-        changed = _changed(run, first)
-        if first.agents:
-            rewards = [change.after for _, change, _ in changes_of(run)]
-            rows.append((run.opened.directory.name, ", ".join(map(value_text, rewards)), changed))
-            continue
+        rewards = [change.after for _, change, _ in changes_of(run)]
+        rows.append((run.opened.directory.name, ", ".join(map(value_text, rewards)), _changed(run, runs[0])))
+    return [Table("Mean reward after training, by seed", ("run", "after", "settings"), rows)]
+
+
+def _games(runs: Sequence[RecipeRun], side: SideName) -> Table:
+    rows, first = [], runs[0]
+    for run in runs:
         together, *by_seed = (
-            change_of(seeds, first.sides[0], first.opponent)
-            for seeds in (run.complete, *((one,) for one in run.complete))
+            change_of(seeds, side, first.opponent) for seeds in (run.complete, *((one,) for one in run.complete))
         )
-        after_all = (games_won(of.complete, 1, first.sides[0], first.opponent) for of in (run, first))
+        after_all = (games_won(of.complete, 1, side, first.opponent) for of in (run, first))
         gained = "" if run is first else signed_text(difference(*after_all), 100, 1)
         after = ", ".join(cells(*(change.after for change in by_seed), digits=1))
-        name = run.opened.directory.name
+        name, changed = run.opened.directory.name, _changed(run, first)
         rows.append(cells(name, together.before, together.after, gained, after, changed, digits=1))
-    if first.agents:
-        return Table("Mean reward after training, by seed", ("run", "after", "settings"), rows)
     head = ("run", "before", "after", "points from the first", "after, by seed", "settings")
-    side = SIDE_TITLES[first.sides[0]]
-    return Table(f"Games won as {side} against {first.opponent}, with 95 % intervals", head, rows)
+    return Table(f"Games won as {SIDE_TITLES[side]} against {first.opponent}, with 95 % intervals", head, rows)
 
 
 def _changed(run: RecipeRun, first: RecipeRun) -> str:

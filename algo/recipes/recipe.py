@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from configs.agents import AgentConfig
-from configs.loading import CONFIG_DIR, config_of, find_input_files, merged, read_document
+from configs.loading import CONFIG_DIR, config_of, explain, find_input_files, merged, read_document
 from configs.schema import Config
 from configs.section import ConfigError, Section
 from configs.werewolf import WerewolfConfig
@@ -109,7 +109,7 @@ def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
     try:
         recipe = Recipe.model_validate({**document, **changes})
     except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        problems = "; ".join(explain(problem, Recipe) for problem in error.errors())
         raise ConfigError(f"recipe {path} is invalid: {problems}") from error
     below = read_document(recipe.config_file, schema=recipe.schema_of_configs) if recipe.config_file else {}
     # Relative to the recipe, and to the configuration below it.

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -41,24 +40,29 @@ def write_report(run: RecipeRun) -> tuple[Path, Page]:
 def report_of(run: RecipeRun) -> Page:
     """The page of a recipe."""
     recipe = run.opened.recipe
-    unmet = [f"seed {seed.seed} has no evaluation before or none after training" for seed in run.seeds if not seed.ends]
-    if recipe.success:
-        unmet += [
-            f"{name}: {problem}"
-            for name, change, in_place in changes_of(run)
-            for problem in change.problems(recipe.success, in_place)
-        ]
+    missing = [str(seed.seed) for seed in run.seeds if not seed.ends]
+    unmet = [
+        f"{name}: {problem}"
+        for name, change, in_place in changes_of(run)
+        for problem in (change.problems(recipe.success, in_place) if recipe.success else ())
+    ]
     if not run.complete:
         verdict = "No result yet: no seed has an evaluation before and one after training."
     else:
-        met = [f"Criterion not met: {'; '.join(unmet)}."] if unmet else ["Criterion met."] if recipe.success else []
-        verdict = " ".join([*_gain_sentences(run), *met])
+        said = [*_gain_sentences(run)]
+        if missing:
+            said.append(f"Incomplete: no evaluation before or none after the training of seed {', '.join(missing)}.")
+        if unmet:
+            said.append(f"Criterion not met: {'; '.join(unmet)}.")
+        elif recipe.success and not missing:
+            said.append("Criterion met.")
+        verdict = " ".join(said)
     sections = [
         *(_agent_sections(run) if run.agents else _game_sections(run)),
         Section("Training", pictures=[_curves(run)] if any(seed.steps for seed in run.seeds) else ()),
         Section("Settings", texts=[("of the training", as_yaml(run.config))]),
     ]
-    return Page(recipe.title, sections, verdict, not unmet and bool(run.complete), facts=_facts(run))
+    return Page(recipe.title, sections, verdict, not unmet and not missing, facts=_facts(run))
 
 
 def _facts(run: RecipeRun) -> dict[str, str]:
@@ -69,7 +73,7 @@ def _facts(run: RecipeRun) -> dict[str, str]:
         "seeds": ", ".join(str(seed.seed) for seed in run.seeds),
         "minutes": ", ".join(f"{name} {spent / 60:.1f}" for name, spent in seconds.items()),
         "command": "; ".join(run.opened.commands),
-        "versions": ", ".join(f"{name} {metadata.version(name)}" for name in ("agentlightning", "torch", "verl")),
+        "versions": "; ".join(dict.fromkeys(run.opened.versions)) or "not recorded",
     }
 
 
@@ -214,8 +218,11 @@ def _won(rows: Iterable[GameRow], player: str, opponent: str, side: SideName) ->
 
 def _game_sections(run: RecipeRun) -> list[Section]:
     sections = [Section("Before and after", tables=[_changes_table(run), _imitations_table(run)])]
-    if placed := [evaluation for seed in run.seeds for evaluation in seed.placed]:
-        sections.append(Section("Win table before training", tables=[cell_table(figures_of(_pooled(placed)))]))
+    placed: dict[str, list[GameEvaluation]] = {}
+    for evaluation in (evaluation for seed in run.seeds for evaluation in seed.placed):
+        placed.setdefault(evaluation.header.label, []).append(evaluation)
+    for label, of_label in placed.items():
+        sections.append(Section(f"Win table, {label}", tables=[cell_table(figures_of(_pooled(of_label)))]))
     ends = [(seed, *seed.ends) for seed in run.complete if seed.ends]
     if ends:
         tables = [_of_seed(seed, speech_table((*seed.placed, *of), seed.bits)) for seed, *of in ends]
@@ -315,7 +322,9 @@ def _curves(run: RecipeRun) -> Picture:
         of = evaluated.get(title, lambda one: None)
         points = {
             f"evaluation, seed {seed.seed}": [
-                (float(one.header.step or 0), rate) for one in seed.evaluations if (rate := of(one)) is not None
+                (float(one.header.step or 0), rate)
+                for one in seed.evaluations
+                if one.ended and (rate := of(one)) is not None
             ]
             for seed in run.seeds
         }

@@ -22,12 +22,13 @@ from store.werewolf import SideName
 
 @dataclass(frozen=True)
 class SeedRun:
-    """Results of one seed. evaluations: of the training, in order. steps: (number, metrics) of each.
+    """Results of one seed. last_step: of its training. evaluations: of it, in order. steps: (number, metrics) of each.
 
     imitations: stage -> its summary. placed: evaluations of the evaluate stages. bits: see ``algo.evaluation.speech``.
     """
 
     seed: int
+    last_step: int
     evaluations: tuple[Evaluation, ...]
     steps: tuple[tuple[int, dict[str, float]], ...]
     imitations: dict[str, dict[str, Any]]
@@ -36,13 +37,13 @@ class SeedRun:
 
     @cached_property
     def ends(self) -> tuple[Evaluation, Evaluation] | None:
-        """The evaluation before the first update, and the last one after it; None unless both have ended.
+        """The evaluations before the first update and after the last one; None unless both have ended.
 
         The games that end first are the shortest, whose winners are no sample.
         """
         ended = [one for one in self.evaluations if one.ended]
         before = [one for one in ended if one.header.step == 0]
-        after = [one for one in ended if one.header.step]
+        after = [one for one in ended if one.header.step == self.last_step]
         return (before[0], after[-1]) if before and after else None
 
 
@@ -95,7 +96,7 @@ def read_run(folder: Path) -> RecipeRun:
     opened = read_recipe_folder(folder)
     row = AttemptRow if opened.recipe.workload == "agents" else GameRow
     train = next((stage for stage in opened.recipe.stages if stage.do == "train"), opened.recipe.stages[-1])
-    seeds = []
+    config, seeds = opened.config(train), []
     for number in opened.recipe.seeds:
         own = [step for step in opened.steps() if step.seed == number]
         summaries = {step.stage.name: step.folder / SUMMARY_FILE for step in own if step.stage.do == "imitate"}
@@ -104,6 +105,7 @@ def read_run(folder: Path) -> RecipeRun:
         seeds.append(
             SeedRun(
                 seed=number,
+                last_step=config.run.steps,
                 evaluations=tuple(Record(trained, row).read()),
                 steps=tuple(read_steps(trained)),
                 imitations={name: json.loads(path.read_text()) for name, path in summaries.items() if path.exists()},
@@ -111,4 +113,4 @@ def read_run(folder: Path) -> RecipeRun:
                 bits=read_bits(trained),
             )
         )
-    return RecipeRun(opened, opened.config(train), tuple(seeds))
+    return RecipeRun(opened, config, tuple(seeds))

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import metadata
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ INTERRUPTED_FOLDER = "interrupted"
 """Holds folders of interrupted imitations."""
 EVALUATION_SUFFIX = "-evaluation"
 _LOCKED = "wait for its end"
+_PACKAGES = ("agentlightning", "torch", "verl")
 _PROGRAMS = {"imitate": "algo.werewolf_sft", "evaluate": "algo.evaluate", "train": "algo.werewolf_verl"}
 """Of the workload werewolf; agents are trained by ``algo.agent_verl``."""
 SERVICE_SECONDS = 600.0
@@ -85,11 +87,15 @@ class Step:
 
 @dataclass(frozen=True)
 class RecipeFolder:
-    """A recipe in its folder. commands: the command lines that began and resumed it."""
+    """A recipe in its folder.
+
+    commands: the command lines that began and resumed it. versions: of packages, at each of them.
+    """
 
     directory: Path
     recipe: Recipe
     commands: tuple[str, ...]
+    versions: tuple[str, ...] = ()
 
     def config(self, stage: Stage) -> Config:
         """The settings of a stage, as they were when the recipe began."""
@@ -126,7 +132,9 @@ class RecipeFolder:
         return {
             step.title
             for step in self.steps()
-            if (step.results or step.title in ended) and all(map(Path.exists, step.results))
+            # A build is not done by an earlier recipe's files: its program knows whether they are what it would write.
+            if (step.title in ended or (step.results and step.stage.do != "build"))
+            and all(map(Path.exists, step.results))
         }
 
     def tries(self) -> list[dict[str, Any]]:
@@ -141,14 +149,24 @@ class RecipeFolder:
 
 
 def begin(
-    file: Path, overrides: list[str], seeds: Sequence[int] | None, directory: Path | None, runs_dir: Path, command: str
+    file: Path,
+    overrides: list[str],
+    seeds: Sequence[int] | None,
+    directory: Path | None,
+    runs_dir: Path,
+    command: str,
+    other: Path | None = None,
 ) -> RecipeFolder:
-    """Make a recipe's folder, with the full settings of every stage. Raises ConfigError."""
+    """Make a recipe's folder, with the full settings of every stage. Raises ConfigError.
+
+    other: another run of a recipe, whose stages before training are copied, and not run again.
+    """
+    seeds = _seeds(seeds)
     for override in overrides:
         for setting in settings_in(override):
             if remedy := _OWN_SETTINGS.get(setting):
                 raise ConfigError(f"--set {override}: a recipe sets {setting} itself; {remedy}")
-    recipe, below = read_recipe(file, **({"seeds": tuple(seeds)} if seeds else {}))
+    recipe, below = read_recipe(file, **({"seeds": seeds} if seeds else {}))
     recipe = _with_whole_path(recipe)
     configs = {stage.name: stage_config(recipe, below, stage, overrides) for stage in recipe.stages}
     _check(recipe, configs)
@@ -158,7 +176,14 @@ def begin(
     make_private_folder(directory)
     for name, config in configs.items():
         (directory / f"{name}.yaml").write_text(as_yaml(config), encoding="utf-8")
-    return _write(RecipeFolder(directory.resolve(), recipe, (command,)))
+    opened = RecipeFolder(directory.resolve(), recipe, (command,), (_versions(),))
+    if other is not None:
+        try:
+            _copy_stages(opened, other)
+        except BaseException:  # of a full disk or Ctrl-C, too
+            shutil.rmtree(directory)
+            raise
+    return _write(opened)  # last: until then nothing resumes it, as a recipe that runs the stages itself
 
 
 def read_recipe_folder(directory: Path) -> RecipeFolder:
@@ -166,7 +191,8 @@ def read_recipe_folder(directory: Path) -> RecipeFolder:
     path = directory / RECIPE_FILE
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        return RecipeFolder(directory.resolve(), Recipe.model_validate(document["recipe"]), tuple(document["commands"]))
+        recipe, commands = Recipe.model_validate(document["recipe"]), tuple(document["commands"])
+        return RecipeFolder(directory.resolve(), recipe, commands, tuple(document.get("versions", ())))
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{directory} holds no recipe: {path}: {error}") from error
 
@@ -174,12 +200,11 @@ def read_recipe_folder(directory: Path) -> RecipeFolder:
 def resume(directory: Path, seeds: Sequence[int] | None, command: str) -> RecipeFolder:
     """Open a recipe to resume it. seeds: added to its seeds. Raises ConfigError."""
     opened = read_recipe_folder(directory)
-    every = dict.fromkeys((*opened.recipe.seeds, *(seeds or ())))
-    if min(every) < 0:
-        raise ConfigError(f"--seeds {' '.join(map(str, seeds or ()))}: seeds must not be negative")
+    every = dict.fromkeys((*opened.recipe.seeds, *_seeds(seeds)))
     recipe = opened.recipe.model_copy(update={"seeds": tuple(every)})
     with lock_run(opened.directory, _LOCKED):  # the recipe that runs would judge itself by these seeds
-        return _write(RecipeFolder(opened.directory, recipe, (*opened.commands, command)))
+        both = (*opened.commands, command), (*opened.versions, _versions())
+        return _write(RecipeFolder(opened.directory, recipe, *both))
 
 
 def newest(runs_dir: Path, name: str) -> Path:
@@ -192,16 +217,26 @@ def newest(runs_dir: Path, name: str) -> Path:
     raise ConfigError(f"{runs_dir} has no run of the recipe {name!r} to resume; leave out --resume")
 
 
-def copy_stages(opened: RecipeFolder, other: Path) -> None:
-    """Copy the stages before training from another run of a recipe; copied stages are not run again.
+def _seeds(given: Sequence[int] | None) -> tuple[int, ...]:
+    """Each once. Raises ConfigError."""
+    if given and min(given) < 0:
+        raise ConfigError(f"--seeds {' '.join(map(str, given))}: seeds must not be negative")
+    return tuple(dict.fromkeys(given or ()))
 
-    Raises ConfigError where a stage of the other is not done for all seeds.
-    """
+
+def _versions() -> str:
+    return ", ".join(f"{name} {metadata.version(name)}" for name in _PACKAGES)
+
+
+def _copy_stages(opened: RecipeFolder, other: Path) -> None:
+    """Raises ConfigError where a stage of the other is not done for all seeds."""
     theirs = read_recipe_folder(other)
     done, ends = theirs.done(), {try_["step"]: try_ for try_ in theirs.tries() if try_["status"] == 0}
     mine = {step.title: step for step in opened.steps()}
     for step in theirs.steps():
         if step.stage.do in ("train", "speech") or step.title not in mine:
+            continue
+        if step.title not in done and step.stage.do == "build":
             continue
         if step.title not in done:
             raise ConfigError(f"--from {other}: its stage {step.title!r} is not done")
@@ -380,6 +415,10 @@ def _append(opened: RecipeFolder, try_: Mapping[str, Any]) -> None:
 
 
 def _write(opened: RecipeFolder) -> RecipeFolder:
-    document = {"recipe": opened.recipe.model_dump(mode="json"), "commands": opened.commands}
+    document = {
+        "recipe": opened.recipe.model_dump(mode="json"),
+        "commands": opened.commands,
+        "versions": opened.versions,
+    }
     write_atomically(opened.directory / RECIPE_FILE, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
     return opened

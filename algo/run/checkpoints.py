@@ -14,7 +14,7 @@ their ids (``HubRollouts.adopt``).
 import fcntl
 import hashlib
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import attrgetter, getitem
 from pathlib import Path
@@ -99,8 +99,8 @@ def fixed_settings(config: Config) -> dict[str, Any]:
     # A checkpoint has the weights, so the folder may be lost when the run resumes.
     del found["model"]["path"]  # the folder may move
     found |= {name: _digest(file) for name in _MODEL_FILES if (file := config.model.path / name).is_file()}
-    if weights := sorted(config.model.path.glob("*.safetensors")):
-        found[_WEIGHTS] = _digest_of_samples(weights)
+    if weights := digest_of_weights(config.model.path):
+        found[_WEIGHTS] = weights
     # A list, since their order matters. Learning rates may change.
     found[_POLICIES] = [
         {"name": name} | learner.model_dump(mode="json", include={"side", "roles"})
@@ -109,15 +109,16 @@ def fixed_settings(config: Config) -> dict[str, Any]:
     return found
 
 
-def _digest_of_samples(files: Iterable[Path]) -> str:
-    digest = hashlib.sha256()
+def digest_of_weights(folder: Path) -> str:
+    """Of samples of a model folder's weights; empty for a folder without any."""
+    digest, files = hashlib.sha256(), sorted(folder.glob("*.safetensors"))
     for path in files:
         size = path.stat().st_size
         with path.open("rb") as file:
             for number in range(_SAMPLES):
                 file.seek(size * number // _SAMPLES)
                 digest.update(file.read(_SAMPLE_BYTES))
-    return digest.hexdigest()
+    return digest.hexdigest() if files else ""
 
 
 def _digest(file: Path) -> str:
@@ -176,6 +177,10 @@ def checkpoint_at(run_dir: Path, step: int | None = None) -> Path:
         named = run_dir / _CHECKPOINTS / f"step-{step:06d}"
         found = named if (named / STATE_FILE).is_file() else None
     if found is None:
+        if not run_dir.is_dir():
+            raise ConfigError(f"{run_dir} does not exist: name the folder of a run")
+        if runs := sorted(folder.parent.name for folder in run_dir.glob(f"*/{_CHECKPOINTS}")):
+            raise ConfigError(f"{run_dir} holds the runs {', '.join(runs)}: name one of them")
         which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
         raise ConfigError(f"{run_dir} has {which} (checkpoint.every_steps)")
     return found

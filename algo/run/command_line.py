@@ -35,7 +35,7 @@ def begin_run(
     check: raises ConfigError; for checks that are too slow for ``read_configuration``.
     log: name of the log file. suffix, resume, policy_version: see ``open_run``.
     """
-    with exit_on(ConfigError), exit_on(OSError, before=f"cannot write to run.dir {config.run.dir}: "):
+    with exit_on(ConfigError), exit_on(OSError, before=f"cannot open the run in run.dir {config.run.dir}: "):
         check(config)
         opened = open_run(config, resume, suffix, policy_version)
     log_to(log_level, opened.config.run_dir / "logs" / log)

@@ -44,7 +44,7 @@ def run_locally(
     suffix: of the run's name; its folder has the logs of hub and runner.
     workload, runner_options: see ``start_runner``.
     """
-    with exit_on(OSError, before=f"cannot write to run.dir {config.run.dir}: "):
+    with exit_on(OSError, before=f"cannot open the run in run.dir {config.run.dir}: "):
         folder = config.run.dir / run_name(config, getattr(options, "resume", "never") == "auto", suffix)
         make_private_folder(folder)
         logs = folder / "logs"

@@ -80,8 +80,8 @@ class ServingConfig(Section):
         gt=0,
         description="largest mean difference between vLLM's and the trainer's log-probs, in nats per token, for "
         "sampled turns and for a probe sequence after each push. The run stops beyond it, beyond ten times it at the "
-        "99 % quantile, or beyond twice its square (at least 1e-7) as KL: it would not train what was sampled. Default: 0.0001 in "
-        "float32, 0.05 in bfloat16",
+        "99 % quantile, or beyond twice its square (at least 1e-7) as KL: it would not train what was sampled. "
+        "Default: 0.0001 in float32, 0.05 in bfloat16",
     )
 
     @field_validator("urls", "public_urls")

@@ -24,6 +24,8 @@ async def test_the_kind_of_a_hub_and_its_token(hub, tmp_path, monkeypatch):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
     ((level, text),) = (await findings("--store", hub.url))["hub"]
     assert level == OK and "stock" in text and "no token" in text
+    monkeypatch.chdir(tmp_path)  # a runner's machine, without a model
+    assert (await findings("--store", hub.url))["model"][0][0] == WARNING
 
     (tmp_path / "token").write_text("secret-of-the-hub")
     ours = await HubProcess(tmp_path, "--token-file", str(tmp_path / "token")).start()

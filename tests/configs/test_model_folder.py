@@ -45,6 +45,18 @@ def test_what_is_damaged_is_named_with_the_remedy(folder, name, content, told):
         check_model_folder(folder)
 
 
+def test_a_file_that_the_index_names_and_that_is_missing_is_named_with_the_remedy(folder):
+    index, files = folder / "model.safetensors.index.json", {"a": "model.safetensors", "b": "model-2.safetensors"}
+    index.write_text(json.dumps({"weight_map": files}))
+    with pytest.raises(ConfigError, match=rf"^model\.path {folder} .*model-2\.safetensors.*download .* again"):
+        check_model_folder(folder)
+    (folder / "model-2.safetensors").write_bytes(safetensors())
+    check_model_folder(folder)
+    index.write_text("{}")
+    with pytest.raises(ConfigError, match=r"is not a valid index.*again"):
+        check_model_folder(folder)
+
+
 @pytest.mark.parametrize("section", ["reference", "critic"])
 def test_a_reference_and_a_critic_have_the_policys_tokens(tmp_path, section):
     folders = [tmp_path / name for name in ("policy", "other")]

@@ -7,6 +7,7 @@ import pytest
 from algo.evaluate import default_label
 from algo.evaluation.games import GameRow
 from algo.evaluation.record import EVALUATIONS_FILE, Record, check_label, play_and_record
+from algo.run.checkpoints import digest_of_weights
 from configs.section import ConfigError
 from tests.support.algo.made_games import made_evaluation, made_row
 
@@ -106,9 +107,20 @@ async def test_rows_of_lost_weights_and_of_before_a_run_was_renamed_are_played_a
     assert [row.days == 9 for row in found.rows].count(False) == played and found.ended
 
 
+def test_rows_of_a_model_are_not_those_of_another_that_took_its_folder(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"a" * 100)
+    record, found = Record(tmp_path, GameRow), made_evaluation([made_row("a", "b", "good", 1)], "model", model="m")
+    first = found.header.model_copy(update={"weights": digest_of_weights(tmp_path)})
+    record.begin(first)
+    record.add(first, found.rows)
+    assert record.begin(first) == {found.rows[0].task_id}
+    (tmp_path / "model.safetensors").write_bytes(b"b" * 100)
+    assert record.begin(first.model_copy(update={"weights": digest_of_weights(tmp_path)})) == set()
+
+
 def test_a_model_goes_by_its_folder_or_its_checkpoint(tmp_path):
     assert default_label(tmp_path / "qwen3-8b") == "qwen3-8b"
-    assert default_label(tmp_path / "checkpoints" / "step-000003" / "huggingface") == "step-000003"
+    assert default_label(tmp_path / "checkpoints" / "step-000003" / "huggingface") == f"{tmp_path.name} step-000003"
     assert default_label(tmp_path / ".cache" / "狼,人") == "狼-人"
     assert default_label(tmp_path / "...") == "model"
     with pytest.raises(ConfigError, match="'a/b' is no valid label"):

@@ -22,11 +22,11 @@ from algo.evaluation.games import GameRow
 from algo.evaluation.record import EVALUATIONS_FILE, Record
 from algo.recipe import main
 from algo.recipes import runner
-from algo.recipes.comparison import comparison_table
+from algo.recipes.comparison import comparison_tables
 from algo.recipes.recipe import read_recipe, stage_config
 from algo.recipes.report import change_of, report_of, write_report
 from algo.recipes.results import read_run
-from algo.recipes.runner import begin, command_of, copy_stages, newest, read_recipe_folder, resume
+from algo.recipes.runner import begin, command_of, newest, read_recipe_folder, resume
 from algo.run.checkpoints import lock_run
 from configs.loading import load_config
 from configs.section import ConfigError
@@ -117,6 +117,7 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         ({"config": {"run": {"stps": 3}}}, r"stage build of recipe small.*did you mean 'steps'"),
         ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "placeholders: {python}, {model}"),
         ({"name": "../else where"}, "name: String should match pattern"),
+        ({"concurent_games": 8}, "unknown key 'concurent_games': did you mean 'concurrent_games'"),
         ({"stages": [{"do": "train"}, {"do": "train", "name": "more"}]}, "one stage train"),
         ({"workload": "agents", "stages": SMALL["stages"][:1]}, "of agents has the stage train"),
         (with_service("x {nope}"), "local.service 'x {nope}' is no valid"),
@@ -300,6 +301,24 @@ def test_a_stage_that_fails_ends_the_run_with_its_status(tmp_path, capsys, code,
     assert [(one["step"], one["status"]) for one in opened.tries()] == [("build", code)] and opened.done() == set()
 
 
+def test_a_model_that_an_earlier_recipe_built_is_left_to_its_builder(tmp_path):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/config.json").write_text("{}")
+    stages = [{"do": "build", "command": "{python} -c 'import sys; sys.exit(7)' {model}"}, *SMALL["stages"][1:]]
+    assert runner.run(begun(tmp_path, stages=stages, model=str(tmp_path / "shared"))) == 7
+
+
+def test_a_folder_whose_stages_are_not_all_copied_is_not_resumed(tmp_path, monkeypatch):
+    """As after a kill, which removes nothing."""
+    first = finished(begun(tmp_path))
+    monkeypatch.setattr("shutil.copytree", lambda *given: (tmp_path / "other/begun").touch() or 1 / 0)
+    monkeypatch.setattr("shutil.rmtree", lambda *given: None)
+    with pytest.raises(ZeroDivisionError):
+        begin(recipe_file(tmp_path), [], None, tmp_path / "other", tmp_path, "c", other=first.directory)
+    with pytest.raises(ConfigError, match="holds no recipe"):
+        resume(tmp_path / "other", None, "c")
+
+
 def test_a_service_that_never_listens_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "SERVICE_SECONDS", 0.0)
     monkeypatch.setattr(runner, "start_hub", lambda *given: "http://hub")
@@ -395,13 +414,13 @@ def test_a_criterion_that_is_not_met_is_named(tmp_path, wins, problem):
 
 def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_path):
     first = finished(begun(tmp_path))
-    other = begin(recipe_file(tmp_path), ["run.steps=4"], None, tmp_path / "other", tmp_path, "command")
-    copy_stages(other, first.directory)
+    given = (recipe_file(tmp_path), ["run.steps=4"], None, tmp_path / "other", tmp_path, "command")
+    other = begin(*given, other=first.directory)
     assert other.done() == {"build", "imitate of seed 1", "place of seed 1"}
     trained = next(step.folder for step in other.steps() if step.stage.do == "train")
-    keep(trained, GameRow, made_evaluation(rows(8), "step 0"), made_evaluation(rows(38), "step 3", step=3))
+    keep(trained, GameRow, made_evaluation(rows(8), "step 0"), made_evaluation(rows(38), "step 4", step=4))
     runs = [read_run(folder) for folder in (first.directory, other.directory, first.directory)]
-    (plain, changed, equal) = comparison_table(runs).rows
+    (plain, changed, equal) = comparison_tables(runs)[0].rows
     assert plain[3] == "" and changed[3].startswith("+20.0 (") and changed[5] == "run.steps=4"
     assert equal[3] == "+0.0 (-8.8 to +8.8)"  # no difference in 40 deals
     empty = begin(recipe_file(tmp_path), [], None, tmp_path / "empty", tmp_path, "command")
@@ -413,10 +432,10 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
         taken = ["--from", str(empty.directory)]
         patched.setattr(sys, "argv", ["x", str(tmp_path / "small.yaml"), "--directory", str(tmp_path / "no"), *taken])
         assert exit_status(main) == 2 and not (tmp_path / "no").exists()
-        patched.setattr("algo.recipe.copy_stages", full)
+        patched.setattr("algo.recipes.runner._copy_stages", full)
         assert exit_status(main) == 2 and not (tmp_path / "no").exists()
-    with pytest.raises(ConfigError, match="stage 'build' is not done"):
-        copy_stages(begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c"), empty.directory)
+    with pytest.raises(ConfigError, match="stage 'imitate of seed 1' is not done"):
+        begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c", other=empty.directory)
 
 
 def test_what_cannot_be_compared_is_named(tmp_path, monkeypatch, capsys):
@@ -465,6 +484,35 @@ def test_a_game_that_a_seed_lacks_is_not_replaced_by_another_seeds(tmp_path):
     assert "all seeds: +0.0 points" in report_of(read_run(opened.directory)).verdict
 
 
+def test_a_training_that_goes_on_has_no_result_and_other_seeds_are_no_failure(tmp_path):
+    settings = {name: value for name, value in SMALL.items() if name != "success"}
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(settings))
+    opened = begin(tmp_path / "small.yaml", [], [1, 2], tmp_path / "out", tmp_path, "c")
+    for seed, last in ((1, 3), (2, 2)):  # of three steps
+        found = made_evaluation(rows(8), "step 0"), made_evaluation(rows(30), f"step {last}", step=last)
+        keep(opened.directory / f"seed-{seed}", GameRow, *found)
+    page = report_of(read_run(opened.directory))
+    assert not page.met and "Criterion" not in page.verdict
+    assert page.verdict.endswith("Incomplete: no evaluation before or none after the training of seed 2.")
+    assert "seed 1: +55.0" in page.verdict
+
+
+def test_versions_are_those_of_the_run_and_win_tables_those_of_each_policy(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1")
+    again = {"do": "evaluate", "name": "again", "panel": "cross", "players": ["random", "policy"]}
+    opened = finished(begun(tmp_path, stages=[*SMALL["stages"], again]))
+    evaluations = [step for step in opened.steps() if step.stage.do == "evaluate"]
+    keep(evaluations[1].folder, GameRow, made_evaluation(rows(40), "again", "cross", ["scripted"]))
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "2")
+    page = report_of(read_run(opened.directory))
+    assert page.facts["versions"] == "agentlightning 1, torch 1, verl 1"
+    assert [one.title for one in page.sections if one.title.startswith("Win table")] == [
+        "Win table, place", "Win table, again"
+    ]  # fmt: skip
+    resume(opened.directory, None, "c")
+    assert report_of(read_run(opened.directory)).facts["versions"].endswith("verl 1; agentlightning 2, torch 2, verl 2")
+
+
 def test_an_evaluation_that_has_not_ended_is_no_result(tmp_path):
     opened = finished(begun(tmp_path, seeds=[1]))
     record = Record(opened.directory / "seed-1", GameRow)
@@ -489,7 +537,7 @@ def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
     def trained(name, *correct):
         """Before and after: how many of 40 tasks are done right."""
         opened = begin(Path("agents"), [], None, tmp_path / name, tmp_path, "command")
-        for step, right in enumerate(correct):
+        for step, right in zip((0, read_run(opened.directory).config.run.steps), correct, strict=True):
             rows = [
                 AttemptRow(
                     number=n, task_id=f"t{n}", cluster=n, rewards={"answered": float(n < right)}, calls=2, invalid=0
@@ -506,4 +554,4 @@ def test_agents_are_judged_by_the_reward_of_the_same_tasks(tmp_path):
     told = report_of(poor).verdict
     assert told.startswith("Mean reward on held-out tasks, seed 1: +0.050 (95 % interval ")
     assert "the mean reward changed by +0.050, the criterion is +0.150" in told and "before and after overlap" in told
-    assert [row[1][:5] for row in comparison_table([good, poor]).rows] == ["0.750", "0.150"]
+    assert [row[1][:5] for row in comparison_tables([good, poor])[0].rows] == ["0.750", "0.150"]

@@ -115,6 +115,10 @@ def test_what_a_kill_leaves_of_an_expired_checkpoint_is_none_and_goes(config, mo
     save(config, 4)
     assert names(config) == ["step-000003", "step-000004"]
     (config.run_dir / "checkpoints" / "step-000001").mkdir()  # as earlier versions left it
+    with pytest.raises(ConfigError, match="does not exist"):
+        checkpoint_at(config.run_dir / "typo")
+    with pytest.raises(ConfigError, match=f"holds the runs {config.run_dir.name}: name one"):
+        checkpoint_at(config.run_dir.parent)
     with pytest.raises(ConfigError, match="no checkpoint of step 1"):
         checkpoint_at(config.run_dir, 1)
 

@@ -14,6 +14,7 @@ from algo.rollouts.hub_rollouts import ResumePoint
 from algo.rollouts.played import NoFinishedRollouts
 from algo.run.command_line import run_to_completion
 from algo.run.folder import open_run
+from algo.run.names import resume_options
 from configs.loading import load_config
 from configs.schema import Config
 from configs.section import ConfigError
@@ -42,6 +43,19 @@ def test_an_earlier_run_is_never_overwritten(tmp_path):
     runs = [open_run(config, resume=False) for _ in range(3)]
     assert [run.config.run.name for run in runs] == ["mine", "mine-2", "mine-3"]
     assert len({run.state.run_id for run in runs}) == 3 and not any(run.is_resumed for run in runs)
+
+
+def test_a_numbered_run_is_resumed_by_the_name_that_messages_give(tmp_path):
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
+    for name in ("mine-evaluation", "mine-evaluation-2"):
+        begun = open_run(config, resume=False, suffix="-evaluation")
+        begun.lock.close()
+        assert begun.config.run.name == name
+    assert resume_options(config, "mine-evaluation", "-evaluation") == "--resume auto"
+    *_, override = resume_options(config, name, "-evaluation").split()
+    again = open_run(load_config(None, [f"run.dir={tmp_path}", override]), resume=True, suffix="-evaluation")
+    assert (again.state.run_id, again.is_resumed) == (begun.state.run_id, True)
+    again.lock.close()
 
 
 def test_a_damaged_run_is_named(tmp_path):

@@ -30,6 +30,7 @@ from algo.werewolf.demonstrations import (
 )
 from configs.loading import as_yaml, load_config
 from configs.roles_and_decks import Role
+from configs.section import ConfigError
 from runners.policy.connections import endpoint_of
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.opponents import Opponents, keys_of
@@ -169,6 +170,9 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     league = "model: {lora_rank: 8}\nleague: {every_steps: 1}\ngame: {opponent: past}\nrollout: {max_policy_lag: 1}\n"
     (again / "config.yaml").write_text(league)  # valid with adapters only
     assert served_checkpoint(serve_arguments([str(again)]))[0].model.path == served.model.path
+    (again / "config.yaml").write_text("agents: {}\n")
+    with pytest.raises(ConfigError, match=r"trained an agent, which plays no game; its model is .*huggingface"):
+        served_checkpoint(serve_arguments([str(again)]))
     shutil.rmtree(again)
     assert load_file(published / "model.safetensors")["lm_head.weight"].dtype is torch.bfloat16
     with pytest.raises(FileExistsError, match="name another folder"):
