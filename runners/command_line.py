@@ -110,8 +110,10 @@ def positive(text: str) -> int:
 
 
 def _worker_name(text: str) -> str:
-    if not re.fullmatch(r"[\w.:@-]+", text):  # it becomes part of URLs
-        raise argparse.ArgumentTypeError(f"must contain only letters, digits and ._:@-, got {text!r}")
+    if not re.fullmatch(r"[\w.:@-]+", text) or text in (".", "..", "search"):  # it becomes part of URLs
+        raise argparse.ArgumentTypeError(
+            f"must contain only letters, digits and ._:@-, and not be search, got {text!r}"
+        )
     return text
 
 

@@ -350,6 +350,7 @@ class Worker:
 
         Detects an unreachable hub also when idle.
         """
+        answered = True
         while True:
             try:
                 counts = {"playing": self.playing, "finished": self.stats.finished, "failed": self.stats.failed}
@@ -357,7 +358,13 @@ class Worker:
                 if self._active:
                     self._drop(await self._closed(active.key for active in self._active.values()))
                     await self._keep_alive(worker.last_heartbeat_time)
-            except (TimeoutError, aiohttp.ClientError):
+                answered = True
+            except (TimeoutError, aiohttp.ClientError) as error:
+                if answered:
+                    logger.warning(
+                        "heartbeat failed (%s); without it the hub reassigns rollouts", describe_error(error)
+                    )
+                answered = False
                 await self._client.wait_until_reachable()
             await self._wait_for_heartbeat()
 

@@ -213,7 +213,8 @@ class StoreClient:
     async def _send_once(self, method: str, path: str, json: Any, params: Any = None, expected: Any = object) -> Any:
         session = await self._get_session()
         url = f"{self.server_address_root}/v1/agl{path}"
-        async with session.request(method, url, json=json, params=params) as response:
+        # A redirected POST would arrive as a GET.
+        async with session.request(method, url, json=json, params=params, allow_redirects=False) as response:
             await check_status(response)
             return await self._parse_answer(response, expected)
 
@@ -316,7 +317,8 @@ class StoreClient:
         await self._send_once("get", "/health", None, expected=dict)
         # The health check needs no token; any other cheap request shows whether ours is accepted.
         session = await self._get_session()
-        async with session.get(f"{self.server_address_root}/v1/agl/resources/latest") as response:
+        url = f"{self.server_address_root}/v1/agl/resources/latest"
+        async with session.get(url, allow_redirects=False) as response:
             self._check_token(response)
             await check_status(response)
             await self._parse_answer(response, dict | None)
@@ -402,7 +404,8 @@ class StoreClient:
 
     async def _post_body(self, body: bytes) -> bool:
         session = await self._get_session()
-        async with session.post(f"{self.server_address_root}/v1/traces", data=body, headers=_OTLP_HEADERS) as response:
+        url = f"{self.server_address_root}/v1/traces"
+        async with session.post(url, data=body, headers=_OTLP_HEADERS, allow_redirects=False) as response:
             self._check_token(response)
             # Our hub answers 400 or 404 where the stock one answers 500.
             if response.status in (400, 404) or (response.status >= 500 and response.status not in _PROXY_STATUSES):
@@ -412,8 +415,8 @@ class StoreClient:
 
 
 async def check_status(response: aiohttp.ClientResponse) -> None:
-    """Raise aiohttp.ClientResponseError for an error status, with a hub's reason, printable, as its message."""
-    if response.status < 400:
+    """Raise aiohttp.ClientResponseError for an error or a redirection, with the reason, printable, as its message."""
+    if response.status < 300:
         return
     body = b""
     while len(body) < _DETAIL_BYTES and (part := await response.content.read(_DETAIL_BYTES)):
@@ -422,6 +425,8 @@ async def check_status(response: aiohttp.ClientResponse) -> None:
         reason = json.loads(body)["detail"] or response.reason
     except (LookupError, TypeError, ValueError, RecursionError):
         reason = response.reason
+    if response.status < 400:
+        reason = f"it redirects to {response.headers.get('Location')}: use that address"
     raise aiohttp.ClientResponseError(
         response.request_info,
         response.history,
@@ -452,7 +457,7 @@ def _is_outage(error: BaseException | None) -> bool:
 def _is_rejection(error: BaseException) -> bool:
     """Whether a hub rejects a request that a later hub would reject, too; a proxy without a hub may answer 404."""
     status = error.status if isinstance(error, aiohttp.ClientResponseError) else 0
-    return 400 <= status < 500 and status not in (404, *_PROXY_STATUSES)
+    return 300 <= status < 500 and status not in (404, *_PROXY_STATUSES)
 
 
 def _is_retryable(error: BaseException) -> bool:

@@ -52,7 +52,7 @@ async def ask(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
     """A hub's status. Raises HubUnreachable, also for another server."""
 
     async def search(what: str, **query: Any) -> tuple[dict[str, Any], float]:
-        async with session.post(f"{root}/v1/agl/{what}/search", json=query) as response:
+        async with session.post(f"{root}/v1/agl/{what}/search", json=query, allow_redirects=False) as response:
             await check_status(response)
             return await response.json(), parsedate_to_datetime(response.headers["Date"]).timestamp()
 

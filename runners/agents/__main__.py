@@ -14,10 +14,9 @@ runner; 78 (``EX_CONFIG``) if it cannot play; 130 if stopped before the hub answ
 import argparse
 import asyncio
 import logging
-import sys
 
 from runners.command_line import add_worker_options, log_to_terminal, run_fleet, run_worker, seconds
-from runners.processes import EXIT_INTERRUPTED
+from store.program import run_program
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -81,11 +80,8 @@ def main() -> int:
     logging.getLogger("agentlightning.litagent").setLevel(logging.ERROR)  # it warns about several LLMs at every rollout
     if options.processes > 1:
         return run_fleet("runners.agents", options)
-    try:
-        return asyncio.run(run_worker(options, lambda client: open_play(options, client)))
-    except KeyboardInterrupt:  # before the worker handles signals
-        return EXIT_INTERRUPTED
+    return asyncio.run(run_worker(options, lambda client: open_play(options, client)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

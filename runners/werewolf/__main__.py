@@ -17,11 +17,11 @@ from pathlib import Path
 
 from runners.command_line import add_worker_options, log_to_terminal, positive, run_fleet, run_worker
 from runners.keys import ApiKeys
-from runners.processes import EXIT_INTERRUPTED
 from runners.werewolf.game import PRESETS
 from runners.werewolf.local import add_play_command, players_by_side
 from runners.werewolf.web.command import add_web_command
 from store.players import NAMES_WITHOUT_A_MODEL
+from store.program import run_program
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -125,10 +125,10 @@ def main() -> int:
         return asyncio.run(
             _dry_run(options) if options.dry_run else run_worker(options, lambda client: open_play(options, client))
         )
-    except KeyboardInterrupt:  # a runner: before the worker handles signals
+    except KeyboardInterrupt:
         if options.dry_run:
             print("\nthe game was interrupted", file=sys.stderr)
-        return EXIT_INTERRUPTED
+        raise
 
 
 async def _dry_run(options: argparse.Namespace) -> int:
@@ -138,4 +138,4 @@ async def _dry_run(options: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -106,14 +106,15 @@ async def _play(games: WerewolfGames, options: argparse.Namespace, resources: Po
         while isinstance(turn := await calls.get(), TurnSpan):
             show(await _call_text(turn, tokens[turn.policy]))
 
-    showing = asyncio.create_task(show_calls())
+    playing = asyncio.create_task(games.play(task, resources, lambda turn, *times: calls.put_nowait(turn)))
+    playing.add_done_callback(lambda _: calls.put_nowait(None))
+    both = playing, asyncio.create_task(show_calls())
     try:
-        result = await games.play(task, resources, lambda turn, *times: calls.put_nowait(turn))
-        calls.put_nowait(None)
-        await showing
+        result, _ = await asyncio.gather(*both)
     finally:
-        showing.cancel()
-        await asyncio.gather(showing, return_exceptions=True)
+        for one in both:
+            one.cancel()
+        await asyncio.gather(*both, return_exceptions=True)
     show(f"{_RULE}\n{result.transcript}\n{_RULE}\n{_summary(result)}")
 
 

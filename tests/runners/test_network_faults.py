@@ -294,6 +294,7 @@ async def play_for_ever(rollout, on_turn):
         ({"/rollouts/search": 403}, Play(), "the hub rejects its end"),
         ({"/rollouts/search": 403}, fail, "so it must time out"),
         ({"/v1/traces": 500, "/attempts/search": 403}, play_for_ever, "spans could not be sent"),
+        ({"/workers/w": 403}, play_for_ever, "heartbeat failed"),
     ],
 )
 async def test_whatever_is_answered_no_log_shows_the_token(client, proxy, caplog, refused, play, said):

@@ -87,6 +87,22 @@ async def test_a_hub_that_rejects_requests_says_why_at_once(http_service, its_cl
                 await ask(session, its_client.server_address_root)
 
 
+async def test_an_address_that_redirects_is_named_and_a_request_keeps_its_method(http_service, its_client):
+    """A POST that followed would arrive as a GET, whose answer is none to it."""
+    elsewhere = {"Location": f"http://127.0.0.1:{http_service.port}/elsewhere"}
+
+    async def answer(request):
+        return web.Response(status=301, headers=elsewhere)
+
+    http_service.answer = answer
+    async with asyncio.timeout(20):
+        with pytest.raises(StoreUnreachable, match=r"rejects requests.*it redirects to .*/elsewhere: use that"):
+            await its_client.wait_until_reachable()
+        with pytest.raises(aiohttp.ClientResponseError, match="redirects"):
+            await its_client.update_worker("w", {})
+    assert not [request for request in http_service.asked if request[1].endswith("/elsewhere")]
+
+
 @pytest.mark.parametrize("text", ["", "<html>", "true"])
 async def test_a_server_that_is_no_hub_is_reported_at_once(http_service, its_client, text):
     async def answer(request):

@@ -30,6 +30,7 @@ from runners.werewolf.web.views import (
     shown,
     viewer_of,
 )
+from store.client import describe_error
 
 STATIC = Path(__file__).parent / "static"
 _LARGEST_REQUEST = 64 * 1024
@@ -311,8 +312,10 @@ async def _answers(request: web.Request, handler: Any) -> web.StreamResponse:
         data, status = {"problem": str(error)[:500]}, 400
     except NotYourTurn as error:
         data, status = {"problem": str(error)}, 409
+    except aiohttp.ClientResponseError as error:
+        data, status = {"problem": f"the hub rejects the request: {error.status} {error.message}"}, 502
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
-        data, status = {"problem": f"the hub does not answer: {type(error).__name__}"}, 502
+        data, status = {"problem": f"the hub does not answer: {describe_error(error)}"[:500]}, 502
     return web.Response(body=_encode(data), status=status, content_type="application/json")
 
 

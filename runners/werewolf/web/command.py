@@ -11,6 +11,7 @@ import sys
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from store.printable import printable
 
@@ -161,12 +162,17 @@ async def _serve(options: argparse.Namespace) -> None:
                 raise
             raise ValueError(f"port {options.port} is in use: stop what listens there, or set --port") from error
         host, port = options.public_host[0] if options.public_host else options.host, runner.addresses[0][1]
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-        print(f"狼人杀 in a browser: {address}{'' if token is None else f'?token={token}'}", flush=True)
+        print(f"狼人杀 in a browser: {address_of(host, port, token)}", flush=True)
         stopped = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stopped.set)
         await stopped.wait()
+
+
+def address_of(host: str, port: int, token: str | None) -> str:
+    """The address of the first page, with the access token."""
+    query = "" if token is None else f"?token={quote(token, safe='')}"
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/{query}"
 
 
 def _access_token(file: Path | None) -> str:

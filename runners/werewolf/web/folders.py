@@ -182,7 +182,8 @@ def _read_evaluations(path: Path) -> list[dict[str, Any]]:
             with suppress(ValueError, LookupError, TypeError, AttributeError):  # incomplete, or of another version
                 entry = json.loads(line, parse_constant=lambda name: None)
                 if header := entry.get("evaluation"):
-                    key = "|".join((header["label"], header["digest"], header["model"]))
+                    parts = (header["label"], header["digest"], header["model"], header.get("weights", ""))
+                    key = "|".join(parts).removesuffix("|")
                     name = re.sub(r"[^A-Za-z0-9-]", "-", f"{begun}-{header['label']}")
                     begun += 1
                     # One that is repeated is the newest of its label again.

@@ -169,6 +169,7 @@ class _Watched:
         self._id = game_id
         self._rollout_id = game_id.removeprefix("hub:")
         self._rollout: Rollout | None = None
+        self._status: str | None = None  # of ``game``
         self._attempt = ""
         self._seen = 0
         self._looks = 0
@@ -176,7 +177,6 @@ class _Watched:
 
     async def look(self) -> None:
         """Fetch news. Raises NotThere and UnreadableGame."""
-        status = None if self._rollout is None else self._rollout.status
         if self._looks % _LOOKS_PER_STATUS == 0 or self._result is not None:
             found = await self._client.query_rollouts(rollout_id_in=[self._rollout_id], limit=1)
             if not found:
@@ -197,8 +197,9 @@ class _Watched:
         try:
             self.turns += [TurnSpan.decode(span) for span in spans if TurnSpan.is_in(span)]
             self._result = next((ResultSpan.decode(span) for span in spans if ResultSpan.is_in(span)), self._result)
-            has_news = bool(spans) or is_retried or self._rollout.status != status
+            has_news = bool(spans) or is_retried or self._rollout.status != self._status
             self.game = self._read_game() if has_news else self.game
+            self._status = self._rollout.status
         except (ValueError, LookupError, TypeError) as error:
             raise UnreadableGame(f"rollout {self._rollout_id} is incompatible with this version: {error}") from error
         self._pause = _SOONEST_LOOK_SECONDS if has_news else min(self._pause * 1.3, _LATEST_LOOK_SECONDS)

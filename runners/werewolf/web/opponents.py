@@ -4,6 +4,7 @@ If a vLLM serves a checkpoint in the folder of runs, games are recorded as again
 prompts.
 """
 
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ import aiohttp
 from runners.addresses import Addresses
 from runners.keys import ApiKeys, origin_of
 from runners.werewolf.web.folders import RunFolders
-from store.client import StoreClient
+from store.client import StoreClient, describe_error
 from store.players import PLAYERS_WITHOUT_A_MODEL
 from store.schema import TRAINED_POLICY, VERSION_SEPARATOR, ChatEndpoint, PolicyResources, Sampling
 from store.werewolf import PERSON
@@ -24,6 +25,7 @@ _CHAT_MODEL = re.compile(r"(?P<name>[A-Za-z][\w-]*)=(?P<model>[^@]+)@(?P<url>htt
 _NOBODYS = "web"
 """Run name of a model without a run."""
 
+logger = logging.getLogger(__name__)
 _NO_ANSWER = (aiohttp.ClientError, ConnectionError, TimeoutError)
 
 
@@ -97,6 +99,8 @@ class Opponents:
                 run_id = update.resources_id.rpartition(VERSION_SEPARATOR)[0]
                 if self._run in (run_id, run_id.rpartition("-")[0]):
                     return PolicyResources.decode(update)
+        except aiohttp.ClientResponseError as error:
+            logger.warning("the hub's policy is not offered as an opponent: %s", describe_error(error))
         except (ValueError, *_NO_ANSWER):
             pass  # no hub, or another workload's: only players without a model remain
         return None

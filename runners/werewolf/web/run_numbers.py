@@ -29,7 +29,7 @@ class RunNumbers:
 
     def __init__(self, runs: RunFolders) -> None:
         self._runs = runs
-        self._read: dict[Path, tuple[int, dict[str, Any]]] = {}  # of saved batches: size and numbers
+        self._read: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}  # of saved batches: state and numbers
 
     def of(self, name: str, position: int) -> dict[str, Any]:
         """A run's metrics since byte ``position`` of its log, and its other data.
@@ -83,10 +83,10 @@ class RunNumbers:
         """The newest batches in order of steps; one that was not read yet has only its name."""
         paths = sorted(folder.glob("step-*.jsonl"))[-_SHOWN_BATCHES:]
         for path in reversed(paths):
-            size = path.stat().st_size
-            if self._read.get(path, (None,))[0] != size:
-                small = size <= _LARGEST_BATCH
-                self._read[path] = size, _numbers(_rows(path)) if small else {"problem": "too large to show"}
+            stat = path.stat()
+            state = stat.st_size, stat.st_mtime_ns
+            if self._read.get(path, (None,))[0] != state:
+                self._read[path] = state, _read_batch(path, stat.st_size)
                 break
         return [{"file": path.name} | self._read.get(path, (None, {}))[1] for path in paths]
 
@@ -144,6 +144,15 @@ def _json_file(path: Path) -> Any:
         return None
     except ValueError:  # incomplete
         return None
+
+
+def _read_batch(path: Path, size: int) -> dict[str, Any]:
+    if size > _LARGEST_BATCH:
+        return {"problem": "too large to show"}
+    try:
+        return _numbers(_rows(path))
+    except (ValueError, LookupError, TypeError):  # damaged, or of another version
+        return {"problem": "cannot be read"}
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:

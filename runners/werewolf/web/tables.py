@@ -29,7 +29,7 @@ from runners.werewolf.web.folders import NotThere
 from runners.werewolf.web.opponents import Opponents, Practice
 from runners.werewolf.web.seats import PacedPlayer, Seat, UnusableTable
 from runners.werewolf.web.views import PUBLIC, ShownGame, shown
-from store.client import StoreClient
+from store.client import StoreClient, describe_error
 from store.protocol import RolloutConfig
 from store.schema import TRAINED_POLICY, PolicyResources, TokenLimits
 from store.token_spans import SpanRecord
@@ -237,7 +237,7 @@ class Tables:
                 replay = f"hub:{await self._store(table, result, turns)}"
             except (aiohttp.ClientError, ConnectionError, TimeoutError) as error:
                 logger.exception("table %s is stored as a file only", table.name)
-                problem = problem or f"the hub could not store it ({type(error).__name__}); it is stored as a file"
+                problem = problem or f"the hub could not store it ({describe_error(error)}); it is stored as a file"
         return result, replay, problem
 
     async def _store(self, table: "Table", result: ResultSpan, turns: list[Turn]) -> str:

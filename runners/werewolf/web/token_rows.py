@@ -20,6 +20,8 @@ from store.werewolf import TurnSpan, seat_name
 
 _Segment = tuple[int, int]
 """(seat, segment)"""
+_TOKENIZERS = 4
+"""Kept in memory: every evaluation and checkpoint has a folder of its own."""
 _Place = tuple[Path, int]
 """(file, byte offset of the line)"""
 
@@ -104,6 +106,8 @@ class TokenRows:
         if folder is None or not (folder / "tokenizer.json").is_file():
             return None
         if folder not in self._loaded:
+            while len(self._loaded) >= _TOKENIZERS:
+                del self._loaded[next(iter(self._loaded))]
             self._loaded[folder] = Tokenizer.from_file(str(folder / "tokenizer.json"))
         return self._loaded[folder]
 

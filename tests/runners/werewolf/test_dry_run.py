@@ -33,6 +33,16 @@ async def shown_by(*arguments):
     return status, shown
 
 
+async def test_a_game_that_nobody_reads_is_not_played_on(vllm):
+    def show(text):
+        if "[reply]" in text:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        await dry_run(parse_arguments(["--dry-run", *endpoint_of(vllm), "--reply-tokens", "30"]), show)
+    assert len(vllm.exchanges) < 5
+
+
 def endpoint_of(vllm):
     return "--endpoint", vllm.endpoint.removesuffix("/v1"), "--model", "policy"
 

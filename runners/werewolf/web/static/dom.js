@@ -79,7 +79,7 @@ async function answered(path, response) {
   const text = await response.text();
   let data = null;
   try { data = JSON.parse(text); } catch { /* a refusal in words */ }
-  if (!response.ok) throw Object.assign(new Error(data?.problem ?? text.slice(0, 300) ?? response.statusText), { status: response.status, path });
+  if (!response.ok) throw Object.assign(new Error(data?.problem ?? (text.slice(0, 300) || response.statusText)), { status: response.status, path });
   return data;
 }
 

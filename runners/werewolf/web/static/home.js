@@ -45,7 +45,7 @@ function hubSection(query, onFirst) {
   const text = words(), rows = h("ul", { class: "cards games" }), playing = h("ul", { class: "cards" }), count = h("span", { class: "faint" }), problem = h("p", { class: "notice", hidden: true }), none = h("p", { class: "faint", hidden: true });
   const filters = Object.fromEntries(["run", "step", "preset", "policy", "mode", "status", "result", "won", "leak", "unusable", "people"].map((name) => [name, query.get(name) ?? ""]));
   const [compare, box] = comparing();
-  let next = null, paged = false, shown = new Map(), busy = false, changed = false, first = true, playingShown = "";
+  let next = null, wanted = null, paged = false, shown = new Map(), busy = false, changed = false, first = true, playingShown = "";
   const input = (name, label, extra = {}) => h("label", {}, label, h("input", { value: filters[name], ...extra, onchange: (event) => set(name, event.target.value.trim()) }));
   const select = (name, label, values) => h("label", {}, label, h("select", { onchange: (event) => set(name, event.target.value) }, h("option", { value: "" }, say("全部", "all")), values.map(([value, word]) => h("option", { value, selected: filters[name] === value }, word))));
   const filterBox = (name, label) => h("label", { class: "check" }, h("input", { type: "checkbox", checked: filters[name] !== "", onchange: (event) => set(name, event.target.checked ? "1" : "") }), label);
@@ -61,7 +61,7 @@ function hubSection(query, onFirst) {
 
   async function load(before) {
     if (busy) {
-      changed ||= before === null;
+      if (before === null) changed = true; else wanted = before;
       return;
     }
     busy = true;
@@ -108,13 +108,15 @@ function hubSection(query, onFirst) {
     release();
   }
 
-  // A filter that was set during a request is asked for after it.
+  // What was asked for during a request follows it: a filter, or earlier games.
   function release() {
     busy = false;
+    const earlier = wanted;
+    wanted = null;
     if (changed) {
       changed = false;
       load(null);
-    }
+    } else if (earlier !== null) load(earlier);
   }
 
   function show(row, place) {

@@ -141,8 +141,9 @@ export function explain(problem) {
   const told = problem.status === undefined ? ["连不上服务器。", "Cannot reach the server."]
     : problem.status === 401 ? ["需要访问令牌：请用启动时打印出来的、带 ?token=… 的地址。", "Access token required: open the address with ?token=… that was printed at the start."]
     : problem.status === 404 ? NOT_THERE[kind] ?? ["这个地址什么也没有。", "Page not found."]
-    : problem.status === 502 ? ["中枢没有回答。", "The hub does not answer."] : ["服务器不接受这个请求。", "The server rejects this request."];
-  return [say(...told), problem.status === 400 || (chosen === "en" && problem.status === 502) ? h("small", { class: "faint", lang: "en" }, ` ${tidy(problem.message)}`) : null];
+    : problem.status === 502 ? ["中枢没有给出数据。", "The hub returned no data."]
+    : problem.status >= 500 ? ["服务器出错了，原因见它的日志。", "The server failed; its log has the reason."] : ["服务器不接受这个请求。", "The server rejects this request."];
+  return [say(...told), problem.status === 400 || problem.status === 502 ? h("small", { class: "faint", lang: "en" }, ` ${tidy(problem.message)}`) : null];
 }
 
 const list = (text) => (text ?? "").split(",").filter(Boolean).join(", ");

@@ -5,9 +5,10 @@ import json
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from runners.werewolf.__main__ import main
-from runners.werewolf.web.command import _access_token
+from runners.werewolf.web.command import _access_token, address_of
 from tests.support.werewolf.seat_players import open_table
 from tests.support.werewolf.web_server import WebServer
 
@@ -88,7 +89,6 @@ async def test_without_the_token_only_seats_and_the_pages_own_files_open(guarded
     assert await status(guarded, "/static/main.js") == 200
     assert await status(guarded, "/seat/anything") == 200
     assert await status(guarded, "/api/seat/anything") == 404
-    assert await status(guarded, "/static/../app.py") == 401
     assert await status(guarded, "/api/config", headers={"Authorization": f"Bearer {TOKEN}"}) == 200
     assert (
         await status(guarded, "/api/config", headers={"Host": "werewolf.example", "Authorization": f"Bearer {TOKEN}"})
@@ -218,6 +218,8 @@ _HOST = b"Host: localhost"
         (_post(b"[" * 60_000), False, 400),
         (_post(b"{}", b"application/json; charset=nonsense"), False, 400),
         (_get("/api/game?id=file:" + "1" * 5_000, _HOST), False, 404),
+        (_get("/static/../app.py", _HOST), False, 404),
+        (_get("/static/..%2fapp.py", _HOST), False, 404),
     ],
 )
 async def test_malformed_input_is_refused_without_a_traceback(tmp_path, request_bytes, with_token, expected, caplog):
@@ -229,6 +231,12 @@ async def test_malformed_input_is_refused_without_a_traceback(tmp_path, request_
         writer.close()
     assert int(answer.split()[1]) == expected
     assert "Traceback" not in caplog.text
+
+
+def test_the_printed_address_has_the_token_whatever_it_holds():
+    token = "ab+c/d=e#f&g%41xxxx"
+    assert URL(address_of("::1", 8765, token)).query["token"] == token
+    assert address_of("localhost", 8765, None) == "http://localhost:8765/"
 
 
 def test_a_short_token_is_refused(tmp_path):

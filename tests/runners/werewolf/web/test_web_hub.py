@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 from itertools import pairwise
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -14,16 +15,18 @@ from runners.werewolf.local import play_locally
 from runners.werewolf.seating import players_by_seat
 from runners.werewolf.transcript import event_data
 from runners.werewolf.web import hub_games
-from runners.werewolf.web.hub_games import HubGames
+from runners.werewolf.web.hub_games import HubGames, _Watched
 from runners.werewolf.web.views import GOD, read_game, shown
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
+from store.auth import TOKEN_VARIABLE
 from store.client import StoreClient
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
 from store.werewolf import encode_events, read_events
 from tests.support.fakes import make_turn, spans_of
 from tests.support.hub.asking import RETRY, enqueue_tasks
+from tests.support.hub.hub_process import HubProcess
 from tests.support.tasks import game_task
 from tests.support.tasks import play_task as played
 from tests.support.werewolf.web_server import WebServer
@@ -187,6 +190,34 @@ async def test_a_hub_that_goes_away_ends_the_stream_and_who_asks_again_is_told(h
             assert b"event: end" not in await response.read()  # the page asks again
         async with server.session.get("/api/game/live", params=query) as response:
             assert response.status == 502
+
+
+async def test_a_hub_that_rejects_the_page_is_quoted(unserved, tmp_path, monkeypatch, caplog):
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    (tmp_path / "token").write_text("secret-of-the-hub")
+    hub = await HubProcess(tmp_path, "--token-file", str(tmp_path / "token")).start()
+    try:
+        async with WebServer(tmp_path, hub=hub.url) as server:
+            status, answer = await server.get("/api/games")
+            await server.tables._opponents.newest()
+    finally:
+        hub.kill()
+    assert status == 502 and answer["problem"].startswith("the hub rejects the request: 401 ")
+    assert "the hub's policy is not offered as an opponent" in caplog.text
+
+
+async def test_the_end_of_a_game_is_seen_though_the_request_after_it_failed(hub, client, unserved):
+    (rollout_id,) = await enqueue_tasks(client, unserved, [make_task(1)])
+    watched = _Watched(client, f"hub:{rollout_id}")
+    await watched.look()
+    assert watched.game.live
+    await client.update_rollout(rollout_id, status="cancelled")
+    watched._looks = 0  # it asks for the status again
+    with pytest.MonkeyPatch.context() as broken, pytest.raises(TimeoutError):
+        broken.setattr(client, "query_spans", AsyncMock(side_effect=TimeoutError))
+        await watched.look()
+    await watched.look()
+    assert not watched.game.live
 
 
 async def test_a_retried_game_is_streamed_from_its_beginning_though_its_new_attempt_is_shorter(

@@ -71,6 +71,22 @@ def test_a_card_shows_the_first_metric_that_has_a_value(runs):
     assert (card["metric"], card["curve"]) == ("imitation/loss", [[1, 0.5, None, None]])
 
 
+def test_a_batch_that_cannot_be_read_does_not_hide_the_run(runs):
+    (runs / "first" / "batches").mkdir(exist_ok=True)
+    (runs / "first" / "batches" / "step-9999.jsonl").write_text("damaged\n")
+    assert RunNumbers(RunFolders(runs)).of("first", 0)["batches"][-1]["problem"] == "cannot be read"
+
+
+def test_tokenizers_of_many_folders_do_not_fill_the_memory(tmp_path, tiny_model):
+    rows = TokenRows(SimpleNamespace(evaluation_of=lambda game: ("", game), run_of=lambda _: None), None)
+    for number in range(6):
+        (tmp_path / str(number)).symlink_to(tiny_model)
+        game = SimpleNamespace(about={}, folder=tmp_path / str(number))
+        rows._runs.evaluation_of = lambda game: ("", game.folder)
+        assert rows._tokenizer_for(game) is not None
+    assert len(rows._loaded) == 4
+
+
 def test_a_game_belongs_to_the_evaluation_of_its_whole_label(runs):
     for label in ("step 1", "step 1-b"):
         in_names = label.replace(" ", "-")
