@@ -204,18 +204,21 @@ def _poses(turn: Turn) -> bool:
 
 
 def _explodes(turn: Turn) -> bool:
-    if Option.EXPLODE not in turn.request.options:
+    request = turn.request
+    if Option.EXPLODE not in request.options:
         return False
+    if request.phase is Phase.UNOPPOSED and request.subject in turn.memory.team:
+        return False  # it would swallow the badge of its own side
     if turn.me in _named_by_seers(turn) and turn.resolves_today("explode", EXPLOSION_RATE):
         return True
     rate = CARDS[turn.observation.role].explodes_at_seer
-    if rate and _seers(turn) and turn.resolves_today("take", rate):
+    if rate and any(seat in turn.others for seat in _seers(turn)) and turn.resolves_today("take", rate):
         return True
     # A vote for sheriff after the first day has been put off once: another explosion swallows the badge.
-    votes = turn.request.decision is Decision.SHERIFF_VOTE
+    votes = request.decision is Decision.SHERIFF_VOTE
     # A separate request for an explosion does not list the candidates.
-    put_off = turn.request.day > 1 and (votes or turn.request.phase in (Phase.SHERIFF_VOTE, Phase.UNOPPOSED))
-    seer_runs = any(seat in (turn.request.targets if votes else turn.others) for seat in _seers(turn))
+    put_off = request.day > 1 and (votes or request.phase in (Phase.SHERIFF_VOTE, Phase.UNOPPOSED))
+    seer_runs = any(seat in (request.targets if votes else turn.others) for seat in _seers(turn))
     return put_off and seer_runs and turn.resolves_today("swallow", SWALLOW_RATE)
 
 

@@ -59,7 +59,8 @@ _OWN = "|".join(
         rf"(?:(?:{_ME}|{_WE}){_NIGHT}|{_NIGHT}(?:{_ME}|{_WE})|{_WE}){_INTEND}{_KILL}{_PREY}",
         rf"{_ME}(?:{_NIGHT}|{_INTEND})把{_PREY}给?{_HIT}|{_WE}{_INTEND}{_NIGHT}{_INTEND}(?:把{_PREY}{_HIT}|{_KILL}谁)",
         rf"{_PREY}{_SURELY}是(?:{_ME}|{_WE})(?:{_NIGHT}|{_INTEND}){_HIT}",
-        rf"(?<!今天)(?:{_WE}(?!的?今天)|{_ME}{_NIGHT})(?:狼人)?的?(?:{_NIGHT}的?)?(?:目标|刀口)(?:是|在|为)?{_PREY}",
+        rf"(?<!今天)(?:{_WE}(?:狼人)?的?{_NIGHT}的?(?:目标|刀口)|{_WE}(?:狼人的?(?:目标|刀口)|的?刀口)|{_NIGHT}{_WE}的?目标|"
+        rf"{_ME}{_NIGHT}的?(?:目标|刀口))(?:是|在|为)?{_PREY}",
         rf"{_OPENS}(?:我)?(?:建议|提议){_NIGHT}?(?:大家|我们)?{_HIT}{_SEATS}(?![的会能是])",
         rf"^(?:那)?今[晚夜](?![^,。]*(?:狼|会|应该)){_INTEND}{_HIT}{_SEATS}(?![的会能是])",
         # 我的狼队友
@@ -67,7 +68,7 @@ _OWN = "|".join(
         r"\b(?:i (?:am|was)|im|we|as|being) (?:(?:really|just|one of|the|an?|both|all|player [0-9]+|lone|last) )*"
         r"(?:were)?wol(?:f|ves)\b(?! (?:hunter|target|victim|king))",
         r"\bmy (?:(?:role|identity|card|fellow) (?:is )?(?:an? )?)(?:were)?wol",
-        r"\b(?:we (?:wolves )?(?:killed|attacked|hit)|our target(?: tonight)? is) (?:player |seat )?[0-9]",
+        r"\b(?:we (?:wolves )?(?:killed|attacked|hit)|our target tonight is) (?:player |seat )?[0-9]",
         r"\bi (?:will |choose to |now )?(?:self-?)?(?:explode|destruct)\b",
     )
 )
@@ -92,7 +93,7 @@ _LEAD_IN = re.compile(
 )
 _NOT_MINE = re.compile(
     "[说讲称喊骂认觉疑猜指咬验报证信诬污听问票像似若谁哪怎何眼投出推刀毒踩打盘点保选留让把被给对喷抓帮替骗请向要换逼催劝等怕]|"
-    "以为|当[成做作]?我|看[我来]|意味|代表|表[示明]|等于|不|没|非|别|未|无|难道|莫|假|如果|就算|即[使便]|万一|除非|只要|"
+    "以为|当(?:[成做作]?我|$)|看[我来]|意味|代表|表[示明]|等于|不|没|非|别|未|无|难道|莫|假|如果|就算|即[使便]|万一|除非|只要|"
     r"既然|宁|可能|大概|也许|知道|想象|[跟和向]$|\b(?:not|if|sa(?:ys?|id)|think|thought|claim|accus|call|why|how|would|never|"
     "told|dont|isnt|arent|wasnt)"
 )

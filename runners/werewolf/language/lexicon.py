@@ -92,7 +92,10 @@ _VOTE = Words(
         "(?:exile|choose|pick) "
     ),
     after="(?:投票?|票|放逐|推|归)(?:出去|出局|出|掉|走|死|一票)?|出局",
-    nobody="弃权?|投?弃权?票|不投票?|不投任何人|谁[都也]不投|放弃(?:投票|这一?票)?|abstain|skip|pass|(?:dont|not) vote",
+    nobody=(
+        "弃权?|投?弃权?票|不投票?|不(?:投|放逐|投票给)任何人|谁[都也]不投|放弃(?:投票|这一?票)?|"
+        "abstain|skip|pass|(?:dont|not) vote"
+    ),
     labels="投票|投给?|放逐|归票|票|vote|voting",
 )
 _SHERIFF = replace(
@@ -117,6 +120,7 @@ _SHOT = Words(
     "开枪|带走|枪|shoot|shot",
     "(?: (?:down|with me))?",
 )
+_NOT = "(?:暂时?|先)?(?:不(?:要|会|想|选择|需要|打算|准备)?|放弃)"
 WORDS: Mapping[Decision, Words] = {
     Decision.GUARD: Words(
         "守护|守卫|守[住着]?|保护|护住?|(?:guard|protect) ",
@@ -127,7 +131,7 @@ WORDS: Mapping[Decision, Words] = {
     Decision.WOLF_KILL: _KILL,
     Decision.WOLF_TALK: replace(
         _KILL,
-        verbs=f"(?:提议|建议)?(?:今[晚夜])?(?:大家)?(?:{_KILL.verbs})",
+        verbs=f"提议|(?:提议|建议)?(?:今[晚夜])?(?:大家)?(?:{_KILL.verbs})",
         nobody="不提议",
         labels=f"{_KILL.labels}|提议",
     ),
@@ -147,15 +151,17 @@ WORDS: Mapping[Decision, Words] = {
     ),
     Decision.SIGN_UP: Words(
         nobody=(
-            "(?:不|放弃|拒绝|不要|不会|不去|不想)(?:参与|参加)?(?:上警|竞选|参选|参加|参与|报名)(?:警长)?(?:的?竞选)?|不上|"
+            "(?:暂时?不|不打算|不准备|不选择|不需要|不|放弃|拒绝|不要|不会|不去|不想)(?:参与|参加)?(?:上警|竞选|参选|参加|参与|报名)(?:警长)?(?:的?竞选)?|不上|"
             "[留待站]?在?警下|否|不是|不了|no|(?:not |wont |dont )(?:to )?run(?: for sheriff)?"
         ),
         labels="上警|竞选|run|sign_?up",
     ),
+    Decision.EXPLOSION: Words(nobody=f"{_NOT}自爆|不爆"),
+    Decision.WITHDRAWAL: Words(nobody=f"{_NOT}退水|不退"),
     Decision.SHERIFF_VOTE: _SHERIFF,
     Decision.SHERIFF_PK_VOTE: _SHERIFF,
     Decision.SHOT: _SHOT,
-    Decision.TAKE: _SHOT,
+    Decision.TAKE: replace(_SHOT, verbs=f"自爆带走|{_SHOT.verbs}"),
     Decision.DUEL: Words(
         "(?:翻牌,?)?(?:(?:发动|使用)(?:技能)?)?(?:决斗(?:目标|对象)?[是为:]?|挑战|[与和跟同找](?=.{1,9}决斗))|"
         "(?:duel|challenge)(?: with)? ",

@@ -56,7 +56,7 @@ class ReplyError(ValueError):
     """An invalid reply.
 
     code: ``empty``, ``no_choice``, ``ambiguous``, ``negated``, ``illegal_target``, ``cut`` (no choice before
-        the cut) or ``only_thought`` (no speech outside an unclosed thought).
+        the cut), ``only_thought`` (no speech outside an unclosed thought) or ``no_speech``.
     message: the reason in Chinese, shown to the model in the re-ask.
     """
 
@@ -155,12 +155,16 @@ _QUOTES = str.maketrans(dict.fromkeys("“”「」『』‘’'", '"'))
 _STOP = re.compile(r"(?<!no)\.(?![0-9])")
 _GAP = re.compile(r"(?<=[^\x00-\xff]|[^\S\n])[^\S\n]+|(?<![^\S\n])[^\S\n]++(?=[^\x00-\xff])")
 _ASIDE = re.compile(
-    r"(?:(?<=[毒解]药)|(?<=(?<!不)翻牌))[,:]|(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},", re.MULTILINE
+    r"(?:(?<=[毒解]药)(?<!不用.药)(?<!不使用.药)(?<!留.药)(?<!留着.药)[,:](?=(?:目标|对象|毒|救|给)?[是为:]?[他她第0-9])|"
+    r"(?<=(?<!不)翻牌)[,:])|"
+    r"(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},",
+    re.MULTILINE,
 )
 """毒药，8号; 解药：救5号; 翻牌，决斗3号; 同意队友的提议，刀8号."""
 _POISONS = re.compile("(?!.*[不别没]).*(?:毒.*[0-9]号|[0-9]号.*毒)")
 _SAID_BY = re.compile(r"(?:号|[他她]|player [0-9]+ )(?:是?这[么样])?(?:说|讲|said|says)的?[。!\"]*$")
-_PROPOSES = re.compile("(?:^|(?<=[,。!?;]))(?:建议|提议)", re.MULTILINE)
+_PROPOSES = re.compile("(?:^|(?<=[,。!?;]))(?:建议|提议)(?!第?[0-9])", re.MULTILINE)
+_FIRST_PERSON = re.compile("我|本人|俺|老子")
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"
 _OPTION_FORMS = {option: re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for option, form in lexicon.OPTIONS.items()}
@@ -170,18 +174,19 @@ _OPTION_FORMS = {option: re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for option
 class _Stated:
     """choice: a seat's number as digits of any length, an option, or None for nobody.
 
-    bare: a seat without a verb. mine: after a lead-in, such as the first person.
+    bare: a seat without a verb. led_in: after a lead-in, such as 我选择.
     """
 
     choice: str | Option | None
     bare: bool = False
-    mine: bool = False
+    led_in: bool = False
 
 
 class _Clause(NamedTuple):
     """stated: its choice, if it consists of one. alone: the clause is a whole sentence. last: of the last sentence.
 
     earnest: whether its sentence, up to its end, is the writer's own, unconditional statement about the present.
+    of_writer: whether it is a whole sentence or its sentence has the first person; else it may tell what another does.
     """
 
     text: str
@@ -189,6 +194,7 @@ class _Clause(NamedTuple):
     alone: bool
     last: bool
     earnest: bool
+    of_writer: bool
 
 
 def _plain(text: str) -> str:
@@ -216,7 +222,9 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
             read = sentence.find(part, read) + len(part)
             earnest = not doubtful and (of_others is None or of_others.end() > read)
             stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
-            yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest)
+            alone = len(parts) == 1
+            of_writer = alone or _FIRST_PERSON.search(sentence) is not None
+            yield _Clause(part, stated, alone, number == len(sentences), earnest, of_writer)
 
 
 @lru_cache
@@ -239,18 +247,18 @@ def _stated_in(clause: str, request: Request) -> _Stated | None:
     core = _LEAD_IN.sub("", text, count=1)
     if core.startswith(own) and len(core) > len(own):  # 2号投3号
         core = _LEAD_IN.sub("", core[len(own) :].lstrip(), count=1)
-    core = re.sub("我?自己", own, core)
+    core = re.sub("我?自己", own, "守自己" if core == "自守" else core)
     nobody, chosen, bare = _forms(request.decision)
-    mine = core != text
+    led_in = core != text
     if nobody.fullmatch(core):
-        return _Stated(None, mine=mine)
+        return _Stated(None, led_in=led_in)
     number = "".join(_NUMBERS.findall(core)[:1]).lstrip("0") or "0"
     for option in request.options:
         if _OPTION_FORMS[option].fullmatch(core):
             mistaken = option is Option.SAVE and number not in ("0", str(request.subject))
-            return _Stated(f"救{number}" if mistaken else option, mine=mine)
+            return _Stated(f"救{number}" if mistaken else option, led_in=led_in)
     alone = bare.fullmatch(core) is not None
-    return _Stated(number, bare=alone, mine=mine) if alone or chosen.fullmatch(core) else None
+    return _Stated(number, bare=alone, led_in=led_in) if alone or chosen.fullmatch(core) else None
 
 
 def _refused(clause: str, request: Request) -> str | Option | None:
@@ -340,9 +348,10 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             problem = problem or ("negated" if (marked or found) and lexicon.DOUBT.fullmatch(clause.text) else "")
             refused.add(_refused(clause.text, request))
             continue
-        own = clause.alone and clause.last if stated.bare else stated.mine or clause.alone
+        own = clause.alone and clause.last if stated.bare else stated.led_in or clause.alone
+        own = own and (clause.of_writer or stated.choice is not Option.EXPLODE)  # 8号被查杀，选择自爆
         # A list of seats and a supposed choice are doubtful.
-        in_doubt = marked or (clause.earnest and (stated.mine or (found and not stated.bare)))
+        in_doubt = marked or (clause.earnest and (stated.led_in or (found and not stated.bare)))
         if clause.earnest and (marked or (own and '"' not in clause.text)):
             found[stated.choice] = None
         elif in_doubt and stated.choice not in found:
@@ -381,7 +390,9 @@ def _read_speech(sections: list[Section], request: Request, cut: bool) -> Action
         choice, settled = (_proposed(spoken, request) if taken is None else taken), taken is not None
     else:
         # A public refusal to explode would reveal a wolf, so it is no error that leads to a re-ask.
-        refuses = isinstance(_refused(_plain(decision), request), Option)
+        clauses = [*_clauses(_plain(decision), request)]
+        refuses = any(isinstance(_refused(clause.text, request), Option) for clause in clauses)
+        refuses = refuses and not any(clause.stated and clause.stated.choice for clause in clauses)
         passes = refuses or decision in (SILENCE, PASS_WORDS.get(request.decision))
         settled = (
             passes or bool(request.targets) or _names_option(decision, request)
@@ -393,7 +404,8 @@ def _read_speech(sections: list[Section], request: Request, cut: bool) -> Action
         return Action(choice)
     # Silence needs its own word or a decision.
     if not heard and not settled and _harmless(spoken, request.speech_chars).strip(_DECORATION) != SILENCE:
-        raise ReplyError("no_choice" if decision else "empty")
+        asked = request.targets or request.options
+        raise ReplyError("empty" if not decision else "no_choice" if asked else "no_speech")
     bare = taken is not None and heard.strip(_DECORATION) == choice_name(taken, request.decision)
     return Action(choice, "" if bare else heard)
 
@@ -431,7 +443,8 @@ def _taken_by_words(spoken: str, heard: str, request: Request) -> Option | None:
         for clause in _clauses(_plain(text), request):
             if not _names_option(clause.text, request):
                 continue
-            if clause.stated is not None and isinstance(clause.stated.choice, Option) and clause.earnest:
+            states = clause.stated is not None and isinstance(clause.stated.choice, Option)
+            if states and clause.earnest and clause.of_writer:
                 taken.add(clause.stated.choice)
             elif len(clause.text) <= _LONGEST_CLAUSE:
                 nearly = nearly or lexicon.NEARLY_TAKEN.match(clause.text) is not None
@@ -444,7 +457,7 @@ def _proposed(spoken: str, request: Request) -> Choice:
     """The only target that a speech without a decision states, if the request has targets."""
     plain = _plain(spoken)
     if request.decision is Decision.WOLF_TALK:
-        plain = _PROPOSES.sub("", plain)  # without a subject it is the speaker's own
+        plain = _PROPOSES.sub("", plain.replace("提议:", "我提议"))  # without a subject it is the speaker's own
     elif request.decision is Decision.CLOSING_SPEECH:
         plain = plain.replace("归票:", "归票")
     named = {

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -48,7 +48,22 @@ def sections_of(reply: str, request: Request) -> list[Section] | None:
         for piece in _tagged(text)
         for section in (_labelled(piece.text, request) if piece.kind is Kind.PLAIN else (piece,))
     ]
-    return [section for section in found if section.label or section.text.strip()]
+    return [*_joined(section for section in found if section.label or section.text.strip())]
+
+
+def _joined(sections: Iterable[Section]) -> Iterator[Section]:
+    """With an answer that directly follows an empty decision in its place: 决定：投票：3号."""
+    empty: Section | None = None
+    for section in sections:
+        if empty is not None and section.kind is Kind.ANSWER:
+            section = replace(section, kind=Kind.DECISION)
+        elif empty is not None:
+            yield empty
+        empty = section if section.kind is Kind.DECISION and not section.text.strip(_OPENING_SIGNS + "\n") else None
+        if empty is None:
+            yield section
+    if empty is not None:
+        yield empty
 
 
 # --- labels, tags and boxes -----------------------------------------------------------------------------------------
