@@ -34,7 +34,8 @@ class AgentsConfig(Section):
     max_seconds: float | None = Field(
         None,
         gt=0,
-        description="timeout of one attempt, after which the agent has failed; null: rollout.timeout_seconds",
+        description="timeout of one attempt, after which the agent has failed; null: none, and the hub repeats an "
+        "attempt after rollout.timeout_seconds, without a reward",
     )
 
 
@@ -53,8 +54,9 @@ class AgentRewardConfig(Section):
     invalid_call: float = Field(
         0.0,
         le=0,
-        description="a reply whose tool call names no offered tool or has unreadable arguments; with "
-        "advantage.credit=turn it counts for that reply alone",
+        description="added for a reply whose tool call names no offered tool or has unreadable arguments, as the "
+        "server's parser reports them (hermes returns a call that is not JSON as text); with advantage.credit=turn it "
+        "counts for that reply alone",
     )
 
     @model_validator(mode="after")

@@ -94,7 +94,7 @@ def token_advantages(
     compared, metrics = _comparisons(rows, branches.branches, config, role_baselines)
     gains = [branches.outcomes.get((row.task_id, row.actor), 0.0) for row in rows]
     valued = [replace(row, outcome=row.outcome + gain) for row, gain in zip(rows, gains, strict=True)]
-    advantages, returns = _by_outcome(valued, compared, config)
+    returns = None
     if branches.branches:
         # Means over branches spread less than outcomes: verl would divide by their deviation, not that of whole games.
         undivided = config.model_copy(update={"normalize_by_std": False})
@@ -104,6 +104,8 @@ def token_advantages(
         )
         advantages = [_by_branches(*of_row, branches) for of_row in zip(rows, compared, advantages, strict=True)]
         metrics |= _branch_metrics(rows, alone, advantages, branches)
+    else:
+        advantages, returns = _by_outcome(valued, compared, config)
     advantages = [
         advantage + row.gains_of_turns(comparison.turn_means) / comparison.deviation
         if comparison.by_turn
@@ -129,7 +131,7 @@ def token_advantages(
     return TokenAdvantages(
         per_token=spread_over_tokens(trajectories, rows, advantages),
         informative=tuple(by_trajectory[number] for number in range(len(trajectories))),
-        returns=spread_over_tokens(trajectories, rows, returns) if needs_values else None,
+        returns=spread_over_tokens(trajectories, rows, returns) if needs_values and returns is not None else None,
         metrics={name: float(value) for name, value in metrics.items()}
         | _advantage_metrics(list(compress(rows, informative)), list(compress(advantages, informative))),
     )

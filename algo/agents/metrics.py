@@ -56,7 +56,7 @@ def check_attempts(outcomes: Sequence[AgentOutcome]) -> None:
             f"were rejected): the agent must call the base URL and model of its resources"
         )
     if not found:
-        found = ["they failed in an earlier process"]
+        found = ["an earlier process played all of them, and they failed"]
     raise AllRolloutsFailed(
         f"no usable attempt: {'; '.join(found)}. See the runners' logs. Once the agent is fixed, a "
         f"resumed run (--resume auto) retries these attempts"

@@ -83,7 +83,7 @@ def agent_rewards(rollout: FinishedRollout, settings: AgentRewardConfig) -> dict
             total=earned + math.fsum(of_turns.values()),
             outcome=earned,
             turns=of_turns,
-            dimensions=outcome.dimensions | {"invalid_calls": actor.facts.get("invalid", 0.0) / actor.turns},
+            dimensions={"invalid_calls": actor.facts.get("invalid", 0.0) / actor.turns} | outcome.dimensions,
         )
     return rewards
 

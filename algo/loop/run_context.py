@@ -77,7 +77,8 @@ class RunContext:
         await self.frozen.check_alive()
         if await self.serving.check_alive():
             # Adapters of other policies are served by the policy's servers.
-            policies = {policy.name: policy.endpoints for policy in self.resources().policies}
+            earlier = self.league.in_flight() if self.league else []
+            policies = {policy.name: policy.endpoints for policy in (*earlier, *self.resources().policies)}
             await self.queue.update_endpoints(self.serving.endpoints, policies)
 
     async def select_past_selves(self) -> None:

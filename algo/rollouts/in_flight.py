@@ -83,7 +83,7 @@ class InFlight:
 
         Raises the errors of ``refresh_endpoints``.
         """
-        # Those of an earlier process are found if those from which they follow were.
+        # An earlier process can only have enqueued these if it had enqueued the step's own rollouts.
         await self._queue.enqueue(tasks, resources, resumed=self._adopting)
         task_ids = [task.task_id for task in tasks]
         await self._queue.watch(

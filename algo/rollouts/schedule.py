@@ -27,8 +27,8 @@ class Schedule:
     """The groups of a run, started in order of their numbers, and each used once.
 
     Weights change at most once a step, and a group started at version v may be in a step with the policy at version
-    v + max_lag at the latest. So after each step, for every k, at most k steps' groups may have to be used within the
-    next k steps; ``choose`` and ``room`` ensure this.
+    v + max_lag at the latest. So of the groups in flight, those that become too old within the next k steps must fit
+    into k steps (k × per_step), for every k; ``choose`` and ``room`` ensure this.
     """
 
     def __init__(

@@ -82,7 +82,7 @@ def build_batch(
 
     Arguments per token have one row per trajectory, aligned with its ``token_ids``; entries at tokens that were not
     sampled are ignored. Without advantages the batch is for log-probs and values only. Without old_log_probs the
-    ratio's denominator is vLLM's log-prob (``rollout_log_probs``).
+    ratio's denominator is vLLM's log-prob.
     temperature: the sampling temperature; logits are divided by it before the softmax.
     reference_log_probs: of the reference policy, for a KL in the loss.
     importance_weights: factors of the policy's loss, from rollout correction.
@@ -92,7 +92,7 @@ def build_batch(
     targets: rows for ``algo.training.targets_loss`` only, without values for the arguments per token.
 
     Jagged tensors of the result, by row: ``input_ids``, ``position_ids`` and ``loss_mask`` over the
-    whole sequence; ``prompts``; over the response ``responses``, ``response_mask``, ``rollout_log_probs``,
+    whole sequence; ``prompts``; over the response ``responses``, ``response_mask``,
     ``old_log_probs`` and, if given, ``advantages``, ``ref_log_prob``, ``rollout_is_weights``, ``values``
     and ``returns``; with targets also their weights, ``targets``, over the whole sequence.
 
@@ -124,7 +124,6 @@ def build_batch(
             "prompts": token_ids[:start],
             "responses": token_ids[start:],
             "response_mask": mask[start:],
-            "rollout_log_probs": logprobs[start:],
             "old_log_probs": logprobs[start:],
         }
         for name, rows in given.items():

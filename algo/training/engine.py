@@ -82,7 +82,7 @@ class Engine:
 
     @property
     def updates(self) -> int:
-        """Number of updates of the first policy, to identify its weights."""
+        """Passes over batches of the first policy so far: identifies its weights."""
         return self._updates[self._policies[0]]["policy"]
 
     def select(self, policy: str | None) -> None:

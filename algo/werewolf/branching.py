@@ -100,7 +100,7 @@ def branch_points(
     ]
     undecided = _undecided(candidates)
     known = [value for values in spreads.values() for value in values]
-    usual = fmean(known) if known else 1.0
+    usual = fmean(known) if any(known) else 1.0  # all branches of the first step may have ended alike
     for game, calls in candidates:
         kind = _KINDS.get(calls[0].question, "other")
         # With one usual step beside the known ones, so that no question is left out for good.

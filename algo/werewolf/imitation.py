@@ -82,7 +82,7 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
     write_transcripts(config, 0, played.finished)
     learn_from, measured_by = split_by_deal(played.finished, settings.held_out_games, config.run.seed)
     of_whom = None if stored is None else stored.demonstrator
-    who = ", ".join(settings.demonstrators) if stored is None else of_whom
+    who = ", ".join(settings.demonstrators) if stored is None else of_whom or f"run {stored.run_id}"
     learned, held_out = (demonstrations_of(games, config, of_whom) for games in (learn_from, measured_by))
     logger.info(
         "imitating %d replies (%d tokens) of %d games; %d replies of %d games are held out; left out: %s",
@@ -197,7 +197,7 @@ def imitation_batch(
 ) -> TensorDict:
     """Input of ``Engine.imitate``, with token weights by ``settings``.
 
-    answers, answer_weight: probe answers, and the weight of one relative to a reply.
+    answers, answer_weight: probe answers, and the weight of one relative to a reply (``weigh=token``: to a token).
     """
     answered = {question for trajectory in demonstrations.trajectories for question in trajectory.turn_questions}
     if unasked := sorted(settings.question_weights.keys() - answered):

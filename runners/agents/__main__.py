@@ -13,7 +13,6 @@ runner; 78 (``EX_CONFIG``) if it cannot play; 130 if stopped before the hub answ
 
 import argparse
 import asyncio
-import logging
 
 from runners.command_line import add_worker_options, log_to_terminal, run_fleet, run_worker, seconds
 from store.program import run_program
@@ -64,6 +63,8 @@ def open_play(options: argparse.Namespace, client):
         player = LitPlayer(load_agent(options.agent))
     else:
         reward = load(options.reward) if options.reward else None
+        if reward is not None and not callable(reward):
+            raise ValueError(f"--reward {options.reward} is no function of (task, answer)")
         player = ServicePlayer(options.service, reward, options.service_timeout)
     return AgentPlay(
         client,
@@ -77,7 +78,6 @@ def main() -> int:
     """Entry point."""
     options = parse_arguments()
     log_to_terminal(options)
-    logging.getLogger("agentlightning.litagent").setLevel(logging.ERROR)  # it warns about several LLMs at every rollout
     if options.processes > 1:
         return run_fleet("runners.agents", options)
     return asyncio.run(run_worker(options, lambda client: open_play(options, client)))

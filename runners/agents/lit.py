@@ -33,6 +33,7 @@ from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in
 from runners.agents.rewards import dimensions_of
 
 logger = logging.getLogger(__name__)
+logging.getLogger("agentlightning.litagent").setLevel(logging.ERROR)  # it warns about several LLMs at every rollout
 
 _LONGEST_TEXT = 4_000
 _emitted: ContextVar[list[Mapping[str, float]]] = ContextVar("emitted")

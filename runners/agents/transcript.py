@@ -38,13 +38,16 @@ class Transcript:
 
 
 def _line(message: Message) -> str:
-    content = (message.get("content") or "").strip()
-    if len(content) > _LONGEST_TEXT:
-        content = f"{content[:_LONGEST_TEXT]} … ({len(content)} characters)"
-    parts = [f"({message['reasoning'].strip()})"] if message.get("reasoning", "").strip() else []
+    content, thought = (_shortened(message.get(part)) for part in ("content", "reasoning"))
+    parts = [f"({thought})"] if thought else []
     parts += [content] if content else []
     parts += [
-        f"-> {call['function']['name']}({call['function'].get('arguments') or ''})"
+        f"-> {call['function']['name']}({_shortened(call['function'].get('arguments'))})"
         for call in message.get("tool_calls") or ()
     ]
     return f"{message['role']}: " + " ".join(parts)
+
+
+def _shortened(text: str | None) -> str:
+    text = (text or "").strip()
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]} … ({len(text)} characters)"

@@ -17,7 +17,7 @@ _REPLIES = ("A", "B")
 class ChatTemplate:
     """One chat template; made by ``of``. Methods raise the codec's errors.
 
-    end_of_turn: the token that ends a reply. before: tokens that the template writes between a reply and it.
+    end_of_turn: the token that ends a reply. before: number of tokens that the template writes between a reply and it.
     """
 
     def __init__(self, codec: Codec, end_of_turn: int, before: int):

@@ -173,7 +173,13 @@ class ChatServer:
                 ids = ids[:-1]  # the template's end of turn, or another of the model's: parsers take it for text
             if not ids:
                 return {"role": "assistant", "content": ""}
-            found = await self._parser.parse(self._chat_request(request), ids, sampled.finish_reason)
+            try:
+                found = await self._parser.parse(self._chat_request(request), ids, sampled.finish_reason)
+            except RouteRefused as error:
+                if error.status != 400 or "--tool-call-parser" in error.detail:
+                    raise
+                # The policy wrote what the server cannot answer with, as half a surrogate: the agent gets it as text.
+                found = {"content": await self._codec.text(ids)}
         message: Message = {"role": "assistant", "content": found.get("content")}
         if found.get("reasoning"):
             message["reasoning"] = found["reasoning"]

@@ -31,9 +31,12 @@ def rows_of(result):
     return [row.tolist() for row in result.per_token]
 
 
-def values(result):
+def values(result, mask=(0, 1, 0, 1)):
     """The advantage of each trajectory, which must be the same at all its sampled tokens and 0 elsewhere."""
-    return [row.max().item() if row.max() > 0 else row.min().item() for row in result.per_token]
+    for row in result.per_token:
+        sampled = [value for value, own in zip(row.tolist(), mask, strict=True) if own]
+        assert len(set(sampled)) == 1 and not any(value for value, own in zip(row.tolist(), mask) if not own)  # noqa: B905
+    return [row[mask.index(1)].item() for row in result.per_token]
 
 
 def test_grpo_by_hand_with_a_baseline_per_deal_and_side():

@@ -28,15 +28,17 @@ def test_evaluations_are_due(settings, due_after):
 
 async def test_past_selves_and_the_base_move_with_the_servers_that_are_left():
     others = [ServedPolicy(name=name, endpoints=("http://left/v1",), model=name) for name in ("initial", "past-000001")]
+    left = ServedPolicy(name="past-000000", endpoints=("http://left/v1",), model="past-000000")  # no longer published
     run = SimpleNamespace(
         frozen=AsyncMock(),
         serving=SimpleNamespace(
             check_alive=AsyncMock(return_value=True), endpoints=("http://left/v1",), learners=lambda: []
         ),
         resources=lambda: SimpleNamespace(policies=others),
+        league=SimpleNamespace(in_flight=lambda: [left, others[1].model_copy(update={"endpoints": ("http://x/v1",)})]),
         queue=AsyncMock(),
     )
     await RunContext.refresh_endpoints(run)
     run.frozen.check_alive.assert_awaited_once()
-    moved = dict.fromkeys(("initial", "past-000001"), ("http://left/v1",))
+    moved = dict.fromkeys(("initial", "past-000000", "past-000001"), ("http://left/v1",))
     run.queue.update_endpoints.assert_awaited_once_with(("http://left/v1",), moved)

@@ -198,7 +198,7 @@ def test_loss_and_gradients_equal_plain_pytorch(started, case):
 
 @pytest.mark.parametrize("started", ["one_rank"], indirect=True)
 def test_a_step_of_the_loop_weighs_by_turn_and_by_importance(started):
-    """``algo.loop.policy_update.update`` on what older weights sampled, every turn alike however long it is."""
+    """``algo.loop.policy_update.update_policy`` on what older weights sampled, every turn alike however long it is."""
     trajectories, rows = prepare(started, credit="turn", games=3, segments=4)
     correction = RolloutCorrectionConfig(rollout_is="token", rollout_is_threshold=1.1)
     config = started.config.model_copy(

@@ -41,7 +41,7 @@ async def played(tiny_tokenizer, tiny_model):
         resources = PolicyResources(run_name="run", version=3, endpoints=(vllm.endpoint,), model="policy")
         outcome, turns = await play_task(task, resources)
         turns.sort(key=lambda turn: (turn.actor, turn.turn))
-        return FinishedRollout(task.task_id, "a", outcome, tuple(turns), tuple(triplets_of(turns)), Counter(), (), ())
+        return FinishedRollout(task.task_id, outcome, tuple(turns), tuple(triplets_of(turns)), Counter(), (), ())
 
     async with FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)), str(tiny_model)) as vllm:
         yield play
@@ -127,6 +127,8 @@ async def test_decisions_are_chosen_by_kind_and_by_how_undecided_others_were(pla
     assert branched_votes([with_surprise(games[0], 1.0), *certain[1:]]) == others and others
     # Where continuations came apart in earlier steps is branched at more often.
     weights = {"exile_vote": [1.0] * 50, "wolf_kill": [0.0] * 50, "seer_check": [0.0] * 50, "witch": [0.0] * 50}
+    equal = {"exile_vote": [0.0], "seer_check": [0.0]}  # all branches of an earlier step ended alike
+    assert branch_points(BranchingConfig(continuations=1), tasks, games, 4, equal)
     few = [chosen(games, most=4), branch_points(BranchingConfig(continuations=1), tasks, games, 4, weights)]
     plain, apart = (sum(is_vote(point.calls[0]) for point in points) for points in few)
     assert plain < apart

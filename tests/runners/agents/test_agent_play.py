@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
 from algo.machine.ports import free_port
 from algo.rollouts.triplets import read_attempt
+from runners.agents.__main__ import open_play, parse_arguments
 from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
 from runners.agents.service import ServicePlayer
@@ -395,6 +396,13 @@ async def test_a_services_own_error_is_the_agents_failure_and_its_refusal_is_not
     assert error == "the service answers 500: no" and "is not JSON" in unreadable and "its charset" in garbled
     assert refused.status == "failed"
     assert "rejects the task (422)" in refused.attempt.metadata["reason"]
+
+
+@pytest.mark.parametrize("reward", ["json:__name__", "json:"])
+def test_a_reward_that_is_no_function_is_refused_at_the_start(reward):
+    options = parse_arguments(["--service", "http://127.0.0.1:1/chat", "--reward", reward])
+    with pytest.raises(ValueError, match=f"--reward {reward} is no function"):
+        open_play(options, None)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:99999/chat", "http://127.0.0.1:port", "http://10.0.0.1/chat"])

@@ -37,6 +37,12 @@ async def test_a_call_is_answered_and_written_down_in_tokens(world, openai):
     assert span.trainable and span.valid
 
 
+async def test_a_reply_that_the_server_cannot_parse_is_text_and_the_agents_call_is_recorded(world, openai):
+    world.vllm.unparsable, world.vllm.answer = "bad", lambda prompt: "bad"
+    answer = await ask(openai)
+    assert answer.choices[0].message.content == "bad" and [span.reply for span in world.spans] == ["bad"]
+
+
 async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, attempt, openai, caplog):
     requests._logged.clear()
     strict = {**TOOL, "function": {**TOOL["function"], "strict": True}}

@@ -44,7 +44,7 @@ class Question(BaseModel):
 def calculate(expression: str) -> str:
     """Calculate an arithmetic expression."""
     try:
-        return f"{value_of(ast.parse(expression[:LONGEST_EXPRESSION], mode='eval').body):g}"
+        return f"{value_of(ast.parse(expression[:LONGEST_EXPRESSION], mode='eval').body):.12g}"
     except (SyntaxError, TypeError, KeyError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         return f"error: {type(error).__name__}"
 
