@@ -84,11 +84,19 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def default_label(model: Path) -> str:
-    """Name of a model's folder, or of its run and checkpoint."""
+    """Names of a recipe's folder, run, checkpoint and policy, as far as there are such, or of the model's folder."""
     model = model.resolve()
-    name = model.parent.name if model.name == "huggingface" else model.name
-    if model.parent.parent.name == "checkpoints":
-        name = f"{model.parents[2].name} {name}"
+    place = model.parent if model.name == "huggingface" else model
+    names = [place.name]
+    if place.parent.name == "policies":
+        place = place.parents[1]
+        names.insert(0, place.name)
+    if place.parent.name == "checkpoints":
+        run = place.parents[1]
+        names.insert(0, run.name)
+        if (run.parent / "recipe.json").is_file():
+            names.insert(0, run.parent.name)
+    name = " ".join(names)
     return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"
 
 

@@ -118,7 +118,7 @@ def main() -> int:
         model = publish(options.run, options.directory, options.step)
     size = sum(file.stat().st_size for file in model.rglob("*")) / 1e6
     folder = shlex.quote(str(options.directory))
-    plays = model != options.directory and schema_of(options.directory / "config.yaml") is WerewolfConfig
+    plays = model != options.directory and schema_of(options.run / "config.yaml") is WerewolfConfig
     next_command = f"; to play against it: make play MODEL={folder}" if plays else ""
     print(f"{model}: {size:.1f} MB{next_command}")
     return 0

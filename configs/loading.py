@@ -205,7 +205,7 @@ def explain(problem: Any, schema: type[Section]) -> str:
         shown = "NaN"
     # A section's value is long, and may hold secrets.
     got = "" if name in _NEVER_SHOWN or isinstance(shown, dict | BaseModel) else f" (got {shown!r})"
-    return f"{location or 'configuration'}: {problem['msg'].removeprefix('Value error, ')}{got}"
+    return f"{location}{': ' if location else ''}{problem['msg'].removeprefix('Value error, ')}{got}"
 
 
 def _keys_in(path: Iterable[str | int], schema: type[Section]) -> list[str]:

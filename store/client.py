@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import operator
+import re
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from tenacity import (
     stop_before_delay,
     wait_exponential,
 )
+from yarl import URL
 
 from store.auth import TOKEN_VARIABLE, check_token, read_token
 from store.otlp import encode_otlp
@@ -426,7 +428,9 @@ async def check_status(response: aiohttp.ClientResponse) -> None:
     except (LookupError, TypeError, ValueError, RecursionError):
         reason = response.reason
     if response.status < 400:
-        reason = f"it redirects to {response.headers.get('Location')}: use that address"
+        there = response.url.join(URL(response.headers.get("Location", "")))
+        hub = re.sub(r"/v1/(agl|traces)\b.*", "", str(there))
+        reason = f"it redirects: use the address {hub}"
     raise aiohttp.ClientResponseError(
         response.request_info,
         response.history,

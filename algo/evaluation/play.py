@@ -81,7 +81,7 @@ async def evaluate(
     chosen, folder = PANELS[panel], "" if model is None else str(model.resolve())
     weights = "" if model is None else digest_of_weights(model)
     prefix = f"{config.run.name}-evaluation-{label.replace(' ', '-')}"
-    matches = matches_of(config, chosen, prefix, f"{folder} {weights}", players)
+    matches = matches_of(config, chosen, prefix, f"{folder} {weights}".strip(), players)
     power = power_text(chosen, config.evaluation.deals, DECKS[config.game.preset])
     logger.info("evaluation of %s, panel %s, conditions %s: %s", label, panel, matches.digest, power)
     header = Header(

@@ -89,8 +89,9 @@ class League:
 
     def in_flight(self) -> list[ServedPolicy]:
         """Every member that open games may meet, at its present server. With whole weights none: lag is 0."""
-        members = map(past_name, sorted(self.state.needed)) if self._config.model.lora_rank else ()
-        return self._serving.past(dict.fromkeys(members, 0.0), ())
+        if not self._config.model.lora_rank:
+            return []
+        return self._serving.past(dict.fromkeys(map(past_name, sorted(self.state.needed)), 0.0), ())
 
     def count(self, matches: Sequence[Match], version: int, games: int) -> dict[str, float]:
         """Add a step's games, and write ``payoff.json``; returns metrics ``league/…``.

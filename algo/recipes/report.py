@@ -222,7 +222,7 @@ def _game_sections(run: RecipeRun) -> list[Section]:
     for evaluation in (evaluation for seed in run.seeds for evaluation in seed.placed):
         placed.setdefault(evaluation.header.label, []).append(evaluation)
     for label, of_label in placed.items():
-        sections.append(Section(f"Win table, {label}", tables=[cell_table(figures_of(_pooled(of_label)))]))
+        sections.append(Section(f"Win table of the stage {label}", tables=[cell_table(figures_of(_pooled(of_label)))]))
     ends = [(seed, *seed.ends) for seed in run.complete if seed.ends]
     if ends:
         tables = [_of_seed(seed, speech_table((*seed.placed, *of), seed.bits)) for seed, *of in ends]

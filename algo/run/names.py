@@ -16,9 +16,11 @@ def run_name(config: Config, resume: bool, suffix: str = "") -> str:
     suffix and number.
     suffix: of the configured name, for other than training runs.
     """
-    if resume and suffix and re.fullmatch(rf".+{re.escape(suffix)}(-\d+)?", config.run.name):
-        return config.run.name
-    first = config.run.name + suffix
+    first, whole = config.run.name + suffix, config.run.name
+    if resume and suffix and re.fullmatch(rf".+{re.escape(suffix)}(-\d+)?", whole):
+        here, there = ((config.run.dir / name / RUN_FILE).exists() for name in (whole, first))
+        if here and not there:
+            return whole
     name, number = first, 1
     while not resume and (config.run.dir / name / RUN_FILE).exists():
         number += 1

@@ -42,7 +42,8 @@ _INTEND = (
     "(?:一起|先|就|会|要|准备|打算|决定|已经|都|也|继续|再|应该|可以|直接|得|去|想|来|选择?|商量|说好|约好|狼人|好|了)*"
 )
 _HIT, _KILL = (rf"(?:{verbs})(?:了|掉|死|的是?|是)*" for verbs in ("刀|袭击", "刀|袭击|杀|砍|干掉|除掉|解决"))
-_PREY = rf"(?:{_SEATS}|预言家|女巫|猎人|守卫|白痴|神|村民|平民|民|好人)(?![的会能])"
+_ROLES = "预言家|女巫|猎人|守卫|白痴|神|村民|平民|民"
+_PREY = rf"(?:{_SEATS}|{_ROLES}|好人)(?![的会能])"
 
 _OWN = "|".join(
     (
@@ -61,6 +62,8 @@ _OWN = "|".join(
         rf"{_PREY}{_SURELY}是(?:{_ME}|{_WE})(?:{_NIGHT}|{_INTEND}){_HIT}",
         rf"(?<!今天)(?:{_WE}(?:狼人)?的?{_NIGHT}的?(?:目标|刀口)|{_WE}(?:狼人的?(?:目标|刀口)|的?刀口)|{_NIGHT}{_WE}的?目标|"
         rf"{_ME}{_NIGHT}的?(?:目标|刀口))(?:是|在|为)?{_PREY}",
+        # A seat may be the target of the day's vote.
+        rf"(?<!今天){_WE}(?!的?今天)的?目标(?:是|在|为)?(?:(?:{_ROLES})(?![的会能])|{_SEATS}(?=[^。!?]*(?:今[晚夜]|刀|杀)))",
         rf"{_OPENS}(?:我)?(?:建议|提议){_NIGHT}?(?:大家|我们)?{_HIT}{_SEATS}(?![的会能是])",
         rf"^(?:那)?今[晚夜](?![^,。]*(?:狼|会|应该)){_INTEND}{_HIT}{_SEATS}(?![的会能是])",
         # 我的狼队友
@@ -68,7 +71,8 @@ _OWN = "|".join(
         r"\b(?:i (?:am|was)|im|we|as|being) (?:(?:really|just|one of|the|an?|both|all|player [0-9]+|lone|last) )*"
         r"(?:were)?wol(?:f|ves)\b(?! (?:hunter|target|victim|king))",
         r"\bmy (?:(?:role|identity|card|fellow) (?:is )?(?:an? )?)(?:were)?wol",
-        r"\b(?:we (?:wolves )?(?:killed|attacked|hit)|our target tonight is) (?:player |seat )?[0-9]",
+        r"\b(?:we (?:wolves )?(?:killed|attacked|hit)|our target tonight is) (?:player |seat )?[0-9]|"
+        r"\bour target is (?:player |seat )?[0-9]+(?=[^.!?]*(?:tonight|kill))",
         r"\bi (?:will |choose to |now )?(?:self-?)?(?:explode|destruct)\b",
     )
 )

@@ -155,16 +155,18 @@ _QUOTES = str.maketrans(dict.fromkeys("“”「」『』‘’'", '"'))
 _STOP = re.compile(r"(?<!no)\.(?![0-9])")
 _GAP = re.compile(r"(?<=[^\x00-\xff]|[^\S\n])[^\S\n]+|(?<![^\S\n])[^\S\n]++(?=[^\x00-\xff])")
 _ASIDE = re.compile(
-    r"(?:(?<=[毒解]药)(?<!不用.药)(?<!不使用.药)(?<!留.药)(?<!留着.药)[,:](?=(?:目标|对象|毒|救|给)?[是为:]?[他她第0-9])|"
+    r"(?:(?<=[毒解]药)(?<!不用.药)(?<!不使用.药)(?<!留.药)(?<!留着.药)[,:]"
+    r"(?=(?:目标|对象|毒|杀|救|给)?[是为:]?(?:[他她第0-9]|玩家|座位|选手|player|seat|no|#))|"
     r"(?<=(?<!不)翻牌)[,:])|"
     r"(?:^|(?<=[。!?;]))我?(?:同意|赞成)[^0-9,。!?;\n]{0,16},",
     re.MULTILINE,
 )
 """毒药，8号; 解药：救5号; 翻牌，决斗3号; 同意队友的提议，刀8号."""
-_POISONS = re.compile("(?!.*[不别没]).*(?:毒.*[0-9]号|[0-9]号.*毒)")
+_POISONS = re.compile("(?!.*[不别没留]).*(?:毒.*[0-9]号|[0-9]号.*毒|(?:使用|用|开)毒药)")
 _SAID_BY = re.compile(r"(?:号|[他她]|player [0-9]+ )(?:是?这[么样])?(?:说|讲|said|says)的?[。!\"]*$")
+_WRITER = ("我", "本人", "俺", "老子")
 _PROPOSES = re.compile("(?:^|(?<=[,。!?;]))(?:建议|提议)(?!第?[0-9])", re.MULTILINE)
-_FIRST_PERSON = re.compile("我|本人|俺|老子")
+_SUBJECT = re.compile("我|本人|俺|老子|(?<![被是])(?:([0-9]+)号|[他她你]|狼人|其他人|别人|没有?身份的)")
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"
 _OPTION_FORMS = {option: re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for option, form in lexicon.OPTIONS.items()}
@@ -186,7 +188,7 @@ class _Clause(NamedTuple):
     """stated: its choice, if it consists of one. alone: the clause is a whole sentence. last: of the last sentence.
 
     earnest: whether its sentence, up to its end, is the writer's own, unconditional statement about the present.
-    of_writer: whether it is a whole sentence or its sentence has the first person; else it may tell what another does.
+    of_writer: whether the last subject up to it, if there is one, is the writer; else it may tell what another does.
     """
 
     text: str
@@ -222,9 +224,9 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
             read = sentence.find(part, read) + len(part)
             earnest = not doubtful and (of_others is None or of_others.end() > read)
             stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
-            alone = len(parts) == 1
-            of_writer = alone or _FIRST_PERSON.search(sentence) is not None
-            yield _Clause(part, stated, alone, number == len(sentences), earnest, of_writer)
+            subjects = [found[1] or found[0] for found in _SUBJECT.finditer(sentence, 0, read)]
+            of_writer = not subjects or subjects[-1] in (*_WRITER, str(request.seat))
+            yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest, of_writer)
 
 
 @lru_cache
@@ -349,7 +351,9 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             refused.add(_refused(clause.text, request))
             continue
         own = clause.alone and clause.last if stated.bare else stated.led_in or clause.alone
-        own = own and (clause.of_writer or stated.choice is not Option.EXPLODE)  # 8号被查杀，选择自爆
+        # 8号被查杀，选择自爆 tells what another does, unless that is what is asked.
+        tells = stated.choice is Option.EXPLODE and request.targets and not clause.of_writer
+        own = own and not tells
         # A list of seats and a supposed choice are doubtful.
         in_doubt = marked or (clause.earnest and (stated.led_in or (found and not stated.bare)))
         if clause.earnest and (marked or (own and '"' not in clause.text)):
@@ -394,6 +398,8 @@ def _read_speech(sections: list[Section], request: Request, cut: bool) -> Action
         refuses = any(isinstance(_refused(clause.text, request), Option) for clause in clauses)
         refuses = refuses and not any(clause.stated and clause.stated.choice for clause in clauses)
         passes = refuses or decision in (SILENCE, PASS_WORDS.get(request.decision))
+        if request.decision is Decision.WOLF_TALK:
+            decision = re.sub("^我?提议", "", decision)
         settled = (
             passes or bool(request.targets) or _names_option(decision, request)
         )  # a choice without request is none

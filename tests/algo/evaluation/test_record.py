@@ -121,6 +121,9 @@ def test_rows_of_a_model_are_not_those_of_another_that_took_its_folder(tmp_path)
 def test_a_model_goes_by_its_folder_or_its_checkpoint(tmp_path):
     assert default_label(tmp_path / "qwen3-8b") == "qwen3-8b"
     assert default_label(tmp_path / "checkpoints" / "step-000003" / "huggingface") == f"{tmp_path.name} step-000003"
+    (tmp_path / "recipe.json").touch()
+    of_policy = tmp_path / "seed-1" / "checkpoints" / "step-000003" / "policies" / "wolves" / "huggingface"
+    assert default_label(of_policy) == f"{tmp_path.name} seed-1 step-000003 wolves"
     assert default_label(tmp_path / ".cache" / "狼,人") == "狼-人"
     assert default_label(tmp_path / "...") == "model"
     with pytest.raises(ConfigError, match="'a/b' is no valid label"):

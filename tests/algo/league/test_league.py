@@ -108,6 +108,18 @@ def test_weights_of_who_left_stay_as_long_as_a_checkpoint_may_need_them(tmp_path
     assert run.on_disk == ["past-000000", "past-000003", "past-000004"]
 
 
+def test_games_in_flight_may_meet_a_former_member_if_it_is_an_adapter(tmp_path, monkeypatch):
+    run = Run(tmp_path, size=2, every_steps=1, lag=1)
+    for step in range(3):
+        run.step(step, step)
+    assert run.members == [0, 2] and [one.name for one in run.league.in_flight()] == [
+        "past-000000", "past-000001", "past-000002"
+    ]  # fmt: skip
+    whole = Run(tmp_path, rank=0, servers=1)
+    monkeypatch.setattr(whole.served, "past", lambda *given: 1 / 0)  # a pool has a server for each published member
+    assert whole.league.in_flight() == []
+
+
 def test_resumed_from_an_earlier_checkpoint_it_drops_who_joined_later_and_finds_the_others(tmp_path):
     run = Run(tmp_path, every_steps=1)
     run.step(0, 0)

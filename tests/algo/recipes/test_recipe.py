@@ -507,7 +507,7 @@ def test_versions_are_those_of_the_run_and_win_tables_those_of_each_policy(tmp_p
     page = report_of(read_run(opened.directory))
     assert page.facts["versions"] == "agentlightning 1, torch 1, verl 1"
     assert [one.title for one in page.sections if one.title.startswith("Win table")] == [
-        "Win table, place", "Win table, again"
+        "Win table of the stage place", "Win table of the stage again"
     ]  # fmt: skip
     resume(opened.directory, None, "c")
     assert report_of(read_run(opened.directory)).facts["versions"].endswith("verl 1; agentlightning 2, torch 2, verl 2")

@@ -56,6 +56,10 @@ def test_a_numbered_run_is_resumed_by_the_name_that_messages_give(tmp_path):
     again = open_run(load_config(None, [f"run.dir={tmp_path}", override]), resume=True, suffix="-evaluation")
     assert (again.state.run_id, again.is_resumed) == (begun.state.run_id, True)
     again.lock.close()
+    named = load_config(None, [f"run.dir={tmp_path}", "run.name=final-evaluation"])  # a name of the user's
+    for resume in (False, True):
+        with open_run(named, resume, suffix="-evaluation").lock:
+            assert {path.name for path in tmp_path.glob("final*")} == {"final-evaluation-evaluation"}
 
 
 def test_a_damaged_run_is_named(tmp_path):

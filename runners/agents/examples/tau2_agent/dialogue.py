@@ -2,11 +2,13 @@
 
 import logging
 import os
+from json import JSONDecodeError
 from typing import Any
 
 from agentlightning import LLM, rollout
 from litellm import ContextWindowExceededError
 from openai import APIError
+from pydantic import ValidationError
 from tau2.evaluator.evaluator import EvaluationType
 from tau2.registry import registry
 from tau2.run import run_task
@@ -45,8 +47,8 @@ def tau2_agent(task: dict[str, Any], llm: LLM) -> float:
             max_steps=task.get("max_steps", 30),
             evaluation_type=EvaluationType.ALL,
         )
-    except (ValueError, ContextWindowExceededError):
-        return 0.0  # an invalid tool call, an empty reply, or a dialogue longer than the context
+    except (JSONDecodeError, ValidationError, ContextWindowExceededError):
+        return 0.0  # an invalid tool call, or a dialogue longer than the context
     except APIError as error:
         if _TOO_MANY_CALLS in str(error):
             return 0.0
