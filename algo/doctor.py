@@ -150,7 +150,7 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
         index, name, driver, total, used = map(str.strip, line.split(","))
         found = f"{index}: {name}, driver {driver}, {int(used) / 1024:.1f} of {int(total) / 1024:.1f} GiB in use"
         is_free = int(used) < 0.05 * int(total)
-        yield (OK, found) if is_free else (WARNING, f"{found}: end what holds it (`nvidia-smi` lists it)")
+        yield (OK, found) if is_free else (WARNING, f"{found}: end its processes (`nvidia-smi` lists them)")
     cuda, of_driver = _torch_cuda(), ctypes.c_int()
     ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(of_driver))  # 12080 is 12.8
     if cuda and int(cuda.partition(".")[0]) > of_driver.value // 1000:
@@ -203,7 +203,7 @@ def _ports(subject: Subject) -> Iterator[Finding]:
     serving = subject.config.serving
     for port in range(serving.port, serving.port + (subject.config.started_servers if serving.mode == "start" else 0)):
         if is_taken(port):
-            yield WARNING, f"{port} is in use: end what listens there, or set serving.port"
+            yield WARNING, f"{port} is in use: stop that server, or set serving.port"
         else:
             yield OK, f"{port} is free for vLLM"
 
@@ -219,7 +219,7 @@ async def _hub_finding(url: str) -> Finding:
     client = StoreClient(url, retry_seconds=0, request_timeout_seconds=_REQUEST_SECONDS)
     try:
         await client.wait_until_reachable()
-        kind = "of this project" if await client.keep_alive([]) else "stock: it forgets everything when it ends"
+        kind = "of this project" if await client.keep_alive([]) else "stock: in memory only"
     finally:
         await client.close()
     try:
@@ -300,7 +300,7 @@ def examine(subject: Subject) -> Iterator[tuple[str, str, str]]:
     for name, thread in threads.items():
         thread.join(max(0.0, deadline - time.monotonic()))
         if thread.is_alive():
-            found[name].append((PROBLEM, f"no answer within {DEADLINE_SECONDS:g} s: end or restart what hangs"))
+            found[name].append((PROBLEM, f"no answer within {DEADLINE_SECONDS:g} s: end or restart that service"))
         yield from ((level, name, text) for level, text in found[name])
 
 

@@ -70,8 +70,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--people",
         metavar="RUN",
-        help="play no games: count people's evaluation games in the hub against this run's policy, played in a "
-        "browser; RUN is the name of its folder under run.dir",
+        help="play no games: score the evaluation games in the hub that people played in a browser against this run's "
+        "policy; RUN is its folder under run.dir",
     )
     add_local_option(parser)
     options = parser.parse_args(arguments)
@@ -176,13 +176,13 @@ def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.evaluation.people import count_people
     from algo.run.checkpoints import load_state
     from algo.run.command_line import run_to_completion
-    from algo.werewolf.demonstrations import NothingToImitate
+    from algo.werewolf.demonstrations import NoUsableGames
 
     run_dir = config.run.dir / options.people
     set_up_logging(options.log_level)
     with exit_on(ConfigError):
         counting = count_people(config, load_state(run_dir).run_id, run_dir)
-    scores, path = run_to_completion(counting, config, logger, "interrupted", {NothingToImitate: "{}"})
+    scores, path = run_to_completion(counting, config, logger, "interrupted", {NoUsableGames: "{}"})
     console = wide_console()
     show_tables([scores.table], console)
     console.print(str(path), highlight=False, markup=False, soft_wrap=True)

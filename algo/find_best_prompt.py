@@ -46,8 +46,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     search.add_argument(
         "--disjoint-intervals",
         action="store_true",
-        help="a winner counts as better only if its interval and the first prompt's are disjoint, in addition to an "
-        "interval of their difference without zero",
+        help="also require that the intervals of the winner and of the first prompt are disjoint",
     )
     add_local_option(parser, "rollouts")
     agent = parser.add_argument_group("an agent's prompt")
@@ -64,13 +63,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     )
     agent.add_argument("--agent", metavar="MODULE:NAME", help="with --local: the agent of the runner")
     agent.add_argument("--endpoint", default="", metavar="URL", help="vLLM server for agents that use the policy")
-    agent.add_argument("--model", default="", help="its model's name there")
+    agent.add_argument("--model", default="", help="the model's name at --endpoint")
     game = parser.add_argument_group("the game's prompts")
     game.add_argument("--player", default="policy", help="the player with the searched prompts (default: %(default)s)")
     game.add_argument("--opponent", default="scripted", help="player of the other side (default: %(default)s)")
     proposer = parser.add_argument_group("a model that edits prompts")
     proposer.add_argument("--proposer-url", metavar="URL", help="any OpenAI-compatible endpoint, ending in /v1")
-    proposer.add_argument("--proposer-model", metavar="NAME", help="the model's name there")
+    proposer.add_argument("--proposer-model", metavar="NAME", help="the model's name at --proposer-url")
     proposer.add_argument("--proposer-key-env", metavar="VARIABLE", help="environment variable that holds its key")
     text = "maximal calls of that model (default: %(default)s)"
     proposer.add_argument("--proposer-calls", type=int, default=24, help=text)
@@ -80,17 +79,17 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     proposer.add_argument("--edits", type=int, default=3, help="edits per round (default: %(default)s)")
     options = parser.parse_args(arguments)
     if bool(options.proposer_url) != bool(options.proposer_model):
-        parser.error("--proposer-url and --proposer-model need each other")
+        parser.error("--proposer-url and --proposer-model are given together")
     if not options.reward_range[0] < options.reward_range[1]:
         parser.error("--reward-range: LOW must be below HIGH")
     if options.generations < 1 or options.edits < 1:
         parser.error("--generations and --edits must be at least 1")
     if bool(options.endpoint) != bool(options.model):
-        parser.error("--endpoint and --model need each other")
+        parser.error("--endpoint and --model are given together")
     if options.proposer_key_env and not os.environ.get(options.proposer_key_env):
         parser.error(f"--proposer-key-env: {options.proposer_key_env} is not set")
     if options.local and bool(options.tasks) != bool(options.agent):
-        parser.error("--local: --tasks and --agent need each other; the game uses neither")
+        parser.error("--local: give --tasks and --agent together, or neither for the game")
     return options
 
 

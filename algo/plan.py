@@ -19,8 +19,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
     parser = configured_parser(
         "algo.plan",
-        "Show the memory of a run on its GPUs and its machine by part, from the model's config.json. Starts nothing; "
-        "the exit status is 2 for a run that does not fit.",
+        "Estimate a run's memory on its GPUs and its machine, part by part, from the model's config.json. Starts "
+        "nothing; the exit status is 2 for a run that does not fit.",
         example="model.lora_rank=32",
     )
     parser.add_argument("--gpu-gib", type=float, help=f"memory of each GPU (default: this machine's, else {H100_GIB})")

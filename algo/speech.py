@@ -13,7 +13,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m algo.speech",
         description="Print variety, repetition and share of Chinese of the policy's speeches in a run's evaluations, "
-        "and their bits a character under a reference model: a private language has more bits after training.",
+        "and their bits per character under a reference model: a private language has more bits after training.",
     )
     parser.add_argument("run", type=Path, metavar="RUN", help=f"folder of a run, with {EVALUATIONS_FILE}")
     parser.add_argument(

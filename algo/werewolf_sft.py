@@ -59,7 +59,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
 
     from algo.evaluation.page import wide_console
     from algo.run.command_line import begin_run, run_to_completion
-    from algo.werewolf.demonstrations import NothingToImitate, StoredGames
+    from algo.werewolf.demonstrations import NoUsableGames, StoredGames
     from algo.werewolf.imitation import check_warm_start, run_id_of, show_summary, warm_start
     from store.werewolf import DEMONSTRATION
 
@@ -83,7 +83,7 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
         logger,
         f"interrupted; finished games stay in the hub: reuse them with {again}",
         {
-            NothingToImitate: "{}",
+            NoUsableGames: "{}",
             RayError: f"the trainer's Ray workers failed: {{}}. Reuse the games with {again}",
         },
     )

@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART", choices=known, help=text)
     text = f"scale of tricks, {', '.join(SCALED)}; 1: full size (default: %(default)s)"
     parser.add_argument("--scale", type=float, default=0.05, help=text)
-    text = "CSV file of the cells of tricks; measured ones are skipped (default: %(default)s)"
+    text = "CSV file of the results of tricks; cells in it are skipped (default: %(default)s)"
     parser.add_argument("--cells", type=Path, default=Path("tricks.csv"), metavar="FILE", help=text)
     options = parser.parse_args()
     console = wide_console()

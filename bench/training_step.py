@@ -34,7 +34,7 @@ def measure(model_folder: Path) -> Table:
     steps = _steps(model_folder, STEPS)
     stages = [name for name in steps[0] if name.startswith("seconds/")]
     rows = [(name.removeprefix("seconds/"), f"{fmean(step[name] for step in steps):.1f}") for name in stages]
-    outside = fmean(step["time/share_outside_vllm_and_verl"] for step in steps)
+    outside = fmean(step["time/overhead_share"] for step in steps)
     rows.append(("share outside vLLM and verl", f"{outside:.1%}"))
     return table_of(f"A training step of the tiny model, mean of {len(steps)}", ("what", "seconds"), rows)
 

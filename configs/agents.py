@@ -103,7 +103,7 @@ class LocalConfig(Section):
     """
 
     model: str | None = Field(
-        None, description="command to build {model}, which the error names if model.path does not exist; not run"
+        None, description="command that builds {model}: never run, but named if model.path does not exist"
     )
     service: str | None = Field(None, description="command that serves the agent at {port}, if it is an HTTP service")
     runner: str = Field(

@@ -25,7 +25,7 @@ class Section(BaseModel):
         annotation = cls.model_fields[info.field_name or ""].annotation
         kinds = (annotation, *get_args(annotation))
         if isinstance(value, bool) and bool not in kinds:
-            raise ValueError("true and false do not fit here")
+            raise ValueError("must not be true or false")
         return os.path.expanduser(value) if isinstance(value, str) and Path in kinds else value
 
 

@@ -33,7 +33,7 @@ class GameEvaluationConfig(EvaluationConfig):
         description=f"{NAMES_WITHOUT_A_MODEL}, initial (the weights that the run started from), or names "
         "from the sections players and frozen",
     )
-    sample_deals: int = Field(2, ge=0, description="deals of each match whose games are kept whole, for the report")
+    sample_deals: int = Field(2, ge=0, description="deals of each match whose transcripts are kept, for the report")
 
     @property
     def enabled(self) -> bool:

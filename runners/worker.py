@@ -158,7 +158,7 @@ class Worker:
                 except (TimeoutError, aiohttp.ClientError, NotAHub) as error:  # the heartbeat raises if this lasts
                     answered = False
                     if answered_before:
-                        logger.warning("dequeue failed (%s); rollouts in it must time out", describe_error(error))
+                        logger.warning("dequeue failed (%s); lost rollouts must time out", describe_error(error))
                 if not answered_before:
                     idle_since = time.monotonic()  # the queue may have had rollouts in the meantime
             for rollout in rollouts:
@@ -245,7 +245,7 @@ class Worker:
             logger.error("rollout %s, attempt %s failed: %s", *key, error, exc_info=None if expected else error)
             self.stats.failed += 1
             reason = f"{type(error).__name__}: {error}"
-            # A policy's server that is away is away for all runners, and has been waited for; another endpoint may
+            # An unreachable policy server affects all runners, and has been waited for; another endpoint may
             # reject this runner's key.
             if not played and not isinstance(error, (PolicyUnavailable, SpansRejected)):
                 self._failures, self._last_failure = self._failures + 1, reason
@@ -259,11 +259,11 @@ class Worker:
 
         async def report() -> bool:
             await self._uploader.finish(active.key)
-            return await self._report_end(active.key, "succeeded")
+            return await self._report_status(active.key, "succeeded")
 
         async def wait_for_hub(state: RetryCallState) -> None:
             error = state.outcome.exception()  # type: ignore[union-attr]
-            logger.warning("%s: its end could not be reported (%s); retrying", result.task, describe_error(error))
+            logger.warning("%s: its status could not be reported (%s); retrying", result.task, describe_error(error))
             await self._client.wait_until_reachable()  # an outage has its own timeout
 
         retrying = AsyncRetrying(
@@ -277,14 +277,14 @@ class Worker:
         except RetryError as error:
             self.stats.failed += 1
             reason = describe_error(error.last_attempt.exception())
-            logger.error("%s is finished, but the hub rejects its end: %s", result.task, reason)
+            logger.error("%s is finished, but the hub rejects its status: %s", result.task, reason)
         except SpansRejected as error:
             self.stats.failed += 1
             logger.warning("rollout dropped: %s", error)
             await self._give_up(active, str(error))
         except StoreUnreachable as error:
             self.stats.failed += 1
-            logger.error("%s is finished, but its end could not be reported: %s", result.task, error)
+            logger.error("%s is finished, but its status could not be reported: %s", result.task, error)
         else:
             if not reported:
                 self.stats.failed += 1
@@ -297,15 +297,15 @@ class Worker:
         active.ending = True
         await self._uploader.discard(active.key)
         try:
-            await self._report_end(active.key, "failed", reason)
+            await self._report_status(active.key, "failed", reason)
         except (aiohttp.ClientError, StoreUnreachable, TimeoutError) as error:
             logger.warning(
-                "rollout %s: its end could not be reported, so it must time out: %s",
+                "rollout %s: its status could not be reported, so it must time out: %s",
                 active.key[0],
                 describe_error(error),
             )
 
-    async def _report_end(self, key: AttemptKey, status: AttemptStatus, reason: str | None = None) -> bool:
+    async def _report_status(self, key: AttemptKey, status: AttemptStatus, reason: str | None = None) -> bool:
         """Report the end of an attempt, unless the hub has closed or replaced it in the meantime.
 
         Returns whether the attempt has this status now, also if only the response to an earlier report was lost.
@@ -318,7 +318,7 @@ class Worker:
                 await self._client.end_attempt(rollout_id, attempt_id, status, reason)
             elif closed.status != status:
                 logger.warning(
-                    "rollout %s: %s; not reporting the end of attempt %s", rollout_id, closed.reason, attempt_id
+                    "rollout %s: %s; not reporting the status of attempt %s", rollout_id, closed.reason, attempt_id
                 )
                 return False
             return True

@@ -1,6 +1,6 @@
 """Credit by branching (``advantage.credit=branch``): what a decision changed, by games that go on from it.
 
-A recorded game goes on K times from before a decision, where the same policy decides again. The recorded game and its
+A recorded game continues K times from before a decision, which the policy samples again. The recorded game and its
 K branches are n = K + 1 continuations of one state, alike in distribution, so that all n decisions are trained on:
 
 - V before the decision: the mean outcome of all n. V after it: the mean outcome of those that decided alike.

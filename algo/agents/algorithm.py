@@ -57,7 +57,7 @@ class AgentVerl(Algorithm):
         opened = open_run(config, self._resume)
         log_to("INFO", opened.config.run_dir / "logs" / "algorithm.log")
         if opened.state.step >= config.run.steps:
-            logger.info("the run has done its %d steps; increase run.steps to continue", opened.state.step)
+            logger.info("the run has finished its %d steps; increase run.steps to continue", opened.state.step)
             return
         try:
             self.summary = await train(opened, Agents(opened.config))

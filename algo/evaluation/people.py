@@ -88,7 +88,7 @@ def people_scores(run_id: str, games: Iterable[FinishedRollout], labels: dict[in
 async def count_people(config: WerewolfConfig, run_id: str, run_dir: Path) -> tuple[PeopleScores, Path]:
     """Read the games from the hub and write their scores into the run's folder; returns the scores and the file.
 
-    Raises StoreUnreachable, and NothingToImitate where the hub holds none.
+    Raises StoreUnreachable, and NoUsableGames where the hub holds none.
     """
     client = connect(config.store.url, config.store.retry_seconds)
     try:

@@ -99,7 +99,7 @@ def _outcomes(figures: Figures) -> Iterator[Table]:
         of_sides = {what: of for what, of in of_sides.items() if of}
         rows = [(name, *(signed_text(of.get(name)) for of in of_sides.values())) for name in fit.players]
         more = {f"policy as {role}, relative to its side": of for role, of in fit.roles.items()}
-        more |= {"good side between equal players": fit.advantage} if fit.advantage else {}
+        more |= {"advantage of the good side": fit.advantage} if fit.advantage else {}
         rows += [(what, signed_text(of), *[""] * (len(of_sides) - 1)) for what, of in more.items()]
         caption = f"Strengths in log-odds by one fit (Bradley-Terry), {fit.reference} is 0"
         yield Table(caption, ("player", *of_sides), rows)
@@ -151,8 +151,8 @@ def _beliefs(figures: Figures) -> Iterator[Table]:
         "log loss",
         "AUC",
         "calibration error",
-        "position from deaf to exact odds",
-        "mass on roles",
+        "skill: 0 without speeches, 1 exact",
+        "P(names of roles)",
     )
     caption = "Beliefs before votes, and the expert's odds with and without speeches"
     yield Table(caption, ("good seats of", *head), beliefs)
@@ -174,5 +174,5 @@ def difference_table(ours: GameEvaluation, other: GameEvaluation) -> Table:
         (each.what, signed_text(each.value, 100, 1) if each.share else signed_text(each.value, 1, 3), str(each.deals))
         for each in differences(ours, other)
     ]
-    caption = f"{ours.header.label} less {other.header.label}, deal by deal"
+    caption = f"{ours.header.label} minus {other.header.label}, deal by deal"
     return Table(caption, ("figure", "difference (shares in points)", "shared deals"), rows)

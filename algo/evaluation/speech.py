@@ -1,4 +1,4 @@
-"""Speeches of a policy: variety, repetition, share of Chinese, and bits a character under another model.
+"""Speeches of a policy: variety, repetition, share of Chinese, and bits per character under another model.
 
 A policy that drifts into a language of its own has speeches that the model it started from finds improbable.
 """
@@ -59,8 +59,8 @@ def speech_table(evaluations: Iterable[GameEvaluation], bits: Bits) -> Table:
         "characters",
         "distinct",
         "repeated within a speech",
-        "letters that are no Chinese",
-        *(["bits a character, reference model"] if bits else []),
+        "letters that are not Chinese",
+        *(["bits per character, reference model"] if bits else []),
     )
     return Table("Replies and speeches of the policy", ("evaluation and side", *head), rows)
 

@@ -66,7 +66,7 @@ class League:
             if not folder.is_dir():
                 await self._write(version, folder)
             state.join(version, await log_probs(), settings.size)
-            logger.info("version %d has joined the pool of past selves, which has %d", version, len(state.members))
+            logger.info("version %d joins the pool of past selves (%d members)", version, len(state.members))
         state.drop_left(version, config.rollout.max_policy_lag)
         servers = 0 if config.model.lora_rank else settings.servers
         published = state.publish(version, settings, servers, config.run.seed)
@@ -106,13 +106,13 @@ class League:
         if stronger is not None:
             name, ahead = stronger
             logger.warning(
-                "%s is weaker than its past self %s: by %.2f (%.2f to %.2f) in log-odds to win",
+                "%s is weaker than its past self %s: by %.2f (%.2f to %.2f) log-odds of a win",
                 *(self.state.rows[-1].name, name, ahead.value, ahead.low, ahead.high),
             )
         metrics = {
             "league/size": float(len(self.state.members)),
             "league/share/past": len(past) / games,
-            "league/share/anchors": (len(matches) - len(past)) / games,
+            "league/share/others": (len(matches) - len(past)) / games,
             "league/weaker_than_past": float(stronger is not None),
         }
         for side in sorted({match.side for match in past}):

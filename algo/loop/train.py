@@ -144,7 +144,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                     metrics |= await run.evaluate()
             metrics |= time_metrics(seconds_of_step(), [*played.calls, *branched.calls], in_trainer)
             metrics["policy_version"] = float(state.policy_version)
-            metrics["groups/left_over"] = float(made_of.left_over)
+            metrics["groups/in_flight"] = float(made_of.in_flight)
             summary.add_step(metrics, left_out, made_of.groups)
             run.tracking.log(metrics, step=step)
             log_step(step, config.run.steps, metrics, played.own_failures)

@@ -91,7 +91,7 @@ def run_training(
     logger.info("run %s in %s", config.run.name, config.run_dir)
     if opened.state.step >= config.run.steps:
         logger.info(
-            "the run %s has done its %d steps; increase run.steps to continue", config.run.name, opened.state.step
+            "the run %s has finished its %d steps; increase run.steps to continue", config.run.name, opened.state.step
         )
         return 0
     workload = workload_of(config)

@@ -129,7 +129,7 @@ class Arena:
         played = self._queue.take_ended(task_ids)
         failures = played.failures + played.own_failures
         for reason, count in failures.items():
-            logger.warning("%d rollouts failed for good: %s", count, reason)
+            logger.warning("%d rollouts failed: %s", count, reason)
         journaled = (self._journal[task.task_id] for task in asked if task.task_id in self._journal)
         if failures.total() == len(tasks) and all(answer["failed"] for answer in journaled):
             raise AllRolloutsFailed(

@@ -43,11 +43,12 @@ class Stage(Section):
 
 
 class Success(Section):
-    """The criterion of training on held-out games or tasks; the intervals before and after must not overlap, too."""
+    """The criterion of training on held-out games or tasks; the intervals before and after must also be disjoint."""
 
-    gain: float = Field(description="least rise of the win rate or mean reward, each from 0 to 1")
+    gain: float = Field(description="least gain of the win rate or mean reward, each from 0 to 1")
     or_beats_opponent: bool = Field(
-        False, description="or a higher win rate than the opponent in its place (needs a stage with panel cross)"
+        False,
+        description="or a higher win rate than the opponent has in the same seats (needs a stage with panel cross)",
     )
 
 
@@ -60,7 +61,9 @@ class Recipe(Section):
     concurrent_games: int = Field(16, ge=1, description="games that the runner plays concurrently")
     seeds: tuple[int, ...] = Field((1,), min_length=1)
     model: Path | None = Field(None, description="folder of the initial model; null: model in the recipe's run folder")
-    config_file: Path | None = Field(None, description="a configuration below config, relative to the recipe")
+    config_file: Path | None = Field(
+        None, description="the configuration that config overrides; relative to the recipe"
+    )
     config: dict[str, Any] = Field({}, description="settings of all stages")
     stages: tuple[Stage, ...] = Field(min_length=1)
     success: Success | None = None
@@ -77,9 +80,9 @@ class Recipe(Section):
             raise ValueError(f"stages {', '.join(names)}: names must be unique; set name")
         trainings = sum(stage.do == "train" for stage in self.stages)
         if trainings > 1:
-            raise ValueError("a recipe has one stage train, whose run is named after the seed")
+            raise ValueError("a recipe has at most one stage train, since the seed names its run")
         if self.workload == "agents" and (trainings == 0 or {stage.do for stage in self.stages} - {"build", "train"}):
-            raise ValueError("a recipe of agents has the stage train, and no other than build before it")
+            raise ValueError("a recipe of agents has one stage train, and only build stages before it")
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise ValueError("seeds must be unique and not negative")
         return self

@@ -263,7 +263,7 @@ def _imitations_table(run: RecipeRun) -> Table:
         for seed in run.seeds
         for name, summary in seed.imitations.items()
     ]
-    return Table("Imitation: held-out loss, nats a token", ("stage", "before", "after"), losses)
+    return Table("Imitation: held-out loss, nats per token", ("stage", "before", "after"), losses)
 
 
 def _pooled(evaluations: Sequence[GameEvaluation]) -> GameEvaluation:

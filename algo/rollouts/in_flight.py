@@ -11,11 +11,11 @@ from store.schema import PolicyResources, Task
 
 @dataclass(frozen=True)
 class PlayedStep:
-    """The rollouts of a step. groups: their ids. left_over: number of groups that stay in flight."""
+    """The rollouts of a step. groups: their ids. in_flight: number of groups that stay so."""
 
     groups: tuple[str, ...]
     rollouts: PlayedRollouts
-    left_over: int
+    in_flight: int
 
 
 class InFlight:

@@ -179,7 +179,7 @@ def make_plan(
     machine = {
         "reference (reference.kl)": whole * ranks / training.ranks if has_reference else 0,
         # All of them, since a policy is swapped out before the next one is loaded.
-        "policies not at work (policies, model.lora_rank)": one_policy * len(config.team) / training.nodes,
+        "inactive policies (policies, model.lora_rank)": one_policy * len(config.team) / training.nodes,
     }
     found = {"the machine": machine}
     if on_gpus:
@@ -190,7 +190,7 @@ def make_plan(
             MOMENTS: ranks * trained[MOMENTS] * training.optimizer_offload,
             "loading (training.ranks)": loaded,
             "vLLM's weights asleep (serving.servers)": whole * servers * serving.share_gpus,
-            "KV cache kept here (serving.kv_offload_gb)": serving.kv_offload_gb * GIB * servers,
+            "offloaded KV cache (serving.kv_offload_gb)": serving.kv_offload_gb * GIB * servers,
             "processes": GPU_PROCESS * (ranks + servers),
         }
         found |= _on_gpus(config, trained, updating | {"the rank's process": CUDA_CONTEXT}, vllm, frozen, gpu)

@@ -118,7 +118,7 @@ def time_metrics(seconds: dict[str, float], calls: Iterable[tuple[float, float]]
     rest = seconds["seconds/step"] - seconds.get("seconds/evaluate", 0.0) - step
     outside = (played - in_calls) + max(learning - trainer, 0.0) + rest
     whole = step + rest
-    return seconds | {"seconds/play_in_vllm": in_calls, "time/share_outside_vllm_and_verl": outside / whole}
+    return seconds | {"seconds/play_in_vllm": in_calls, "time/overhead_share": outside / whole}
 
 
 def _union(intervals: Iterable[tuple[float, float]]) -> float:

@@ -19,7 +19,7 @@ from configs.sections.training import SelectionConfig
 ROLE_NOT_SELECTED = "role_not_selected"
 STALE = "stale"
 UNINFORMATIVE = "group_without_information"
-NOT_SAMPLED = {1.0: "winner_not_sampled", -1.0: "loser_not_sampled", 0.0: "draw_not_sampled"}
+NOT_SELECTED = {1.0: "winner_not_selected", -1.0: "loser_not_selected", 0.0: "draw_not_selected"}
 """Outcome of an actor (``Trajectory.dimensions``) -> reason for leaving it out."""
 
 _Row = TypeVar("_Row")
@@ -75,7 +75,7 @@ def select_sequences(
             by_outcome[_outcome(trajectories[rows[0]])][actor] = rows
         for outcome, actors in by_outcome.items():
             for row in _outside_share(actors, shares[outcome], contents, f"{seed}/{outcome}"):
-                reasons[row] = NOT_SAMPLED[outcome]
+                reasons[row] = NOT_SELECTED[outcome]
     left_out: Counter[str] = Counter()
     for row, reason in reasons.items():
         left_out[reason] += len(trajectories[row].turn_ends)
@@ -116,9 +116,9 @@ def _outside_share(
 
 def _outcome(trajectory: Trajectory) -> float:
     outcome = trajectory.dimensions.get("outcome")
-    if outcome not in NOT_SAMPLED:
+    if outcome not in NOT_SELECTED:
         raise ValueError(
             f"{trajectory.task_id}, {trajectory.actor}: its outcome is {outcome}, not one of "
-            f"{sorted(NOT_SAMPLED)}; selection.winners, losers and draws need it"
+            f"{sorted(NOT_SELECTED)}; selection.winners, losers and draws need it"
         )
     return outcome

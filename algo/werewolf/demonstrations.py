@@ -25,7 +25,7 @@ CUT_REPLY = "cut_reply"
 OTHER_PLAYER = "other_player"
 
 
-class NothingToImitate(RuntimeError):
+class NoUsableGames(RuntimeError):
     """The games have no replies to learn from, or none to measure with; the message says which."""
 
 
@@ -92,7 +92,7 @@ class StoredGames:
 
 
 async def stored_games(client: StoreClient, wanted: StoredGames, newest: int) -> PlayedRollouts:
-    """The newest finished games of a selection, at most ``newest``. Raises NothingToImitate if there are none."""
+    """The newest finished games of a selection, at most ``newest``. Raises NoUsableGames if there are none."""
     rollouts: dict[str, Rollout] = {}
     async for page in iter_rollouts(client, status_in=["succeeded"]):
         rollouts |= {one.rollout_id: one for one in page if wanted.includes(one)}
@@ -105,7 +105,7 @@ async def stored_games(client: StoreClient, wanted: StoredGames, newest: int) ->
         ]
     )
     if not found.finished:
-        raise NothingToImitate(wanted.missing_text())
+        raise NoUsableGames(wanted.missing_text())
     return found
 
 
@@ -114,7 +114,7 @@ def split_by_deal(
 ) -> tuple[list[FinishedRollout], list[FinishedRollout]]:
     """(games to learn from, at least ``held_out`` games to measure with), split by deal, by the seed.
 
-    Raises NothingToImitate where too few are left to learn from.
+    Raises NoUsableGames where too few are left to learn from.
     """
     by_deal: dict[int, list[FinishedRollout]] = {}
     for game in games:
@@ -124,7 +124,7 @@ def split_by_deal(
     for deal in sorted(by_deal, key=lambda deal: hashlib.blake2b(f"{seed}/{deal}".encode()).digest()):
         (measure if len(measure) < held_out else learn).extend(by_deal[deal])
     if not learn:
-        raise NothingToImitate(
+        raise NoUsableGames(
             f"{len(games)} games on {len(by_deal)} deals are too few for {held_out} held-out games and training: "
             f"raise warm_start.games or lower warm_start.held_out_games"
         )
@@ -161,7 +161,7 @@ def demonstrations_of(
     """Select every valid, uncut reply of the seats in ``warm_start.selection``.
 
     demonstrator: the only player to imitate; None for any player of trainable seats.
-    Other replies stay in the conversation as context of the later ones. Raises NothingToImitate if none is selected.
+    Other replies stay in the conversation as context of the later ones. Raises NoUsableGames if none is selected.
     """
     left_out: Counter[str] = Counter()
     flawed: dict[tuple[str, str], list[Triplet]] = defaultdict(list)
@@ -178,7 +178,7 @@ def demonstrations_of(
     )
     left_out += found.left_out + selected.left_out
     if not selected.rows:
-        raise NothingToImitate(
+        raise NoUsableGames(
             f"no reply of {len(cleaned)} games is selected; left out: {dict(left_out)}. For {CUT_REPLY} raise "
             f"rollout.reply_tokens; other reasons follow from warm_start.selection"
         )

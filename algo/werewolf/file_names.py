@@ -16,7 +16,7 @@ SUMMARY_FILE = "summary.json"
 """In the folder of a warm start."""
 
 SPEECH_FILE = "speech.json"
-"""In a run's folder: evaluation -> side -> bits a character of the policy's speeches (``algo.speech``)."""
+"""In a run's folder: evaluation -> side -> bits per character of the policy's speeches (``algo.speech``)."""
 
 PEOPLE_FILE = "people.json"
 """In a run's folder: results of people against its policy."""

@@ -117,14 +117,14 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
             tracking.log({**metrics, **measured}, step=epoch)
 
         await measure(0, {})
-        logger.info("before: held-out loss %.4f nats a token", losses[0])
+        logger.info("before: held-out loss %.4f nats per token", losses[0])
         for epoch in range(1, settings.epochs + 1):
             with stopwatch.stage("imitate"):
                 after_step = step_progress(f"imitation, epoch {epoch}", steps // settings.epochs)
                 metrics = await trainer.run(engine.imitate, batch, after_step)
                 await measure(epoch, metrics)
             logger.info(
-                "epoch %d/%d: loss %.4f, held-out loss %.4f nats a token%s",
+                "epoch %d/%d: loss %.4f, held-out loss %.4f nats per token%s",
                 *(epoch, settings.epochs, metrics["imitation/loss"], losses[-1]),
                 f", {answers[-1]:.4f} an answer (before: {answers[0]:.4f})" if answers else "",
             )
@@ -135,7 +135,7 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         config,
         title=config.run.name,
         data=f"Imitation of {learned.turns} replies of {len(learn_from)} games of {who} (seed {config.run.seed}).",
-        results=[("loss, nats a token", f"{losses[0]:.3f} -> {losses[-1]:.3f}")],
+        results=[("loss, nats per token", f"{losses[0]:.3f} -> {losses[-1]:.3f}")],
         compared=f"before -> after {settings.epochs} epochs",
         played=list(learned.trajectories[0].token_ids),
     )
@@ -316,7 +316,7 @@ def show_summary(summary: dict[str, Any], config: Path | None, console: Console)
     losses, next_model = summary["held_out_loss"], as_override("model.path", summary["model"])
     console.print(
         f"imitated {summary['replies']['learned_from']} replies of {summary['games']['learned_from']} games; held-out "
-        f"loss {losses[0]:.3f} before, {losses[-1]:.3f} after, in nats a token\n{summary['model']}\n"
+        f"loss {losses[0]:.3f} before, {losses[-1]:.3f} after, in nats per token\n{summary['model']}\n"
         f"next: python -m algo.werewolf_verl{same} --set {shlex.quote(next_model)}",
         highlight=False,
         markup=False,

@@ -18,8 +18,8 @@ class LeagueConfig(Section):
     size: int = Field(
         8,
         ge=2,
-        description="maximal members; the initial and the newest stay, of the others the one most similar to another "
-        "leaves",
+        description="maximal members; beyond it the one most similar to another leaves, but never the initial or "
+        "the newest",
     )
     choice: Literal["pfsp", "uniform", "newest"] = Field(
         "pfsp", description="how a member is drawn: pfsp (prefers members that the policy loses to), uniform, newest"

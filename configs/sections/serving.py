@@ -113,7 +113,7 @@ class FrozenPolicyConfig(Section):
 
     path: Path | None = Field(None, description="Hugging Face model folder, served by a vLLM that the run starts")
     url: str | None = Field(None, description="base URL, without /v1, of a running vLLM that serves it")
-    model: str = Field("policy", description="its model name there")
+    model: str = Field("policy", description="the model's name at url")
     kv_cache_gb: float = Field(0.5, gt=0, description="memory of the KV cache on CPU, in GiB")
     gpu_memory_utilization: float = Field(0.2, gt=0, le=1, description="share of a GPU's memory that vLLM may take")
     devices: tuple[int, ...] | None = Field(None, description="GPUs of that vLLM; null: GPU 0")

@@ -42,10 +42,10 @@ class SelectionConfig(Section):
 
 
 class BranchingConfig(Section):
-    """Games that go on from decisions of a step's games, in place of a share of them (advantage.credit=branch)."""
+    """Branches from decisions of a step's games, in place of a share of its groups (advantage.credit=branch)."""
 
     share: float = Field(0.5, gt=0, lt=1, description="share of a step's groups whose rollouts are branches instead")
-    continuations: int = Field(4, ge=1, description="branches from before a decision, which is made again in each")
+    continuations: int = Field(4, ge=1, description="branches of a decision, each of which samples it again")
     decisions: tuple[Literal["vote", "night", "speech", "other"], ...] = Field(
         ("vote", "night", "other"),
         min_length=1,
@@ -67,8 +67,8 @@ class AdvantageConfig(Section):
     role_baseline_decay: float = Field(0.9, ge=0, lt=1, description="decay of role_baseline's running mean per step")
     credit: Literal["game", "turn", "branch"] = Field(
         "game",
-        description="credit a turn's reward to the seat's whole game, or to that turn alone; branch: as turn, and the "
-        "outcome by games that go on from single decisions (advantage.branching)",
+        description="game: a turn's reward counts for the seat's whole game; turn: for that turn alone; branch: as "
+        "turn, with the outcome credited by branches (advantage.branching)",
     )
     branching: BranchingConfig = BranchingConfig()
     gamma: float = Field(1.0, gt=0, le=1, description="discount per token, for estimators that discount (gae …)")

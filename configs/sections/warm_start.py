@@ -43,7 +43,7 @@ class WarmStartConfig(Section):
         0.0,
         ge=0,
         description="loss weight of prompt tokens: questions, announcements, other speeches. Small models learn from "
-        "them to look things up",
+        "them to recall earlier text",
     )
     epochs: int = Field(3, ge=1, description="passes over the selected sequences")
     learning_rate: float = Field(

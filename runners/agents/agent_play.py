@@ -176,7 +176,7 @@ class AgentPlay:
         if in_time:
             return acting.result()
         if acting.done() and not acting.cancelled() and isinstance(error := acting.exception(), CannotPlay):
-            raise error  # the agent waited for what is away
+            raise error  # the agent waited for that server
         raise _OutOfTime
 
 

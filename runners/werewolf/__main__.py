@@ -69,7 +69,7 @@ def _add_dry_run(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("dry run", "Play one game and print every model call; nothing is stored.")
     group.add_argument("--dry-run", action="store_true", help="play one game with the hub's newest policy")
     group.add_argument("--endpoint", metavar="URL", help="use a model of the vLLM at this URL, without a hub")
-    group.add_argument("--model", metavar="NAME", help="the model's name there")
+    group.add_argument("--model", metavar="NAME", help="the model's name at --endpoint")
     group.add_argument(
         "--temperature",
         type=float,

@@ -252,7 +252,7 @@ def listen(host: str, port: int, *, shared: bool = False) -> socket.socket:
         return listener
     except (OSError, OverflowError) as error:
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
-        reason = "the port is in use; stop what listens there, or choose another with --port" if taken else error
+        reason = "the port is in use; stop that server, or choose another with --port" if taken else error
         raise CannotServe(f"cannot listen on {host} port {port}: {reason}") from error
 
 

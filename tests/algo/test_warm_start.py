@@ -12,11 +12,11 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.resources import policy_resources
 from algo.rollouts.triplets import read_attempt
 from algo.run.folder import open_run
-from algo.sequences.selection import NOT_SAMPLED, ROLE_NOT_SELECTED
+from algo.sequences.selection import NOT_SELECTED, ROLE_NOT_SELECTED
 from algo.sequences.trajectories import NOT_TRAINABLE
 from algo.werewolf.demonstrations import (
     CUT_REPLY,
-    NothingToImitate,
+    NoUsableGames,
     StoredGames,
     demonstration_tasks,
     demonstrations_of,
@@ -99,7 +99,7 @@ def test_winners_are_imitated_in_every_reply_and_all_other_turns_are_counted(tin
         for turn in turns_of(games)
         if outcomes[turn.metadata["task"], turn.metadata["actor"]] == 1.0
     )
-    assert found.turns + found.left_out.total() == len(turns_of(games)) and found.left_out[NOT_SAMPLED[-1.0]]
+    assert found.turns + found.left_out.total() == len(turns_of(games)) and found.left_out[NOT_SELECTED[-1.0]]
     assert found.reply_tokens == sum(sum(each.loss_mask) for each in found.trajectories)
 
 
@@ -167,7 +167,7 @@ def test_a_deal_is_learned_from_or_held_out_never_both(games):
     assert len(measure) == 4 and len(learn) + len(measure) == len(twice)
     assert not {game.outcome.seed for game in learn} & {game.outcome.seed for game in measure}
     assert split_by_deal(twice, 3, seed=1) == (learn, measure)
-    with pytest.raises(NothingToImitate, match="held_out_games"):
+    with pytest.raises(NoUsableGames, match="held_out_games"):
         split_by_deal(games, len(games), seed=1)
 
 
@@ -194,7 +194,7 @@ async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
     by_id = {game.outcome.game_id: game for game in found.finished}
     assert [by_id[game.outcome.game_id].triplets for game in mine.finished] == [game.triplets for game in mine.finished]
     assert len((await stored_games(client, StoredGames("mine"), newest=3)).finished) == 3
-    with pytest.raises(NothingToImitate, match="run 'nobodys'"):
+    with pytest.raises(NoUsableGames, match="run 'nobodys'"):
         await stored_games(client, StoredGames("nobodys"), newest=3)
 
 

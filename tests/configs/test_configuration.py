@@ -246,7 +246,7 @@ def test_what_fits_together_is_taken(overrides):
         ("rollout.context_tokens=16384", "max_sequence_tokens"),
         ("watch={turns/valid_share: {steps: 5}}", "set below, above, or both"),
         # Overrides themselves.
-        ("run.steps=true", "run.steps: .*true and false do not fit"),
+        ("run.steps=true", "run.steps: .*must not be true or false"),
         ("run.steps=1:30", r"run.steps: .*\(got '1:30'\)"),
         ("game.preset.x=1", "'preset' is not a section"),
         ("steps=3", "section.key=value"),

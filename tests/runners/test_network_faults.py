@@ -291,7 +291,7 @@ async def play_for_ever(rollout, on_turn):
     ("refused", "play", "said"),
     [
         ({"/dequeue": 503}, fail, "dequeue failed"),
-        ({"/rollouts/search": 403}, Play(), "the hub rejects its end"),
+        ({"/rollouts/search": 403}, Play(), "the hub rejects its status"),
         ({"/rollouts/search": 403}, fail, "so it must time out"),
         ({"/v1/traces": 500, "/attempts/search": 403}, play_for_ever, "spans could not be sent"),
         ({"/workers/w": 403}, play_for_ever, "heartbeat failed"),

@@ -136,7 +136,7 @@ async def test_a_game_that_was_taken_back_or_failed_gives_its_key_free(store, en
 # Attempts, ends and retries
 
 
-async def test_the_first_span_means_running_and_the_report_ends_it(store):
+async def test_the_first_span_means_running_and_the_report_statuss_it(store):
     attempted = await taken(store)
     await store.add_span(span(attempted))
     assert await states(store, attempted) == ("running", "running")

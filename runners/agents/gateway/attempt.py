@@ -56,7 +56,7 @@ class _Actor:
 
 
 class Attempt:
-    """The calls of one attempt. ``fatal_error`` is what ended it from outside the agent: a server that is away, say.
+    """The calls of one attempt. ``fatal_error`` is what ended it from outside the agent, such as an unreachable server.
 
     on_turn: takes the span of every answered call. failed_event: is set together with ``fatal_error``.
     """
@@ -129,7 +129,7 @@ class Attempt:
             raise RequestRefused(f"the policy is unavailable: {error}", status=503) from error
 
     async def check_servers(self) -> None:
-        """End the attempt with a ``fatal_error`` if calls are in progress and a server is away."""
+        """End the attempt with a ``fatal_error`` if calls are in progress and a server is unreachable."""
         if not self._open_calls:
             return
         try:
@@ -140,7 +140,7 @@ class Attempt:
                         raise PolicyUnavailable(f"requests to {server.endpoint} fail")
                     await server.model_folder()
         except (CannotPlay, TimeoutError) as error:
-            self._fail(PolicyUnavailable(f"a policy's server is away: {str(error) or 'no answer'}"))
+            self._fail(PolicyUnavailable(f"a policy's server is unreachable: {str(error) or 'no answer'}"))
 
     def _fail(self, error: Exception) -> None:
         self.fatal_error = self.fatal_error or error

@@ -64,7 +64,7 @@ class ChatServer:
             with _refusals(server):
                 template = await ChatTemplate.of(codec)
         except (UnusableTemplate, RequestRefused) as error:
-            raise PolicyUnavailable(f"no agent can be played with {server.endpoint}: {error}") from error
+            raise PolicyUnavailable(f"{server.endpoint} cannot serve agents: {error}") from error
         server.stop_token_ids = (template.end_of_turn,)
         return cls(server, codec, template, sampling.thinking)
 

@@ -59,7 +59,7 @@ def add_web_command(commands: Any) -> None:
         metavar="URL",
         help="vLLM that serves a policy, e.g. a run's checkpoint, in place of the hub's endpoints",
     )
-    group.add_argument("--model", metavar="NAME", help="the model's name there (default: the first)")
+    group.add_argument("--model", metavar="NAME", help="the model's name at --model-url (default: the first)")
     group.add_argument(
         "--chat-model",
         action="append",
@@ -160,7 +160,7 @@ async def _serve(options: argparse.Namespace) -> None:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise ValueError(f"port {options.port} is in use: stop what listens there, or set --port") from error
+            raise ValueError(f"port {options.port} is in use: stop that server, or set --port") from error
         host, port = options.public_host[0] if options.public_host else options.host, runner.addresses[0][1]
         print(f"狼人杀 in a browser: {address_of(host, port, token)}", flush=True)
         stopped = asyncio.Event()

@@ -154,7 +154,7 @@ def test_metrics_of_a_step(tmp_path, caplog):
     assert metrics == {
         "league/size": 1.0,
         "league/share/past": 0.3,
-        "league/share/anchors": 0.1,
+        "league/share/others": 0.1,
         "league/win_rate/wolf": 0.75,
         "league/win_rate/good": 0.0,
         "league/weaker_than_past": 0.0,

@@ -245,11 +245,11 @@ async def test_killed_anywhere_it_trains_on_every_group_once(machine, lag):
         assert summary["groups_by_step"] == [GROUPS[2 * step : 2 * step + 2] for step in range(STEPS)]
 
 
-@pytest.mark.parametrize(("most", "left_over"), [(None, [4, 4, 4, 2, 0]), (3, [1, 1, 1, 1, 0])])
-async def test_no_more_groups_are_in_flight_than_the_configuration_allows(machine, most, left_over):
+@pytest.mark.parametrize(("most", "in_flight"), [(None, [4, 4, 4, 2, 0]), (3, [1, 1, 1, 1, 0])])
+async def test_no_more_groups_are_in_flight_than_the_configuration_allows(machine, most, in_flight):
     machine = machine(lag=2, max_groups_in_flight=most)
     summary = await machine.to_the_end()
-    assert [step["groups/left_over"] for step in summary["step_metrics"]] == left_over
+    assert [step["groups/in_flight"] for step in summary["step_metrics"]] == in_flight
 
 
 BRANCHING = {"credit": "branch", "branching": {"continuations": 2, "decisions": ["speech"]}}

@@ -176,9 +176,9 @@ def test_several_policies_that_learn_are_counted(qwen3_8b, adapters):
     own.append("serving.weight_transfer=folder")
     _, before = planned("qwen3_8b", qwen3_8b, *own, "serving.devices=[7]")
     config, plan = planned("qwen3_8b", qwen3_8b, *own, f"serving.devices={[7] if adapters else [7, 6]}", team)
-    kept = gib_of(plan, "the machine")["policies not at work"]
+    kept = gib_of(plan, "the machine")["inactive policies"]
     assert kept == pytest.approx(2 * 12 * (plan.shape.adapters if adapters else plan.shape.parameters) / GIB)
-    assert "policies not at work" not in gib_of(before, "the machine")
+    assert "inactive policies" not in gib_of(before, "the machine")
     others = other_servers(config, [])
     assert len(others) == (0 if adapters else 1)
     assert ("a GPU of frozen policies" in make_plan(config, others, gpu_gib=H100_GIB).memories) == bool(others)

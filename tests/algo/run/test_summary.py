@@ -55,10 +55,10 @@ def test_the_time_that_neither_vllm_nor_verl_had():
     calls = [(1000.0, 1030.0), (1010.0, 1040.0), (1050.0, 1055.0)]  # 45 s in which at least one was under way
     found = time_metrics(seconds, calls, trainer=18.0)
     assert found["seconds/play_in_vllm"] == 45.0
-    assert found["time/share_outside_vllm_and_verl"] == pytest.approx((15 + 2 + 10) / 100)
+    assert found["time/overhead_share"] == pytest.approx((15 + 2 + 10) / 100)
     # An evaluation is no part of a step's work; games that were played ahead have calls from before the wait.
     evaluated = time_metrics(seconds | {"seconds/step": 150.0, "seconds/evaluate": 50.0}, calls, trainer=18.0)
-    assert evaluated["time/share_outside_vllm_and_verl"] == pytest.approx(0.27)
+    assert evaluated["time/overhead_share"] == pytest.approx(0.27)
     assert time_metrics(seconds, [(0.0, 500.0)], trainer=18.0)["seconds/play_in_vllm"] == 60.0
 
 

@@ -71,7 +71,7 @@ def test_a_share_of_the_losers_is_a_sample_of_whole_seats_beside_all_winners_and
     assert seats_with(kept, -1.0).isdisjoint(
         seats_with([one for row, one in enumerate(trajectories) if row not in found.rows], -1.0)
     )
-    assert not seats_with(kept, 0.0) and set(found.left_out) == {"loser_not_sampled", "draw_not_sampled"}
+    assert not seats_with(kept, 0.0) and set(found.left_out) == {"loser_not_selected", "draw_not_selected"}
     assert turns_of(kept) + found.left_out.total() == turns_of(trajectories)
 
 

@@ -22,8 +22,8 @@ const LEARNED = [
 ];
 const INSIDE = [
   [/^(?:[^/]+\/)?actor\/entropy$/, () => say("熵", "entropy"), "nats"], [/^sampling\/entropy\/(wolf|good)$/, (who) => say(`采样的熵，${side(who)}`, `entropy of sampling, ${side(who)}`), "nats"], [/^(?:[^/]+\/)?actor\/ppo_kl$/, () => say("一步更新的 KL", "KL of one update"), "nats"], [/^(?:[^/]+\/)?actor\/kl_loss$/, () => say("离起点的 KL", "KL from the initial policy"), "nats"], [/^(?:[^/]+\/)?actor\/pg_clipfrac$/, () => say("被截断的 token", "clipped tokens"), "share"],
-  [/^(?:[^/]+\/)?actor\/pg_loss$/, () => say("策略梯度损失", "policy-gradient loss")], [/^(?:[^/]+\/)?actor\/grad_norm$/, () => say("梯度范数", "gradient norm")], [/^policy_lag\/mean$/, () => say("样本落后的版本", "lag of samples"), say("版", "versions")], [/^tokens\/trained$/, () => say("每步训练的 token", "tokens trained a step")], [/^tokens\/sampled_and_trained$/, () => say("其中采样的 token", "of them sampled")],
-  [/^seconds\/(step|play|update|evaluate)$/, (part) => ({ step: say("一步的时间", "time of a step"), play: say("其中对局", "of it rollouts"), update: say("其中更新", "of it update"), evaluate: say("评估的时间", "time of an evaluation") })[part], say("秒", "s")],
+  [/^(?:[^/]+\/)?actor\/pg_loss$/, () => say("策略梯度损失", "policy-gradient loss")], [/^(?:[^/]+\/)?actor\/grad_norm$/, () => say("梯度范数", "gradient norm")], [/^policy_lag\/mean$/, () => say("策略滞后", "policy lag"), say("版", "versions")], [/^tokens\/trained$/, () => say("每步训练的 token", "tokens trained a step")], [/^tokens\/sampled_and_trained$/, () => say("每步训练的采样 token", "sampled tokens trained a step")],
+  [/^seconds\/(step|play|update|evaluate)$/, (part) => ({ step: say("一步的时间", "time of a step"), play: say("对局的时间", "time of rollouts"), update: say("更新的时间", "time of the update"), evaluate: say("评估的时间", "time of an evaluation") })[part], say("秒", "s")],
 ];
 const REPORTS = { "evaluations.html": ["评估报告", "Report of the evaluations"], "prompts.html": ["提示词报告", "Report on prompts"], "report.html": ["训练报告", "Report"], "recipe-report.html": ["整个配方的报告", "Report of the whole recipe"] };
 export async function runPage(main, name) {

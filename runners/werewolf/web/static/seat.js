@@ -161,7 +161,7 @@ export async function seatPage(main, secret) {
   }
 
   const PASS = { sign_up: "do not run", withdrawal: "stay in", explosion: "do not explode", witch: "use nothing", badge: "tear it up", duel: "no duel" };
-  const OPTIONS = { save: "save", run: "run for sheriff", withdraw: "withdraw", explode: "explode", sheriff_left: "rising from me", sheriff_right: "falling from me", dead_left: "rising from the dead", dead_right: "falling from the dead" };
+  const OPTIONS = { save: "save", run: "run for sheriff", withdraw: "withdraw", explode: "explode", sheriff_left: "up from my seat", sheriff_right: "down from my seat", dead_left: "up from the dead seat", dead_right: "down from the dead seat" };
   const SUBJECTS = { witch: (seat) => `${seat} was attacked tonight. `, explosion: (seat) => `${seat} is about to be elected sheriff. ` };
   const choiceName = (entry, request) => say(entry.name, typeof entry.value === "number" ? `${request.decision === "witch" ? "poison " : ""}${entry.value}` : OPTIONS[entry.value] ?? entry.name);
   const chineseQuestion = (request) => {

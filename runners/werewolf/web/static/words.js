@@ -59,7 +59,7 @@ const en = {
   proposes: (s) => `proposes ${s}`, closes: (s) => `calls for ${s}`, secretTo: (l) => `known to ${l}`,
   decisions: { wolf_talk: "wolves' talk", guard: "guard", wolf_kill: "kill", seer_check: "check", witch: "potions", sign_up: "run for sheriff", campaign_speech: "campaign speech", sheriff_vote: "sheriff vote", sheriff_pk_speech: "runoff speech", sheriff_pk_vote: "runoff vote", withdrawal: "withdrawal", explosion: "explosion", last_words: "last words", shot: "shot", take: "take along", badge: "badge", speaking_order: "speaking order", speech: "speech", closing_speech: "closing speech", duel: "duel", exile_vote: "exile vote", pk_speech: "runoff speech", pk_vote: "runoff vote" },
   notices: { waiting: "Queued: no runner has taken it yet", failed: "This game was not finished", cancelled: "This game was cancelled" },
-  tokens: "Tokens", unusable: "invalid reply", reask: "re-ask", version: (v) => `policy v${v}`, worth: (n) => `mean reward of the outcome before → after the decision, over ${n} games that went on from it`, noTokens: "no tokens stored", living: "alive",
+  tokens: "Tokens", unusable: "invalid reply", reask: "re-ask", version: (v) => `policy v${v}`, worth: (n) => `mean reward of the outcome before → after the decision, over ${n} branches from it`, noTokens: "no tokens stored", living: "alive",
   nothingYet: "No games yet", connectionLost: "Connection lost, reconnecting…", failed: "Something went wrong", loading: "Loading…",
   rewards: "Rewards", about: "About this game", close: "Close", compare: "Side by side",
 };
@@ -108,7 +108,7 @@ export function policyName(id) {
 }
 
 const REPLY_ERRORS = {
-  empty: ["是空的", "empty"], no_choice: ["没有明确的选择", "no clear choice"], ambiguous: ["选了不止一个", "more than one choice"], negated: ["选择带有否定", "a negated choice"], illegal_target: ["不在可选范围内", "not among the choices"], cut: ["太长，被截断", "too long, cut"], only_thought: ["只有思考", "a thought alone"], defaulted: ["按默认行动", "the default was taken"],
+  empty: ["是空的", "empty"], no_choice: ["没有明确的选择", "no clear choice"], ambiguous: ["选了不止一个", "more than one choice"], negated: ["选择带有否定", "a negated choice"], illegal_target: ["不在可选范围内", "not among the choices"], cut: ["太长，被截断", "truncated"], only_thought: ["只有思考", "thought only"], no_speech: ["没有要说的话", "no speech"], defaulted: ["按默认行动", "default action"],
 };
 const STATES = { queuing: ["排队", "queued"], requeuing: ["重排", "requeued"], preparing: ["进行中", "playing"], running: ["进行中", "playing"], succeeded: ["结束", "finished"], failed: ["失败", "failed"], cancelled: ["取消", "cancelled"] };
 export const stateWord = (status) => (Object.hasOwn(STATES, status) ? say(...STATES[status]) : tidy(status));
@@ -132,7 +132,7 @@ export function stepName(label) {
 
 const NOT_THERE = {
   game: ["这里没有这一局。", "There is no such game here."], run: ["这里没有这个训练。", "There is no such run here."], report: ["这里没有这份报告。", "There is no such report here."],
-  table: ["没有这张牌桌；半小时没人看，牌桌就会收起。", "There is no such table; tables are closed after half an hour without an open page."], seat: ["没有这个座位；半小时没人看，牌桌就会收起。", "There is no such seat; a table that nobody looks at for half an hour is closed."],
+  table: ["没有这张牌桌；半小时没人看，牌桌就会收起。", "There is no such table; tables are closed after half an hour without an open page."], seat: ["没有这个座位；半小时没人看，牌桌就会收起。", "There is no such seat; tables are closed after half an hour without an open page."],
 };
 
 /** An error in the page's language, followed by the server's message in English. */
@@ -147,7 +147,7 @@ export function explain(problem) {
 }
 
 const list = (text) => (text ?? "").split(",").filter(Boolean).join(", ");
-const WAYS = { sheriff_left: "rising from the sheriff", sheriff_right: "falling from the sheriff", dead_left: "rising from the dead", dead_right: "falling from the dead" };
+const WAYS = { sheriff_left: "up from the sheriff", sheriff_right: "down from the sheriff", dead_left: "up from the dead seat", dead_right: "down from the dead seat" };
 const LOST = { nobody_runs: "nobody runs", no_voters: "nobody may vote", no_votes: "all abstained", tied_twice: "tied twice", swallowed: "two explosions" };
 const ENGLISH = {
   game_start: (e) => `The game begins with ${e.data?.seats ?? "?"} seats.`,
@@ -179,7 +179,7 @@ const ENGLISH = {
   vote_count: (e) => (e.data?.count ? `Count: ${e.data.count.split(",").map((entry) => entry.replace(":", " has ")).join(", ")}.` : "Count: no votes."),
   vote_tied: (e) => `Tied: ${list(e.data?.seats)}.`,
   exiled: (e) => `${e.target} is exiled.`,
-  revealed: (e) => `${e.target} shows the card: ${(en.roles[e.data?.role] ?? "?").toLowerCase()}. It stays, without a vote, and gets none.`,
+  revealed: (e) => `${e.target} shows the card: ${(en.roles[e.data?.role] ?? "?").toLowerCase()}. It stays, and can neither vote nor be voted for.`,
   nobody_exiled: () => "Nobody is exiled today.",
   exploded: (e) => `Wolf ${e.seat} explodes; the day ends.`,
   game_over: (e) => `The game is over: ${(en.results[e.data?.result] ?? "").toLowerCase()}.`,

@@ -23,7 +23,7 @@ from algo.serve import served_checkpoint
 from algo.serving.launch import policy_launches
 from algo.werewolf.demonstrations import (
     OTHER_PLAYER,
-    NothingToImitate,
+    NoUsableGames,
     StoredGames,
     demonstrations_of,
     stored_games,
@@ -76,7 +76,7 @@ async def test_a_demonstration_is_imitated_and_no_one_elses_turns(hub, client, p
     runs = tmp_path / "runs"
     url = await policy(make_checkpoint(runs, tiny_model))
     config = load_config(None, [f"model.path={tiny_model}", "warm_start.selection={losers: 1.0, draws: 1.0}"])
-    with pytest.raises(NothingToImitate, match="play some with"):
+    with pytest.raises(NoUsableGames, match="play some with"):
         await stored_games(client, StoredGames(kept_for=DEMONSTRATION), 9)
     async with WebServer(tmp_path, runs=runs, hub=hub.url, tokenizer=tiny_model, model_url=url) as server:
         _, (seat,) = await open_table(server.session, preset="5p_tiny", seed=4, others="policy", record=DEMONSTRATION)
