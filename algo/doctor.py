@@ -178,7 +178,7 @@ def _disk(subject: Subject) -> Iterator[Finding]:
     remedy = "" if level == OK else ": free some space, set run.dir, or lower checkpoint.keep"
     yield level, f"{free:.1f} GiB free for {runs}{remedy}"
     shared = shutil.disk_usage("/dev/shm").total / _GIB if Path("/dev/shm").exists() else 0.0
-    remedy = "" if shared >= 1 else ": too little for Ray, NCCL and vLLM; in Docker, --shm-size=8g"
+    remedy = "" if shared >= 1 else ": too little for Ray, NCCL and vLLM; in Docker, --shm-size=12g"
     yield WARNING if remedy else OK, f"/dev/shm has {shared:.1f} GiB{remedy}"
 
 

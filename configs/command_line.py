@@ -76,12 +76,15 @@ def read_configuration(
 
 
 @contextmanager
-def exit_on(*kinds: type[Exception], before: str = "") -> Iterator[None]:
-    """Print an error of these kinds in one line, after ``before``, and exit with status 2."""
+def exit_on(*kinds: type[Exception], before: str = "", status: int = 2) -> Iterator[None]:
+    """Print an error of these kinds in one line, after ``before``, and exit.
+
+    status: 2 means that a repetition cannot help (configs/fleet).
+    """
     try:
         yield
     except kinds as error:
         if isinstance(error, BrokenPipeError):  # an OSError; of the reader of our output
             raise
         print(f"error: {before}{error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        raise SystemExit(status) from None

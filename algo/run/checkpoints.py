@@ -256,14 +256,18 @@ def expired_checkpoints(folders: Sequence[Path], keep: int, keep_best: int) -> l
     return [folder for folder in newest_first if folder not in kept]
 
 
+class RunLocked(ConfigError):
+    """Another process has locked the run."""
+
+
 def lock_run(run_dir: Path, remedy: str = "choose another run.name") -> IO[str]:
-    """Lock the run while the returned file is open. Raises ConfigError if another process has locked it."""
+    """Lock the run while the returned file is open. Raises RunLocked."""
     file = (run_dir / ".lock").open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         file.close()
-        raise ConfigError(f"another process has locked the run in {run_dir}: stop it, or {remedy}") from error
+        raise RunLocked(f"another process has locked the run in {run_dir}: stop it, or {remedy}") from error
     return file
 
 

@@ -9,6 +9,7 @@ import aiohttp
 
 from algo.machine.disk import DiskFull, disk_full
 from algo.rollouts.played import UnusableRollouts
+from algo.run.checkpoints import RunLocked
 from algo.run.folder import OpenedRun, discard_rollouts, log_to, open_run
 from algo.serving.preconditions import ServingError
 from configs.command_line import exit_on
@@ -30,12 +31,13 @@ def begin_run(
     resume: bool = False,
     policy_version: int = 0,
 ) -> OpenedRun:
-    """Open a run with its log file; exits with status 2 on an error.
+    """Open a run with its log file; exits with status 2 on an error, 1 on one that may pass (a lock, a full disk).
 
     check: raises ConfigError; for checks that are too slow for ``read_configuration``.
     log: name of the log file. suffix, resume, policy_version: see ``open_run``.
     """
-    with exit_on(ConfigError), exit_on(OSError, before=f"cannot open the run in run.dir {config.run.dir}: "):
+    cannot = f"cannot open the run in run.dir {config.run.dir}: "
+    with exit_on(ConfigError), exit_on(OSError, before=cannot, status=1), exit_on(RunLocked, status=1):
         check(config)
         opened = open_run(config, resume, suffix, policy_version)
     log_to(log_level, opened.config.run_dir / "logs" / log)
@@ -51,6 +53,8 @@ def run_to_completion(
 ) -> _Result:
     """Run a program's work; returns its result. Logs errors in one line and exits with status 1, 130 if interrupted.
 
+    The status is 2 for a ConfigError: a repetition cannot help.
+
     interrupted: message for Ctrl-C or SIGTERM.
     messages: of further expected errors, by type; ``{}`` is replaced by the error.
     """
@@ -59,7 +63,10 @@ def run_to_completion(
     except asyncio.CancelledError:
         logger.warning("%s", interrupted)
         raise SystemExit(130) from None
-    except (StoreUnreachable, UnusableToken, ServingError, UnusableRollouts, ConfigError) as error:
+    except ConfigError as error:
+        logger.error("%s", error)
+        raise SystemExit(2) from None
+    except (StoreUnreachable, UnusableToken, ServingError, UnusableRollouts) as error:
         if isinstance(error, UnusableRollouts):
             discard_rollouts(config.run_dir)
         logger.error("%s", error)

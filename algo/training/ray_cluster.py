@@ -83,7 +83,7 @@ def _token_file() -> Path:
 def training_gpus(config: Config) -> str | None:
     """CUDA_VISIBLE_DEVICES for a Ray cluster started here: the GPUs that the settings give to no vLLM; None on CPU.
 
-    With ``serving.share_gpus`` those of the policy's servers are included.
+    With ``serving.share_gpus`` those of the policy's servers are included, and come first: Ray assigns them in order.
     """
     if config.training.device == "cpu":
         return None
@@ -93,7 +93,8 @@ def training_gpus(config: Config) -> str | None:
     of_others = {gpu for one in (*config.frozen.values(), *pool_servers(config)) for gpu in one.devices or ()}
     taken = of_others - of_policy if serving.share_gpus else of_others | of_policy
     names = visible_gpus() or map(str, range(torch.cuda.device_count()))
-    return ",".join(name for number, name in enumerate(names) if number not in taken)
+    free = [(number, name) for number, name in enumerate(names) if number not in taken]
+    return ",".join(name for _, name in sorted(free, key=lambda one: one[0] not in of_policy))
 
 
 def resource_pool(training: TrainingConfig) -> RayResourcePool:

@@ -6,13 +6,19 @@ import re
 import shlex
 import shutil
 import socket
+import string
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
+import algo.werewolf_verl
+import runners.werewolf.__main__
+from configs.loading import load_config
+from store.__main__ import _serve_parser
 from store.auth import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
 from store.client import connect
 from tests.support.hub.hub_process import HubProcess
@@ -120,6 +126,64 @@ def test_stopping_a_runner_waits_for_its_end_and_is_no_failure():
             assert stopping.wait(60) == 0
         reaper.join()
         assert runner.returncode == 0
+
+
+def commands():
+    """(file, program's module, its arguments) of every Python program that the deployments start."""
+    for name in ("compose.yaml", "kubernetes.yaml"):
+        for document in yaml.safe_load_all((FLEET / name).read_text()):
+            for command in _lists(document):
+                if command[:2] == ["sh", "-c"] and command[2].startswith("exec python"):
+                    command = shlex.split(command[2].removeprefix("exec "))
+                if command[:2] == ["python", "-m"]:
+                    values = [re.sub(r"\$\{\w+:-([^}]*)\}|\$[($](\w+)\)?", r"\1\2", part) for part in command]
+                    yield name, values[2], values[3:]
+    settings = dict(re.findall(r"^(\w+)=(.*)$", (FLEET / "systemd" / "fleet.env").read_text(), re.M))
+    for path in (FLEET / "systemd").glob("*.service"):
+        text = path.read_text().replace("%H-%i", "machine-1")
+        for module, arguments in re.findall(r"^ExecStart=\S+/python -m (\S+) (.*)$", text, re.M):
+            known = dict(re.findall(r"(\w+)=(\S*)", " ".join(re.findall("^Environment=(.*)$", text, re.M)))) | settings
+            yield path.name, module, shlex.split(string.Template(arguments).substitute(known))
+
+
+def _lists(document):
+    if isinstance(document, list) and all(isinstance(part, str) for part in document):
+        yield document
+    elif isinstance(document, dict | list):
+        for part in document.values() if isinstance(document, dict) else document:
+            yield from _lists(part)
+
+
+PARSERS = {
+    "store": _serve_parser().parse_args,
+    "runners.werewolf": runners.werewolf.__main__.parse_arguments,
+    "algo.werewolf_verl": algo.werewolf_verl.parse_arguments,
+}
+
+
+@pytest.mark.parametrize(("file", "module", "arguments"), commands())
+def test_programs_take_the_commands_of_the_deployments(file, module, arguments):
+    options = PARSERS[module](arguments)
+    if module == "algo.werewolf_verl":
+        config = load_config(FLEET / options.config.name, options.overrides)
+        assert config.store.url.startswith("http://") and config.run.dir.is_absolute() and options.resume == "auto"
+
+
+def test_every_deployment_starts_hub_runner_and_algorithm():
+    of_file = {name: {module for file, module, _ in commands() if file == name} for name, *_ in commands()}
+    systemd = set().union(*(modules for name, modules in of_file.items() if name.endswith(".service")))
+    assert of_file["compose.yaml"] == of_file["kubernetes.yaml"] == systemd == PARSERS.keys()
+
+
+def test_a_unit_with_a_gpu_hides_no_device():
+    """ProtectClock restricts devices before systemd 252 (systemd/systemd#18142)."""
+    unit = (FLEET / "systemd" / "werewolf-algorithm.service").read_text()
+    assert not re.search("^(ProtectClock|PrivateDevices|DevicePolicy)=", unit, re.M)
+
+
+def test_shared_memory_of_the_container_holds_rays_object_store():
+    algorithm = yaml.safe_load((FLEET / "compose.yaml").read_text())["services"]["algorithm"]
+    assert int(algorithm["shm_size"].removesuffix("gb")) * 2**30 > 10**10  # ray.ray_constants
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze on this machine")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from functools import partial
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
@@ -12,7 +13,7 @@ from algo.loop.agreement import LogProbMismatch
 from algo.machine.ports import free_port
 from algo.rollouts.hub_rollouts import ResumePoint
 from algo.rollouts.played import NoFinishedRollouts
-from algo.run.command_line import run_to_completion
+from algo.run.command_line import begin_run, run_to_completion
 from algo.run.folder import open_run
 from algo.run.names import resume_options
 from configs.loading import load_config
@@ -62,6 +63,18 @@ def test_a_numbered_run_is_resumed_by_the_name_that_messages_give(tmp_path):
             assert {path.name for path in tmp_path.glob("final*")} == {"final-evaluation-evaluation"}
 
 
+def test_what_may_pass_has_another_status_than_a_configuration_that_cannot_be_used(tmp_path, monkeypatch):
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
+    begin = partial(begin_run, config, "INFO", suffix="", log="x.log", resume=True)
+    with open_run(config, resume=True).lock:
+        assert exit_status(begin) == 1
+    with monkeypatch.context() as broken:
+        broken.setattr("algo.run.command_line.open_run", Mock(side_effect=OSError(28, "No space left on device")))
+        assert exit_status(begin) == 1
+    (config.run_dir / "run.json").write_text("")
+    assert exit_status(begin) == 2
+
+
 def test_a_damaged_run_is_named(tmp_path):
     config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
     open_run(config, resume=True).lock.close()
@@ -107,6 +120,7 @@ class OwnError(Exception):
         (None, 0, ""),
         (asyncio.CancelledError(), 130, "it was interrupted"),
         (StoreUnreachable("no hub answers"), 1, "no hub answers"),
+        (ConfigError("a GPU needs 81 GiB"), 2, "needs 81 GiB"),
         (aiohttp.ClientConnectionError("gone"), 1, "stopped responding"),
         (OwnError("rank 0"), 1, "workers failed: rank 0. Resume"),
         (ZeroDivisionError("oops"), 1, "Traceback"),

@@ -76,7 +76,7 @@ def test_the_machine_of_a_container_is_its_limit(qwen3_8b, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("configuration", "layers", "hidden", "gpu_gib"),
     [("qwen3_8b_shared", 36, 4096, H100_GIB), ("qwen3_8b", 36, 4096, H100_GIB), ("several_nodes", 36, 4096, H100_GIB),
-     ("one_gpu", 36, 2560, H100_GIB), ("one_gpu", 28, 1024, 23.6),
+     ("one_gpu", 36, 2560, H100_GIB), ("one_gpu", 28, 1024, 23.6), ("configs/fleet/run.yaml", 36, 2560, H100_GIB),
      ("agent_gpu", 36, 2560, H100_GIB), ("agent_gpu", 28, 1024, 23.6)],
 )  # fmt: skip
 def test_shipped_files_fit_the_gpus_that_they_name(tmp_path, configuration, layers, hidden, gpu_gib):

@@ -105,6 +105,7 @@ def test_what_cannot_run_is_refused(model, tmp_path, monkeypatch):
         ({"servers": 2, "devices": (3, 1)}, "0,2"),
         ({"tensor_parallel": 2}, "2,3"),
         ({"share_gpus": True}, "0,1,2,3"),
+        ({"share_gpus": True, "devices": (2,)}, "2,0,1,3"),
         ({"mode": "attach", "urls": ["http://127.0.0.1:1"]}, "0,1,2,3"),
     ],
 )
