@@ -22,7 +22,7 @@ OF_A_WORKLOAD = {
     *GAME_EVALUATION,
     *("runners.werewolf", "runners.agents", "store.werewolf", "store.werewolf_study", "store.agents"),
     *("configs.werewolf", "configs.agents"),
-    *(f"configs.sections.{section}" for section in ("game", "rewards", "warm_start", "probes")),
+    *(f"configs.sections.{section}" for section in ("game", "rewards", "warm_start")),
 }
 ROLES_AND_DECKS = "configs.roles_and_decks"  # on which the rules stand, too
 GENERIC_ROOMS = (
@@ -42,7 +42,7 @@ FORBIDDEN = {
     "configs": {
         *("algo", "runners", "agentlightning"),
         # Of the store, only types that are light to import: players and addresses.
-        *(f"store.{module}" for module in ("hub", "sql", "client", "endpoints", "schema", "werewolf", "agents")),
+        *(f"store.{module}" for module in ("hub", "client", "endpoints", "schema", "werewolf", "agents")),
         *HEAVY,
     },
     "store": {"algo", "runners", "configs", "agentscope", *HEAVY},
@@ -66,6 +66,19 @@ FORBIDDEN = {
 }
 for product in ("configs", "store", "runners", "algo"):
     FORBIDDEN[product] |= {"tests", "bench"}
+
+
+OURS = {
+    name
+    for names in FORBIDDEN.values()
+    for name in names
+    if name.split(".")[0] in ("algo", "configs", "runners", "store")
+}
+
+
+def test_what_is_forbidden_exists():
+    places = [ROOT / name.replace(".", "/") for name in OURS]
+    assert [str(place) for place in places if not place.is_dir() and not place.with_suffix(".py").is_file()] == []
 
 
 def imports_of(path):

@@ -75,7 +75,6 @@ async def test_probes_say_what_transformers_computes_and_leave_the_game_alone(vl
             found = {role: math.exp(word_log_prob(model, given, word)) for role, word in asked.words.items()}
             masses.append(sum(found.values()))
             for role, chance in belief.beliefs[asked.target].items():
-                assert chance == pytest.approx(found[role] / masses[-1], rel=1e3 * FLOAT32_TOLERANCE)
                 assert math.log(chance) == pytest.approx(math.log(found[role] / masses[-1]), abs=FLOAT32_TOLERANCE)
         assert math.log(belief.mass) == pytest.approx(math.log(sum(masses) / len(masses)), abs=FLOAT32_TOLERANCE)
     # One row for each question to a trained seat, the wolf's left out.

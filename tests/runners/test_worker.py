@@ -105,7 +105,7 @@ async def test_a_runner_that_cannot_play_leaves_the_queue_to_others(client, play
     assert broken.stats.failed < 8
 
 
-async def test_a_runner_that_has_played_nothing_and_cannot_exits(client, play, monkeypatch):
+async def test_a_runner_that_has_played_nothing_and_cannot_exits(client, monkeypatch):
     monkeypatch.setattr("runners.worker._FIRST_PAUSE_SECONDS", 0.0)
     ids = await enqueue(client, 20)
 
@@ -341,7 +341,8 @@ async def test_a_task_that_cannot_be_played_fails_with_a_reason(client, policy, 
     assert rollout.status == "failed" and "UnusableTask" in rollout.attempt.metadata["reason"]
 
 
-async def test_resources_that_come_late_are_waited_for(client, policy, caplog):
+async def test_resources_that_come_late_are_waited_for(client, policy, caplog, monkeypatch):
+    monkeypatch.setattr("runners.policy.resources._POLL_SECONDS", 0.1)
     playing = asyncio.create_task(play_rollout(client, policy, werewolf_task(), publish=False))
     await until(lambda: "waiting for resources" in caplog.text)
     await client.update_resources(policy.resources_id, policy.encode())

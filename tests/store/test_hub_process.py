@@ -22,15 +22,21 @@ async def hub(tmp_path):
 
 
 async def test_it_ends_in_good_order_although_a_request_hangs(hub, client):
-    rollout = await enqueue_one(client, 1)
+    rollout, sent = await enqueue_one(client, 1), asyncio.Event()
+
+    async def on_sent(*_):
+        sent.set()
 
     async def wait_for_ever():
-        async with aiohttp.ClientSession() as session:
+        tracing = aiohttp.TraceConfig()
+        tracing.on_request_chunk_sent.append(on_sent)
+        async with aiohttp.ClientSession(trace_configs=[tracing]) as session:
             waits = session.post(f"{hub.url}/v1/agl/waits/rollouts", json={"rollout_ids": [rollout.rollout_id]})
             async with waits as response:
                 return response.status
 
     hanging = asyncio.create_task(wait_for_ever())
+    await sent.wait()
     await client.get_latest_resources()  # sent later, answered: the other one has arrived
     assert await asyncio.to_thread(hub.stop) == 0
     assert await hanging == 503

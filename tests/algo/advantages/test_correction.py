@@ -85,7 +85,7 @@ def test_turns_and_sequences_of_which_nothing_is_left_are_counted():
     assert found.left_out == Counter({REJECTED: 1 + 1 + 2})
 
 
-def test_what_verl_does_not_know_is_refused(tiny_model):
+def test_what_verl_does_not_know_is_refused():
     check_correction(
         RolloutCorrectionConfig(rollout_is="token", rollout_rs="token_k1,seq_mean_k3", rollout_rs_threshold="0.5_2,0.1")
     )

@@ -13,7 +13,7 @@ def make_config(tmp_path, players=(), **evaluation):
     )
 
 
-def test_v2_is_fixed_and_the_runs_own_opponents_stand_behind_it(tmp_path):
+def test_v3_is_fixed_and_the_runs_own_opponents_stand_behind_it(tmp_path):
     config = make_config(tmp_path, players=["strong"], opponents=["random", "strong"])
     found = matches_of(config, PANELS["v3"], "a", "model")
     assert found.conditions["opponents"] == ["random", "timid", "scripted", "expert", "initial", "strong"]

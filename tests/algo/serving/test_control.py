@@ -52,7 +52,7 @@ async def test_what_runners_ask_for_is_open(path):
     assert await status(path) == 200
 
 
-async def test_a_vllm_that_was_started_without_a_token_is_as_it_was(monkeypatch):
+async def test_a_vllm_that_was_started_without_a_token_is_as_it_was():
     assert await status("/pause", token="") == 200
 
 

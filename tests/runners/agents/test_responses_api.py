@@ -78,7 +78,7 @@ async def test_items_that_cannot_be_read_are_named(given, message, openai):
         await ask(openai, given)
 
 
-async def test_arguments_that_a_parser_broke_neither_end_a_conversation_nor_make_it_two(world, attempt, openai):
+async def test_arguments_that_a_parser_broke_neither_end_a_conversation_nor_make_it_two(world, openai):
     """vllm#55495: what its qwen3_xml parser made of a call, after which it refused all that came."""
     broken = '{"cmd": "timeout 7\\n7", "echo SAC_NAME=$SAC_NAME; echo CCA=$SCITEX_CARDS_AGENT_ID\\n</parameter": '
     world.vllm.answer = lambda prompt: f'<tool_call>\n{{"name": "calculate", "arguments": {broken}}}\n</tool_call>'

@@ -15,7 +15,7 @@ from runners.werewolf.brains import ScriptedBrain
 from runners.werewolf.game import PRESETS, SPEECHES, GameState, Result, Role, Side, winner
 from runners.werewolf.language.speech import understand
 from tests.support.game.game_playing import play_brains
-from tests.support.werewolf.nonsense import nonsense
+from tests.support.werewolf.nonsense import KINDS, nonsense
 from tests.support.werewolf.speech_classifier import SpeechClassifier
 
 GAMES = {**dict.fromkeys(PRESETS, 60), "12p_sheriff": 120, "10p": 120, "9p": 200, "7p": 250, "5p_tiny": 500}
@@ -82,6 +82,8 @@ def test_scripted_players_talk_sense(name):
     played = GAMES[name] if name in SMALL else TALKS
     counts = [nonsense(game(name, seed)) for seed in range(played)]
     assert sum((found for found, _ in counts), Counter()) == Counter()
+    occasions = sum((occasions for _, occasions in counts), Counter())
+    assert occasions.keys() == set(KINDS if PRESETS[name].sheriff else (KINDS[0], KINDS[2], KINDS[3]))
 
 
 @pytest.mark.parametrize("name", more_in_endurance(SMALL, ("12p_sheriff", "9p", *SMALL)))

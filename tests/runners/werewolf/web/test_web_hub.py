@@ -85,7 +85,7 @@ async def test_whom_a_game_waits_for_is_recorded_with_its_events(unserved):
     assert {decision for asked, _ in by_round for _, decision, secret in asked if secret} >= {"witch"}
 
 
-def test_events_are_read_up_to_the_first_gap(unserved):
+def test_events_are_read_up_to_the_first_gap():
     event = {"kind": "speech", "day": 1}
     one, two = make_turn(events=encode_events(0, [event])), make_turn(events=encode_events(2, [event]))
     assert read_events([two, one]) == [event]

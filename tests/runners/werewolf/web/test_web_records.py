@@ -1,6 +1,6 @@
 """Whom people play, and what becomes of it: demonstrations that are imitated, evaluations that are counted.
 
-The vLLM and the chat endpoint here are fakes; ``test_web_end_to_end`` has a real vLLM.
+The vLLM and the chat endpoint here are fakes; ``tests/end_to_end/test_web.py`` has a real vLLM.
 """
 
 import asyncio
