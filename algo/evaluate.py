@@ -12,6 +12,8 @@ import shutil
 from pathlib import Path
 
 from algo.run.local import add_local_option, run_locally
+from algo.run.names import RECIPE_FILE, resume_options
+from algo.werewolf.file_names import EVALUATION_SUFFIX
 from configs.command_line import configured_parser, exit_on, read_configuration
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
@@ -25,8 +27,6 @@ logger = logging.getLogger("algo.evaluate")
 
 EVALUATED_FOLDER = "evaluated"
 """Folder in the run's folder, with a folder for each label."""
-
-_SUFFIX = "-evaluation"
 
 PANELS = ("run", "cross", "training", "held-out", "v3")
 """As in ``algo.evaluation.panel``, which takes seconds to import."""
@@ -94,7 +94,7 @@ def default_label(model: Path) -> str:
     if place.parent.name == "checkpoints":
         run = place.parents[1]
         names.insert(0, run.name)
-        if (run.parent / "recipe.json").is_file():
+        if (run.parent / RECIPE_FILE).is_file():
             names.insert(0, run.parent.name)
     name = " ".join(names)
     return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"
@@ -125,7 +125,7 @@ def main() -> int:
     options = parse_arguments()
     config = read_configuration(options, WerewolfConfig, lambda config: _check(config, options))
     if options.local:
-        return run_locally("algo.evaluate", config, options, _SUFFIX, "werewolf")
+        return run_locally("algo.evaluate", config, options, EVALUATION_SUFFIX, "werewolf")
     return _run(config, options) if options.people is None else run_people(config, options)
 
 
@@ -136,19 +136,17 @@ def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE
     from algo.evaluation.report import tables_of
     from algo.run.command_line import begin_run, run_to_completion
-    from algo.run.names import resume_options
 
     label = options.label or default_label(options.model or config.model.path)
     resume = options.resume == "auto"
-    opened = begin_run(config, options.log_level, suffix=_SUFFIX, log="evaluation.log", resume=resume)
-    run_dir = opened.config.run_dir
+    opened = begin_run(config, options.log_level, suffix=EVALUATION_SUFFIX, log="evaluation.log", resume=resume)
+    run_dir, resuming = opened.config.run_dir, resume_options(config, opened.config.run.name, EVALUATION_SUFFIX)
     keep_evaluated(opened.config, options.model, label)
     found = run_to_completion(
         evaluate_model(opened, options.model, label, panel=options.panel, players=options.players),
         opened.config,
         logger,
-        f"interrupted; finished games are recorded, and {resume_options(config, opened.config.run.name, _SUFFIX)} "
-        "continues with the others",
+        f"interrupted; finished games are recorded, and {resuming} continues with the others",
         {},
     )
     console = wide_console()

@@ -123,19 +123,18 @@ def figures_of(evaluation: AgentEvaluation) -> dict[str, Estimate | None]:
     """
     rows = evaluation.rows
 
-    def mean(among: Sequence[AttemptRow], values: list[float], counts: Sequence[float] = ()) -> Estimate | None:
+    def mean(
+        among: Sequence[AttemptRow], values: list[float], counts: Sequence[float] = (), shares: bool = True
+    ) -> Estimate | None:
         counts = counts or [1.0] * len(among)
-        clusters = [row.cluster for row in among]
-        return mean_by_cluster(clusters, values, evaluation.header.seed, counts) if any(counts) else None
+        clusters, seed = [row.cluster for row in among], evaluation.header.seed
+        return mean_by_cluster(clusters, values, seed, counts, shares=shares) if any(counts) else None
 
     calls = [row.calls for row in rows]
-    called = mean(rows, calls)
-    if called and len(set(calls)) == 1:  # no share of them, whose interval would be Wilson's
-        called = Estimate(value=calls[0], low=calls[0], high=calls[0])
     figures = {
         "reward": mean(rows, primary_rewards(evaluation)),
         "failed": mean(rows, [bool(row.failure) for row in rows]),
-        "calls": called,
+        "calls": mean(rows, calls, shares=False),
         "invalid_calls": mean(rows, [row.invalid for row in rows], calls),
     }
     named = [row for row in rows if not row.failure] or rows

@@ -64,18 +64,23 @@ def wilson_interval(successes: float, trials: float) -> Estimate:
 
 
 def mean_by_cluster(
-    clusters: Sequence[Hashable], values: Sequence[float], seed: int, counts: Sequence[float] | None = None
+    clusters: Sequence[Hashable],
+    values: Sequence[float],
+    seed: int,
+    counts: Sequence[float] | None = None,
+    *,
+    shares: bool = True,
 ) -> Estimate:
     """sum(values) / sum(counts), with the percentile bootstrap over clusters (Davison and Hinkley, 1997, 3.8 and 5.3).
 
     clusters: one for each value. counts: number of terms in each value; 1 each by default.
     Where all clusters have the same mean, the bootstrap has no width: the interval then is Wilson's, with each cluster
-    as one trial, for a mean from 0 to 1, and else the mean alone. Raises ValueError when the counts are all 0.
+    as one trial, for a mean from 0 to 1 of ``shares``, and else the mean alone. Raises ValueError for counts of 0 only.
     """
     total, count = _totals(clusters, values, counts)
     mean = float(total.sum() / count.sum())
     if np.ptp(total / count) == 0:
-        within = 0 <= mean <= 1
+        within = shares and 0 <= mean <= 1
         return wilson_interval(mean * len(total), len(total)) if within else Estimate(value=mean, low=mean, high=mean)
     weights = _draws(len(total), _RESAMPLES, seed)
     return percentile_interval(mean, (weights @ total) / (weights @ count))

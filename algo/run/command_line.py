@@ -51,10 +51,9 @@ def run_to_completion(
     interrupted: str,
     messages: Mapping[type[Exception], str],
 ) -> _Result:
-    """Run a program's work; returns its result. Logs errors in one line and exits with status 1, 130 if interrupted.
+    """Run a program's work; returns its result. Logs errors in one line and exits with status 1.
 
-    The status is 2 for a ConfigError: a repetition cannot help.
-
+    The status is 130 if interrupted, and 2 for a ConfigError: a repetition cannot help.
     interrupted: message for Ctrl-C or SIGTERM.
     messages: of further expected errors, by type; ``{}`` is replaced by the error.
     """

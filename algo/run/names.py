@@ -8,6 +8,9 @@ from configs.schema import Config
 RUN_FILE = "run.json"
 """In the folder of every run."""
 
+RECIPE_FILE = "recipe.json"
+"""In the folder of every recipe, which holds its runs."""
+
 
 def run_name(config: Config, resume: bool, suffix: str = "") -> str:
     """The name of the new or, with ``resume``, the resumed run.

@@ -166,7 +166,7 @@ _POISONS = re.compile("(?!.*[不别没留]).*(?:毒.*[0-9]号|[0-9]号.*毒|(?:�
 _SAID_BY = re.compile(r"(?:号|[他她]|player [0-9]+ )(?:是?这[么样])?(?:说|讲|said|says)的?[。!\"]*$")
 _WRITER = ("我", "本人", "俺", "老子")
 _PROPOSES = re.compile("(?:^|(?<=[,。!?;]))(?:建议|提议)(?!第?[0-9])", re.MULTILINE)
-_SUBJECT = re.compile("我|本人|俺|老子|(?<![被是])(?:([0-9]+)号|[他她你]|狼人|其他人|别人|没有?身份的)")
+_SUBJECT = re.compile("|".join(_WRITER) + "|(?<![被是])(?:([0-9]+)号|[他她你]|狼人|其他人|别人|没有?身份的)")
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"
 _OPTION_FORMS = {option: re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for option, form in lexicon.OPTIONS.items()}
@@ -217,6 +217,7 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
     for number, (sentence, retold) in enumerate(sentences, start=1):
         doubtful = retold or lexicon.SUPPOSED.search(sentence) or _SAID_BY.search(sentence)
         of_others, read = lexicon.OF_OTHERS.search(sentence), 0
+        subject, later = None, [(found.end(), found[1] or found[0]) for found in _SUBJECT.finditer(sentence)][::-1]
         parts = [part.strip() for part in _CLAUSE_END.split(sentence.rstrip("。!?; "))]
         parts = [part for part in parts if not _LEAD_IN.fullmatch(part)]  # drops empty parts, too
         for part in parts:
@@ -224,8 +225,9 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
             read = sentence.find(part, read) + len(part)
             earnest = not doubtful and (of_others is None or of_others.end() > read)
             stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
-            subjects = [found[1] or found[0] for found in _SUBJECT.finditer(sentence, 0, read)]
-            of_writer = not subjects or subjects[-1] in (*_WRITER, str(request.seat))
+            while later and later[-1][0] <= read:
+                _, subject = later.pop()
+            of_writer = subject in (None, *_WRITER, str(request.seat))
             yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest, of_writer)
 
 
@@ -352,8 +354,7 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             continue
         own = clause.alone and clause.last if stated.bare else stated.led_in or clause.alone
         # 8号被查杀，选择自爆 tells what another does, unless that is what is asked.
-        tells = stated.choice is Option.EXPLODE and request.targets and not clause.of_writer
-        own = own and not tells
+        own = own and (clause.of_writer or stated.choice is not Option.EXPLODE or not request.targets)
         # A list of seats and a supposed choice are doubtful.
         in_doubt = marked or (clause.earnest and (stated.led_in or (found and not stated.bare)))
         if clause.earnest and (marked or (own and '"' not in clause.text)):

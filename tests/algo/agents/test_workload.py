@@ -13,6 +13,7 @@ from algo.advantages.estimators import token_advantages
 from algo.agents.evaluate import AttemptRow, figures_of, gain, primary_rewards
 from algo.agents.workload import Agents
 from algo.evaluation.record import Record
+from algo.evaluation.statistics import Estimate
 from algo.loop.workload import Workload
 from algo.rollouts.played import NoFinishedRollouts
 from algo.rollouts.queue import RolloutQueue
@@ -23,6 +24,7 @@ from runners.agents.lit import LitPlayer
 from store.agents import AGENTS
 from store.schema import PolicyResources
 from tests.support.agents.fakes_agents import FakeChatVllm
+from tests.support.algo.made_games import made_evaluation
 from tests.support.algo.playing import playing
 
 
@@ -190,3 +192,9 @@ def test_a_failure_is_scored_by_the_reward_that_agents_name_first():
     solved = SimpleNamespace(rewards={"correct": 1.0, "short": 0.5}, failure="")
     assert primary_rewards(SimpleNamespace(rows=[failed, solved])) == [-1.0, 1.0]
     assert primary_rewards(SimpleNamespace(rows=[failed])) == [0.0]
+
+
+def test_calls_that_are_equal_in_all_attempts_have_no_interval_of_a_share():
+    rows = [AttemptRow(number=n, task_id=f"t{n}", cluster=n, rewards={"a": 1.0}, calls=1, invalid=0) for n in range(20)]
+    figures = figures_of(made_evaluation(rows, planned={"held-out tasks": 20}))
+    assert figures["calls"] == Estimate(value=1.0, low=1.0, high=1.0) and figures["reward"].low < 1.0
