@@ -51,6 +51,7 @@ class FinishedRollout:
     """
 
     rollout_id: str
+    attempt_id: str
     outcome: OutcomeSpan
     turns: tuple[CallSpan, ...]
     triplets: tuple[Triplet, ...]
@@ -132,7 +133,7 @@ def read_attempt(
     duplicates = sum(map(kind.call.is_in, spans)) - len(turns)
     left_out = Counter({BROKEN_CONTEXT: len(turns) - len(triplets), DUPLICATE_SPAN: duplicates})
     calls = tuple((span.start_time or 0.0, span.end_time or 0.0) for span in of_calls)
-    return FinishedRollout(rollout_id, outcome, turns, triplets, +left_out, calls, notes)
+    return FinishedRollout(rollout_id, attempt_id, outcome, turns, triplets, +left_out, calls, notes)
 
 
 def _check_learners(where: str, turns: Iterable[CallSpan], resources: PolicyResources) -> None:

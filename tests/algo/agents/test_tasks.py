@@ -126,7 +126,7 @@ def rollout_of(dimensions, calls):
         dimensions=dimensions,
         actors=actors,
     )
-    return FinishedRollout("ro", outcome, tuple(calls), (), Counter())
+    return FinishedRollout("ro", "at", outcome, tuple(calls), (), Counter())
 
 
 def test_without_weights_the_first_reward_counts_and_an_actor_is_compared_with_itself():

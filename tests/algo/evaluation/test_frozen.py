@@ -33,7 +33,7 @@ def evaluation_of(name):
         ]
         notes = (StudySpan.model_validate(game["note"]),) if game["note"] else ()
         outcome = ResultSpan.model_validate(game["outcome"])
-        rollout = FinishedRollout("r", outcome, tuple(turns), (), Counter(), (), notes)
+        rollout = FinishedRollout("r", "a", outcome, tuple(turns), (), Counter(), (), notes)
         rows.append(row_of(number, GameTask.decode(game["task"]), rollout, RewardConfig(), whole=False))
     planned = dict.fromkeys(frozen["opponents"], len(rows) // len(frozen["opponents"]))
     header = Header(label=name, player="policy", policy_version=0, panel=frozen["panel"], planned=planned, initial="i",

@@ -45,7 +45,7 @@ def test_talk_among_wolves_is_no_public_speech():
     ]
     result = make_result()
     task = game_task(seed=result.seed, seating={"wolf": "policy", "good": "policy"})
-    rollout = FinishedRollout("r", result, tuple(turns), (), Counter())
+    rollout = FinishedRollout("r", "a", result, tuple(turns), (), Counter())
     row = row_of(0, task, rollout, RewardConfig(), whole=False)
     assert [said.text for said in row.spoken] == ["speech", "last_words"]
 

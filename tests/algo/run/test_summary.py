@@ -46,7 +46,7 @@ def test_rewards_and_dimensions_by_side_and_role():
 
 
 def played(*results):
-    games = tuple(FinishedRollout("ro", result, (), (), Counter()) for result in results)
+    games = tuple(FinishedRollout("ro", "at", result, (), (), Counter()) for result in results)
     return PlayedRollouts(finished=games, failures=Counter(), retried=Counter(), turns_stored=9, left_out=Counter())
 
 

@@ -41,7 +41,7 @@ async def played(tiny_tokenizer, tiny_model):
         resources = PolicyResources(run_name="run", version=3, endpoints=(vllm.endpoint,), model="policy")
         outcome, turns = await play_task(task, resources)
         turns.sort(key=lambda turn: (turn.actor, turn.turn))
-        return FinishedRollout(task.task_id, outcome, tuple(turns), tuple(triplets_of(turns)), Counter(), (), ())
+        return FinishedRollout(task.task_id, "a", outcome, tuple(turns), tuple(triplets_of(turns)), Counter(), (), ())
 
     async with FakeVllm(tiny_tokenizer, legal_answer(random.Random(1)), str(tiny_model)) as vllm:
         yield play
