@@ -9,7 +9,7 @@ repeated run with another name selects the same.
 import hashlib
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ NOT_SELECTED = {1.0: "winner_not_selected", -1.0: "loser_not_selected", 0.0: "dr
 """Outcome of an actor (``Trajectory.dimensions``) -> reason for leaving it out."""
 
 _Row = TypeVar("_Row")
+_Kind = TypeVar("_Kind", str, float)
 _ActorInRollout = tuple[str, str]
 
 
@@ -50,7 +51,8 @@ def select_sequences(
     *,
     oldest_version_allowed: int,
 ) -> Selection:
-    """Leave out other roles, stale sequences, groups without information, and actors outside a share, in this order.
+    """Leave out other roles, stale sequences, groups without information, and actors outside a role's share, then those
+    outside an outcome's, in this order.
 
     informative: see ``TokenAdvantages``.
     seed: of the sampling of whole actors, together with their content. With a share s of n actors floor(s * n) are kept
@@ -60,26 +62,42 @@ def select_sequences(
     Raises ValueError, naming the rollout and actor, for an unknown outcome with a share below 1.
     """
     reasons: dict[int, str] = {}
+    of_roles = config.role_shares
     for row, (trajectory, tells) in enumerate(zip(trajectories, informative, strict=True)):
-        if config.roles is not None and trajectory.role not in config.roles:
+        if of_roles is not None and trajectory.role not in of_roles:
             reasons[row] = ROLE_NOT_SELECTED
         elif trajectory.oldest_version < oldest_version_allowed:
             reasons[row] = STALE
         elif not tells:
             reasons[row] = UNINFORMATIVE
-    contents = _digests(trajectories)
-    shares = {1.0: config.winners, -1.0: config.losers, 0.0: config.draws}
-    if min(shares.values()) < 1:
-        by_outcome: dict[float, dict[_ActorInRollout, list[int]]] = defaultdict(dict)
-        for actor, rows in _by_actor(trajectories, reasons).items():
-            by_outcome[_outcome(trajectories[rows[0]])][actor] = rows
-        for outcome, actors in by_outcome.items():
-            for row in _outside_share(actors, shares[outcome], contents, f"{seed}/{outcome}"):
-                reasons[row] = NOT_SELECTED[outcome]
+    of_outcomes = {1.0: config.winners, -1.0: config.losers, 0.0: config.draws}
+    if of_roles is not None:
+        _sample(trajectories, reasons, seed, lambda one: one.role, of_roles, dict.fromkeys(of_roles, ROLE_NOT_SELECTED))
+    _sample(trajectories, reasons, seed, _outcome, of_outcomes, NOT_SELECTED)
     left_out: Counter[str] = Counter()
     for row, reason in reasons.items():
         left_out[reason] += len(trajectories[row].turn_ends)
     return Selection(tuple(row for row in range(len(trajectories)) if row not in reasons), left_out)
+
+
+def _sample(
+    trajectories: Sequence[Trajectory],
+    left_out: dict[int, str],
+    seed: int,
+    kind_of: Callable[[Trajectory], _Kind],
+    shares: Mapping[_Kind, float],
+    reasons: Mapping[_Kind, str],
+) -> None:
+    """Add to ``left_out`` the rows of the actors outside their kind's share."""
+    if min(shares.values()) == 1:
+        return
+    by_kind: dict[_Kind, dict[_ActorInRollout, list[int]]] = defaultdict(dict)
+    for actor, rows in _by_actor(trajectories, left_out).items():
+        by_kind[kind_of(trajectories[rows[0]])][actor] = rows
+    contents = _digests(trajectories)
+    for kind, actors in by_kind.items():
+        for row in _outside_share(actors, shares[kind], contents, f"{seed}/{kind}"):
+            left_out[row] = reasons[kind]
 
 
 def _by_actor(trajectories: Sequence[Trajectory], left_out: dict[int, str]) -> dict[_ActorInRollout, list[int]]:

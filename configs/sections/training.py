@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -27,12 +27,20 @@ def of_this_cpu(precision: str | None) -> str | None:
 class SelectionConfig(Section):
     """Which seats are trained on. Seats left out still count in the baselines; the log counts them by reason."""
 
-    roles: tuple[str, ...] | None = Field(
-        None, min_length=1, description="roles to train; null: all of game.train_sides"
+    roles: tuple[str, ...] | dict[str, Annotated[float, Field(gt=0, le=1)]] | None = Field(
+        None,
+        min_length=1,
+        description="roles to train, or roles with the share of their seats, a seeded sample of whole seats: "
+        "{seer: 1, villager: 0.25}; null: all of game.train_sides",
     )
     winners: float = Field(1.0, ge=0, le=1, description="share of the winning seats, a seeded sample of whole seats")
     losers: float = Field(1.0, ge=0, le=1, description="share of the losing seats; 0 trains on winners only")
     draws: float = Field(1.0, ge=0, le=1, description="share of the seats of drawn games")
+
+    @property
+    def role_shares(self) -> dict[str, float] | None:
+        """Share of the seats of each role; None: all of every role."""
+        return self.roles if self.roles is None or isinstance(self.roles, dict) else dict.fromkeys(self.roles, 1.0)
 
     @model_validator(mode="after")
     def _somebody_is_trained(self) -> "SelectionConfig":

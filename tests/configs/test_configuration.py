@@ -235,6 +235,8 @@ def test_what_fits_together_is_taken(overrides):
         ("reference={kl: loss, penalty: k1}", r"set penalty to k1\+"),
         ("training.rollout_correction.rollout_rs=token_k1", "set both"),
         ("selection.roles=[guard]", "'guard', a role that preset '5p_tiny' does not deal"),
+        ("selection.roles={guard: 0.5}", "'guard', a role that preset '5p_tiny' does not deal"),
+        ("selection.roles={seer: 1.5}", "selection.roles.*less than or equal to 1"),
         (
             "game.train_sides=[good]; game.opponent=scripted; selection.roles=[wolf]",
             "a side that game.train_sides excludes",

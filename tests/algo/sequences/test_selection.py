@@ -37,6 +37,24 @@ def test_roles_that_are_not_trained_are_left_out_first():
     assert found.left_out == Counter({ROLE_NOT_SELECTED: 1 + 3, UNINFORMATIVE: 2})
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_share_of_a_role_is_a_sample_of_its_whole_seats_beside_all_of_another(seed):
+    roles = ["seer", "villager", "villager", "wolf"]
+    trajectories = [
+        trajectory(str(game), seat, segment, turns=seat, role=role)
+        for game in range(8)
+        for seat, role in enumerate(roles, 1)
+        for segment in range(2 if (game + seat) % 3 == 0 else 1)
+    ]
+    found = select(trajectories, roles={"seer": 1, "villager": 0.25}, seed=seed)
+    kept = [trajectories[row] for row in found.rows]
+    seats = Counter(role for role, _, _ in {(one.role, one.task_id, one.actor) for one in kept})
+    assert seats == {"seer": 8, "villager": 4} and set(found.left_out) == {ROLE_NOT_SELECTED}
+    left = [one for row, one in enumerate(trajectories) if row not in found.rows]
+    assert {(one.task_id, one.actor) for one in kept}.isdisjoint((one.task_id, one.actor) for one in left)
+    assert turns_of(kept) + found.left_out.total() == turns_of(trajectories)
+
+
 def test_a_sequence_is_as_old_as_its_oldest_turn():
     trajectories = [
         trajectory("a", 1, turns=3, versions=(4, 5, 6)), trajectory("a", 2, turns=2, versions=(5, 6)),
