@@ -2,7 +2,7 @@
 
 DIR has the layout of a run's folder, so that ``algo.serve``, ``algo.evaluate`` and the pages read it as one: the
 configuration without paths of this machine, and the newest checkpoint without the optimizer, in bfloat16. Of an
-imitation (RUN/seed-1-imitate-warm-start) it is the model's folder alone, from which a recipe begins.
+imitation (RUN/seed-1-imitate-warm-start), from which a recipe begins, and of an agent it is the model's folder alone.
 """
 
 import argparse
@@ -48,7 +48,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 
 def publish(run: Path, directory: Path, step: int | None = None) -> Path:
-    """Write the folder; returns its model folder, which of an imitation is ``directory`` itself.
+    """Write the folder; returns its model folder, which of an imitation or agent is ``directory`` itself.
 
     Raises ConfigError without the checkpoint, FileExistsError.
     """
@@ -58,13 +58,14 @@ def publish(run: Path, directory: Path, step: int | None = None) -> Path:
 
     if directory.exists():
         raise FileExistsError(f"{directory} exists: name another folder, or remove it")
-    if step is None and (run / MODEL_FOLDER).is_dir():
-        with atomic_folder(directory) as unfinished:
-            _copy_model(run / MODEL_FOLDER, unfinished)
-        return directory
-    checkpoint = checkpoint_at(run, step)
+    imitated = step is None and (run / MODEL_FOLDER).is_dir()
+    checkpoint = run if imitated else checkpoint_at(run, step)
     if not (checkpoint / MODEL_FOLDER).is_dir():
         raise ConfigError(f"{checkpoint} has several policies: only a run with one can be published")
+    if imitated or schema_of(run / "config.yaml") is not WerewolfConfig:
+        with atomic_folder(directory) as unfinished:
+            _copy_model(checkpoint / MODEL_FOLDER, unfinished)
+        return directory
     state = load_state(checkpoint)
     whole = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
     config = {

@@ -6,7 +6,6 @@ Ctrl-C (or SIGTERM) drains; a second one hands back at once, and so does SIGHUP.
 import argparse
 import asyncio
 import logging
-import math
 import os
 import re
 import secrets
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 from runners.policy.client import RUNNER_POLICY_TIMEOUT_SECONDS
 from runners.processes import DRAIN, EXIT_INTERRUPTED, HAND_BACK, Fleet
 from store.printable import set_up_logging
+from store.program import number
 
 if TYPE_CHECKING:
     from runners.play import Play
@@ -91,22 +91,8 @@ def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
     parser.add_argument("--process-number", type=positive, help=argparse.SUPPRESS)  # set by the supervisor
 
 
-def seconds(text: str) -> float:
-    """Parse a number of seconds, 0 or more."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a finite number of seconds, 0 or more, got {text!r}")
-    return value
-
-
-def positive(text: str) -> int:
-    """Parse an integer of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got {text!r}")
-    return int(text)
+seconds = number(float, 0)
+positive = number(int, 1)
 
 
 def _worker_name(text: str) -> str:
@@ -183,8 +169,8 @@ async def run_worker(options: argparse.Namespace, open_play: Callable[[object], 
         next(first, hand_back)()
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, interrupt)
+    for stops in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(stops, interrupt)
     loop.add_signal_handler(DRAIN, drain)
     if signal.getsignal(HAND_BACK) is not signal.SIG_IGN:  # nohup
         loop.add_signal_handler(HAND_BACK, hand_back)

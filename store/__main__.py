@@ -13,7 +13,7 @@ from typing import Any
 
 from store.errors import OneLineError
 from store.printable import printable
-from store.program import run_program
+from store.program import number, port, run_program
 
 DEFAULT_DATABASE = Path("runs/hub.sqlite3")
 EXAMPLE = "postgresql://hub@db.example:5432/games"
@@ -169,7 +169,7 @@ def _serve_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine only)")
-    add("--port", type=_port, default=4747, help="port to listen on (%(default)s)")
+    add("--port", type=port, default=4747, help="port to listen on (%(default)s)")
     _add_database(parser)
     add("--fsync", action="store_true", help="flush every change to disk: slower, but survives a power cut")
     add = parser.add_argument_group(
@@ -178,8 +178,8 @@ def _serve_parser() -> argparse.ArgumentParser:
         "(`export` copies them first). Keep more than a run has in flight, and for longer than\n"
         "a run may pause: a rollout deleted before the algorithm has read it is played again.",
     ).add_argument
-    add("--keep-rollouts", type=_count, metavar="N", help="the newest N")
-    add("--keep-days", type=_positive, metavar="D", help="those of the last D days")
+    add("--keep-rollouts", type=number(int, 0), metavar="N", help="the newest N")
+    add("--keep-days", type=number(float, 0.001), metavar="D", help="those of the last D days")
     access = parser.add_argument_group("access")
     _add_token_file(
         access, "file with the token that every request must carry; without one, any local process has access"
@@ -199,7 +199,7 @@ def _serve_parser() -> argparse.ArgumentParser:
     add("--key", type=Path, metavar="PEM", help="private key of the certificate")
     add(
         "--max-request-mb",
-        type=_positive,
+        type=number(float, 0.001),
         default=64,
         metavar="MB",
         help="largest request, decompressed (%(default)s); a quarter of it for JSON",
@@ -223,7 +223,7 @@ def _serve_parser() -> argparse.ArgumentParser:
     add(
         "--workers",
         "--n-workers",
-        type=_count,
+        type=number(int, 0),
         default=1,
         metavar="N",
         help="worker processes behind the port, with a PostgreSQL database (%(default)s)",
@@ -268,29 +268,6 @@ def _database(text: str) -> Any:
         f"not the address of a PostgreSQL database, such as {EXAMPLE}: escape special characters of a password, as in "
         "%40 for @, or put it into PGPASSWORD or a password file (PGPASSFILE, ~/.pgpass)"
     )
-
-
-def _port(text: str) -> int:
-    number = _count(text)
-    if number >= 2**16:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 65535")
-    return number
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return number
 
 
 def _tracker(names: Sequence[str] | None, n_workers: int):

@@ -330,7 +330,7 @@ class StoreClient:
         try:
             text = await response.text()
             answer = json.loads(text)
-        except (UnicodeDecodeError, ValueError):
+        except (ValueError, RecursionError):
             text = ""
         if not (text and isinstance(answer, expected)):
             raise NotAHub(

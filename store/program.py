@@ -1,11 +1,13 @@
-"""How a program ends."""
+"""How a program ends, and reads numbers from its command line."""
 
+import argparse
+import math
 import os
 import select
 import signal
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 def run_program(main: Callable[[], int | None]) -> NoReturn:
@@ -32,6 +34,26 @@ def status_of(main: Callable[[], int | None]) -> int:
         # What is left in the buffer would fail again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+
+
+def number(kind: type[int] | type[float], least: float, most: float = math.inf) -> Callable[[str], Any]:
+    """A parser of numbers for argparse. least, most: the first and the last valid number."""
+    limits = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+
+    def parse(text: str) -> int | float:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not (math.isfinite(value) and least <= value <= most):
+            raise argparse.ArgumentTypeError(f"{text!r} is not {'an integer' if kind is int else 'a number'} {limits}")
+        return value
+
+    return parse
+
+
+port = number(int, 0, 2**16 - 1)
+"""A port to listen on; 0 is a free one."""
 
 
 def _reader_has_gone(pipe: int) -> bool:

@@ -225,7 +225,6 @@ class TurnSpan(CallSpan):
         seats with simultaneous decisions only in the last turn.
     events_before: number of the game's events before the decision.
     moment: number of the referee's earlier rounds of questions; seats with simultaneous decisions share it.
-    claimed_role: first role that a public speech claims for its speaker; None without a claim.
     facts: of the reply by name (``TURN_FACTS``); the configuration weights them.
     """
 
@@ -240,11 +239,9 @@ class TurnSpan(CallSpan):
     role: str
     side: str
     day: int
-    phase: str
     decision: str
     is_reask: bool
     target: int | None = Field(default=None, ge=1)
-    claimed_role: str | None = None
     facts: Facts = Field(default_factory=dict)
     events: str = ""
     events_before: int = Field(0, ge=0)

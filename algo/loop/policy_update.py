@@ -19,7 +19,7 @@ from algo.advantages.estimators import TokenAdvantages, token_advantages
 from algo.advantages.registry import needs_values
 from algo.loop.agreement import check_agreement, logprob_agreement
 from algo.loop.run_context import RunContext
-from algo.rollouts.played import PlayedRollouts
+from algo.rollouts.played import PlayedRollouts, UnusableRollouts
 from algo.sequences.batch import PerToken, build_batch
 from algo.sequences.selection import Selection, select_sequences
 from algo.sequences.targets import TargetRow
@@ -67,7 +67,7 @@ def _by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str,
     for trajectory in trajectories:
         learner = trajectory.learner or SOLE_LEARNER
         if learner not in found:
-            raise ValueError(f"{trajectory.task_id}, {trajectory.actor}: {learner!r} does not learn in this run")
+            raise UnusableRollouts(f"{trajectory.task_id}, {trajectory.actor}: {learner!r} does not learn in this run")
         found[learner].append(trajectory)
     return {learner: tuple(own) for learner, own in found.items()}
 
@@ -82,7 +82,7 @@ async def compute_advantages(
 
     role_baselines: of the run; updated with the step's rewards. A role belongs to one policy only.
     branches: what branches among the trajectories tell.
-    Raises ValueError for a trajectory of another policy.
+    Raises UnusableRollouts for a trajectory of another policy.
     """
     config, shares = run.config, []
     for learner, own in _by_learner(config, trajectories).items():
@@ -99,7 +99,7 @@ async def compute_advantages(
             own,
             advantages.informative,
             config.selection,
-            config.run.seed,
+            f"{config.run.seed}/{run.state.step}",
             oldest_version_allowed=run.state.policy_version - config.rollout.max_policy_lag,
         )
         shares.append(LearnerShare(learner, own, values, advantages, selected))

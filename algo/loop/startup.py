@@ -148,7 +148,8 @@ def open_tracking(config: Config, summary: RunSummary) -> Tracking:
     os.environ.setdefault("WANDB_DIR", str(folder))
     os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
     os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
-    tracking = Tracking(config.project, config.run.name, list(config.log.backends), config.model_dump(mode="json"))
+    backends = sorted({"file", *config.log.backends})  # pages and reports read the file
+    tracking = Tracking(config.project, config.run.name, backends, config.model_dump(mode="json"))
     for number, metrics in enumerate([summary.before, *summary.steps]):
         if metrics:
             tracking.log(metrics, step=number, backend=["file"])

@@ -142,11 +142,9 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
     for name, value in present.items():
         before = settings.get(name)
         if isinstance(value, dict) and isinstance(before, dict):
-            # Earlier versions have fewer settings, and recorded the path of the model.
+            # Earlier versions have fewer settings.
             defaults = type(attrgetter(name)(config)).model_construct().model_dump(mode="json")
             before = {key: defaults[key] for key in value.keys() - before.keys() if key in defaults} | before
-            if name == "model" and (path := before.pop("path", None)) and _is_other(Path(path), config.model.path):
-                before["path"] = path
         if before == value:
             continue
         changed = name
@@ -157,11 +155,6 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
             f"{config.fixed.get(name, 'rollouts in flight use it')}. Start a new run instead, with "
             f"model.path={run_dir / _CHECKPOINTS}/step-.../huggingface"
         )
-
-
-def _is_other(recorded: Path, present: Path) -> bool:
-    """Whether another model is certain: one that earlier versions recorded by its path alone is still there."""
-    return recorded.is_dir() and recorded.resolve() != present.resolve()
 
 
 def newest_checkpoint(run_dir: Path) -> Path | None:

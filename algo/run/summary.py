@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from algo.machine.atomic_files import write_atomically
 from algo.run.metrics import Stopwatch
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ class RunSummary:
 
     def write(self, policy_version: int) -> None:
         text = json.dumps(self.as_dict(policy_version), indent=2) + "\n"
-        (self.run_dir / "summary.json").write_text(text, encoding="utf-8")
+        write_atomically(self.run_dir / "summary.json", text)
 
     def as_dict(self, policy_version: int) -> dict[str, Any]:
         """The summary as JSON data: totals, metrics of each step, seconds by stage, paths."""

@@ -2,11 +2,10 @@
 
 Selection comes after the advantages, so that every rollout counts for the baselines.
 
-Sampling depends on the seed and the rollouts' content only: not on the run's name, which is in their ids, so that a
+Sampling depends on the seed and the order of the rollouts only: not on the run's name, which is in their ids, so that a
 repeated run with another name selects the same.
 """
 
-import hashlib
 import random
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +23,6 @@ NOT_SELECTED = {1.0: "winner_not_selected", -1.0: "loser_not_selected", 0.0: "dr
 
 _Row = TypeVar("_Row")
 _Kind = TypeVar("_Kind", str, float)
-_ActorInRollout = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ def select_sequences(
     trajectories: Sequence[Trajectory],
     informative: Sequence[bool],
     config: SelectionConfig,
-    seed: int,
+    seed: str,
     *,
     oldest_version_allowed: int,
 ) -> Selection:
@@ -55,11 +53,9 @@ def select_sequences(
     outside an outcome's, in this order.
 
     informative: see ``TokenAdvantages``.
-    seed: of the sampling of whole actors, together with their content. With a share s of n actors floor(s * n) are kept
+    seed: of the sampling of whole actors, another one in each step. With a share s of n actors floor(s * n) are kept
         and, with the probability of the remainder, one more.
     oldest_version_allowed: sequences with a turn of older weights are left out.
-
-    Raises ValueError, naming the rollout and actor, for an unknown outcome with a share below 1.
     """
     reasons: dict[int, str] = {}
     of_roles = config.role_shares
@@ -73,7 +69,7 @@ def select_sequences(
     of_outcomes = {1.0: config.winners, -1.0: config.losers, 0.0: config.draws}
     if of_roles is not None:
         _sample(trajectories, reasons, seed, lambda one: one.role, of_roles, dict.fromkeys(of_roles, ROLE_NOT_SELECTED))
-    _sample(trajectories, reasons, seed, _outcome, of_outcomes, NOT_SELECTED)
+    _sample(trajectories, reasons, seed, lambda one: one.dimensions["outcome"], of_outcomes, NOT_SELECTED)
     left_out: Counter[str] = Counter()
     for row, reason in reasons.items():
         left_out[reason] += len(trajectories[row].turn_ends)
@@ -83,7 +79,7 @@ def select_sequences(
 def _sample(
     trajectories: Sequence[Trajectory],
     left_out: dict[int, str],
-    seed: int,
+    seed: str,
     kind_of: Callable[[Trajectory], _Kind],
     shares: Mapping[_Kind, float],
     reasons: Mapping[_Kind, str],
@@ -91,52 +87,12 @@ def _sample(
     """Add to ``left_out`` the rows of the actors outside their kind's share."""
     if min(shares.values()) == 1:
         return
-    by_kind: dict[_Kind, dict[_ActorInRollout, list[int]]] = defaultdict(dict)
-    for actor, rows in _by_actor(trajectories, left_out).items():
-        by_kind[kind_of(trajectories[rows[0]])][actor] = rows
-    contents = _digests(trajectories)
-    for kind, actors in by_kind.items():
-        for row in _outside_share(actors, shares[kind], contents, f"{seed}/{kind}"):
-            left_out[row] = reasons[kind]
-
-
-def _by_actor(trajectories: Sequence[Trajectory], left_out: dict[int, str]) -> dict[_ActorInRollout, list[int]]:
-    """Remaining rows of each actor, in the order of their segments."""
-    actors: dict[_ActorInRollout, list[int]] = defaultdict(list)
+    by_kind: dict[_Kind, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
     for row, trajectory in enumerate(trajectories):
         if row not in left_out:
-            actors[trajectory.task_id, trajectory.actor].append(row)
-    for rows in actors.values():
-        rows.sort(key=lambda row: trajectories[row].segment)
-    return actors
-
-
-def _digests(trajectories: Sequence[Trajectory]) -> dict[str, str]:
-    """task -> digest of the token ids of all its actors."""
-    tokens: dict[str, list[tuple[str, int, tuple[int, ...]]]] = defaultdict(list)
-    for trajectory in trajectories:
-        tokens[trajectory.task_id].append((trajectory.actor, trajectory.segment, trajectory.token_ids))
-    return {task_id: _digest(repr(sorted(found))) for task_id, found in tokens.items()}
-
-
-def _digest(text: str) -> str:
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-
-def _outside_share(
-    actors: dict[_ActorInRollout, list[int]], share: float, contents: dict[str, str], seed: str
-) -> list[int]:
-    order = sorted(actors, key=lambda actor: (_digest(f"{seed}/{contents[actor[0]]}/{actor[1]}"), actor))
-    everything = "/".join(f"{contents[task_id]}/{actor}" for task_id, actor in order)
-    count = int(share * len(order) + random.Random(f"{seed}/{everything}").random())
-    return [row for actor in order[count:] for row in actors[actor]]
-
-
-def _outcome(trajectory: Trajectory) -> float:
-    outcome = trajectory.dimensions.get("outcome")
-    if outcome not in NOT_SELECTED:
-        raise ValueError(
-            f"{trajectory.task_id}, {trajectory.actor}: its outcome is {outcome}, not one of "
-            f"{sorted(NOT_SELECTED)}; selection.winners, losers and draws need it"
-        )
-    return outcome
+            by_kind[kind_of(trajectory)][trajectory.task_id, trajectory.actor].append(row)
+    for kind, actors in by_kind.items():
+        draw = random.Random(f"{seed}/{kind}")
+        drawn = draw.sample(list(actors.values()), len(actors))
+        kept = int(shares[kind] * len(drawn) + draw.random())
+        left_out.update((row, reasons[kind]) for rows in drawn[kept:] for row in rows)

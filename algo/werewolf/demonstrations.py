@@ -173,7 +173,7 @@ def demonstrations_of(
         found.trajectories,
         [True] * len(found.trajectories),
         config.warm_start.selection,
-        config.run.seed,
+        str(config.run.seed),
         oldest_version_allowed=0,
     )
     left_out += found.left_out + selected.left_out

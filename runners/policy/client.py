@@ -249,7 +249,7 @@ class PolicyClient:
                 f"no answer from {url} ({reason or type(error).__name__}). Is vLLM running and reachable from this "
                 f"machine? The algorithm logs its address"
             ) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RouteRefused(f"{url} answers with invalid JSON") from error
 
     async def _send_retrying(
@@ -371,7 +371,7 @@ def _error_message(text: bytes) -> str:
     """The message of an error answer, in vLLM's form or as text."""
     try:
         return str(json.loads(text)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return text[:300].decode(errors="replace")
 
 

@@ -58,6 +58,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
             parser.error("--processes excludes --dry-run, which plays one game")
         if bool(options.endpoint) != bool(options.model):
             parser.error("--endpoint needs --model, and vice versa")
+        if options.endpoint and not options.dry_run:
+            parser.error("--endpoint and --model need --dry-run: otherwise the hub names the policy's address")
         try:
             options.keys = ApiKeys.read(options.api_key, options.api_keys)
         except (OSError, ValueError) as error:

@@ -14,8 +14,8 @@ from runners.play import TurnSink
 from runners.policy.client import POLICY_TIMEOUT_SECONDS, seed_of
 from runners.policy.connections import Policies
 from runners.policy.model import TokenExactChatModel
-from runners.werewolf.api.judge import Judge
 from runners.werewolf.api.player import ApiPlayer
+from runners.werewolf.api.judge import JudgedGame
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.demonstrations import DemonstratingPlayer
 from runners.werewolf.game import Role, get_preset, new_game
@@ -71,14 +71,14 @@ class WerewolfGames:
         deal = new_game(preset, task.seed)
         past_selves = resources.past_selves
         names = players_by_seat(task, {seat: deal.role_of(seat) for seat in preset.seats}, past_selves)
-        policies = _policies_of(
-            resources,
-            {
-                seat: (name, deal.role_of(seat))
+        try:
+            policies = {
+                seat: resources.policy_of(name, deal.role_of(seat).value, deal.role_of(seat).side.value)
                 for seat, name in names.items()
                 if name == TRAINED_POLICY or name in resources.frozen
-            },
-        )
+            }
+        except ValueError as error:
+            raise UnknownPlayer(str(error)) from error
         past = task.past
         recorded = task.game_id if past is None else past.game_id
         served = {
@@ -120,7 +120,7 @@ class WerewolfGames:
             for seat, chance in chances.items():
                 chance.seed(seed_of(f"{task.sampling_seed}/{seat}"))
 
-        judge = None if resources.judge is None else Judge(self._api_models.get(resources.judge))
+        judge = None if resources.judge is None else JudgedGame(self._api_models.get(resources.judge))
         learners = {
             seat: policy for seat, policy in policies.items() if policy is not None and names[seat] == TRAINED_POLICY
         }
@@ -159,16 +159,3 @@ class WerewolfGames:
         await self.policies.close()
         if "_api_models" in vars(self):
             await self._api_models.close()
-
-
-def _policies_of(resources: PolicyResources, seats: Mapping[int, tuple[str, Role]]) -> dict[int, str | None]:
-    """seat -> the policy that plays it (``PolicyResources.policy_of``). Raises UnknownPlayer.
-
-    seats: seat -> (player, role).
-    """
-    try:
-        return {
-            seat: resources.policy_of(player, role.value, role.side.value) for seat, (player, role) in seats.items()
-        }
-    except ValueError as error:
-        raise UnknownPlayer(str(error)) from error

@@ -81,10 +81,9 @@ async def _newest_resources(options: argparse.Namespace) -> PolicyResources:
 
 async def _play(games: WerewolfGames, options: argparse.Namespace, resources: PolicyResources, show: Show) -> None:
     players: Mapping[Side, str] = options.players
-    tokens: dict[str, ChatTokens] = {}
     served: list[int] = []
     for name in sorted(set(players.values()) & {TRAINED_POLICY, *resources.frozen}):
-        server, tokens[name] = await games.policies.serving(resources, name)
+        server, _ = await games.policies.serving(resources, name)
         served.append(await server.context_tokens())
     context = options.context_tokens or min(served, default=2 * REPLY_TOKENS)
     task = GameTask(
@@ -104,7 +103,9 @@ async def _play(games: WerewolfGames, options: argparse.Namespace, resources: Po
 
     async def show_calls() -> None:
         while isinstance(turn := await calls.get(), TurnSpan):
-            show(await _call_text(turn, tokens[turn.policy]))
+            # A side of past selves has a policy for each seat.
+            _, tokens = await games.policies.serving(resources, turn.policy)
+            show(await _call_text(turn, tokens))
 
     playing = asyncio.create_task(games.play(task, resources, lambda turn, *times: calls.put_nowait(turn)))
     playing.add_done_callback(lambda _: calls.put_nowait(None))

@@ -19,7 +19,7 @@ from agentscope.pipeline import MsgHub
 from runners.errors import UnusableTask
 from runners.play import TurnSink
 from runners.policy.model import SampledTurn
-from runners.werewolf.api.judge import Judge, JudgedGame
+from runners.werewolf.api.judge import JudgedGame
 from runners.werewolf.game import (
     Action,
     Event,
@@ -36,7 +36,6 @@ from runners.werewolf.game import (
     winner,
 )
 from runners.werewolf.language.leaks import prompt_runs
-from runners.werewolf.language.speech import understand
 from runners.werewolf.players import Decided, ModelTurn, Player
 from runners.werewolf.prompts_zh.names import REFEREE
 from runners.werewolf.prompts_zh.questions import render_question
@@ -59,7 +58,7 @@ async def play_game(
     policy_version: int,
     seat_player: SeatPlayer,
     on_turn: TurnSink,
-    judge: Judge | None = None,
+    judge: JudgedGame | None = None,
     prompt_templates: Mapping[str, str] = NO_OVERRIDES,
     past_selves: Mapping[str, float] = MappingProxyType({}),
     learners: Mapping[int, str] = MappingProxyType({}),
@@ -70,7 +69,7 @@ async def play_game(
     policy_version: of the trained policy when the game was enqueued; used for turns whose server reports no version.
     on_turn: called for every model turn once all concurrently asked seats have answered, so that the last of these
         turns carries the following events, and at the end with the notes of a study.
-    judge: scores public speeches of trained seats; the end of the game waits for it, up to its timeout.
+    judge: scores public speeches of trained seats; the end of the game waits for it, and closes it.
     prompt_templates: of the players' system prompts, to detect speeches that print them.
     past_selves: see ``players_by_seat``.
     learners: seat -> its policy of the team, if several policies learn.
@@ -100,8 +99,8 @@ async def play_game(
         for seat, role in roles.items()
     }
     probes = None if task.study is None else BeliefProbes(task.study, players)
-    with nullcontext() if judge is None else closing(JudgedGame(judge)) as judged:
-        table = _Table(task, policy_version, seats, on_turn, judged)
+    with nullcontext() if judge is None else closing(judge):
+        table = _Table(task, policy_version, seats, on_turn, judge)
         announced = 0
         async with table.public_hub, table.wolf_hub:
             while True:
@@ -115,7 +114,7 @@ async def play_game(
                     if probes is not None:
                         noted = study_of(task.game_id, state, probes.answers, table.speaking_turns)
                         on_turn(noted, time.time(), time.time())
-                    return table.result(state, () if judged is None else await judged.judgements())
+                    return table.result(state, () if judge is None else await judge.judgements())
                 answers = await table.ask(state, requests)
                 if task.past is not None and table.moment == task.past.moment:
                     if task.past.seat not in answers:
@@ -218,7 +217,6 @@ class _Table:
         """Record one call. action: of the seat; None for an invalid reply."""
         seat, role, sampled = self._seats[request.seat], self._seats[request.seat].role, turn.sampled
         heard = "" if action is None else action.text
-        claimed = understand(heard).claimed if request.is_public else None
         target = action.choice if action is not None and isinstance(action.choice, int) else None
         chosen = None if target is None else self._seats[target].role.side
         facts = turn_facts(turn, request, heard, seat.speaker, seat.said, chosen)
@@ -229,7 +227,6 @@ class _Table:
             role=role.value,
             side=role.side.value,
             day=request.day,
-            phase=request.phase.value,
             decision=request.decision.value,
             turn=len(seat.facts),
             segment=sampled.segment,
@@ -252,7 +249,6 @@ class _Table:
             target=target,
             events_before=len(state.events),
             moment=self.moment,
-            claimed_role=None if claimed is None else claimed.value,
             facts=facts,
         )
         if heard:

@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runners.werewolf.game import Decision, Event, EventKind, GameState, Role, pending
 from runners.werewolf.game.rules import PHASES
 from runners.werewolf.prompts_zh.names import RESULT_NAMES, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.record import render_event, render_events
-
-if TYPE_CHECKING:  # avoids importing agentlightning
-    from store.werewolf import Asked
+from store.werewolf import Asked
 
 _HEADINGS = {EventKind.NIGHT_FALLS: "夜", EventKind.DAY_BREAKS: "天"}
 _TOLD_BY_HEADINGS = (EventKind.GAME_START, EventKind.ROLE_DEALT, EventKind.WOLF_TEAM, EventKind.GAME_OVER)
@@ -61,7 +59,7 @@ def _known(state: GameState, viewer: int | None) -> list[Event]:
     return [event for event in state.events if viewer is None or event.visible_to(viewer)]
 
 
-def asked_in(state: GameState) -> "list[Asked]":
+def asked_in(state: GameState) -> list[Asked]:
     """The pending requests, with whether they are secret."""
     rule = PHASES[state.phase]
     # Only wolves are asked about an explosion, so it is secret also while all others vote.

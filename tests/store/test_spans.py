@@ -16,7 +16,7 @@ def wrap(record, sequence_id=1):
 
 def test_turn_comes_back_exactly():
     facts = {**NEUTRAL_FACTS, "speech_chars": 200.0, "repetition": 1 / 3}
-    turn = make_turn(target=3, claimed_role="seer", facts=facts)
+    turn = make_turn(target=3, facts=facts)
     decoded = TurnSpan.decode(wrap(turn))
     assert decoded.prompt_ids == turn.prompt_ids and decoded.response_ids == turn.response_ids
     # float32 is what vLLM computes; the stored value is the nearest float32, bit for bit.
@@ -24,11 +24,11 @@ def test_turn_comes_back_exactly():
     assert decoded.model_copy(update={"logprobs": turn.logprobs}) == turn
 
 
-def test_older_spans_without_what_a_reply_chose_and_claimed_are_read():
-    older = wrap(make_turn(target=None, claimed_role=None))
-    assert not {"werewolf.target", "werewolf.claimed_role"} & older.attributes.keys()
+def test_older_spans_without_what_a_reply_chose_are_read():
+    older = wrap(make_turn(target=None))
+    assert "werewolf.target" not in older.attributes
     turn = TurnSpan.decode(older)
-    assert (turn.target, turn.claimed_role, turn.facts) == (None, None, {})
+    assert (turn.target, turn.facts) == (None, {})
 
 
 def test_what_otlp_cannot_encode_is_replaced_or_refused_before_it_joins_a_batch():

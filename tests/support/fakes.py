@@ -22,7 +22,6 @@ def make_turn(**changes):
         role="seer",
         side="good",
         day=1,
-        phase="discussion",
         decision="speech",
         turn=3,
         segment=0,

@@ -9,7 +9,6 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from runners.errors import EndpointUnavailable
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BEST_SCORE = 10
+WAIT_SECONDS = 30.0
 JUDGING_PROMPT = (
     "你是狼人杀的资深评委，要给一位玩家的一段发言打分，看它对发言者阵营取胜有多大帮助。\n"
     "好的发言：紧扣场上已经发生的事，推理清楚，有信息、有立场；好人帮助好人找出狼人，狼人隐藏身份并误导好人。\n"
@@ -48,20 +48,16 @@ _DECORATION = ' \n*`“”"。'
 Messages = list[dict[str, str]]
 
 
-@dataclass(frozen=True)
-class Judge:
-    """A model that scores speeches. timeout_seconds: how long a finished game waits for the last scores."""
-
-    model: "ApiModel"
-    timeout_seconds: float = 30.0
-
-
 class JudgedGame:
-    """The judge's requests for one game. ``asked`` counts them."""
+    """The requests of one game to the model that scores speeches. ``asked`` counts them.
 
-    def __init__(self, judge: Judge):
+    wait_seconds: how long the finished game waits for the last scores.
+    """
+
+    def __init__(self, model: "ApiModel", wait_seconds: float = WAIT_SECONDS):
         self.asked = 0
-        self._judge = judge
+        self._model = model
+        self._wait_seconds = wait_seconds
         self._answers: dict[tuple[int, int], asyncio.Task[str]] = {}
 
     def ask(self, turn: int, request: Request, speech: str, role: Role, events: Iterable[Event]) -> None:
@@ -70,13 +66,13 @@ class JudgedGame:
         turn: number of the seat's model call. request: the speech's. events: all before the speech.
         """
         messages = judging_messages(request, speech, role, events)
-        self._answers[request.seat, turn] = asyncio.create_task(self._judge.model.ask(messages))
+        self._answers[request.seat, turn] = asyncio.create_task(self._model.ask(messages))
         self.asked += 1
 
     async def judgements(self) -> tuple[Judgement, ...]:
-        """The judgements, by seat and turn; waits for all of them, up to the judge's timeout."""
+        """The judgements, by seat and turn; waits for the last of them."""
         if self._answers:
-            await asyncio.wait(self._answers.values(), timeout=self._judge.timeout_seconds)
+            await asyncio.wait(self._answers.values(), timeout=self._wait_seconds)
         found: list[Judgement] = []
         lacking: Counter[str] = Counter()
         for (seat, turn), answer in sorted(self._answers.items()):

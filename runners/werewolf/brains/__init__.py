@@ -23,8 +23,6 @@ from runners.werewolf.brains.random_brain import RandomBrain
 from runners.werewolf.brains.scripted import ScriptedBrain, TimidBrain
 from runners.werewolf.game import Action, Observation
 
-__all__ = ["BRAINS", "Brain", "ExpertBrain", "NewBrain", "PatientBrain", "RandomBrain", "ScriptedBrain", "TimidBrain"]
-
 
 class Brain(Protocol):
     """Chooses a seat's actions from its observations alone."""

@@ -7,7 +7,7 @@ request of ``pending(state)`` and continue with ``apply(state, actions)``. Playe
 
 from runners.werewolf.game.decisions import check, choices, legal
 from runners.werewolf.game.presets import OPTIONS, PRESETS, Preset, WinRule, get_preset
-from runners.werewolf.game.rules import apply, asked, deal, new_game, pending, winner
+from runners.werewolf.game.rules import apply, asked, new_game, pending, winner
 from runners.werewolf.game.state import GameState
 from runners.werewolf.game.types import (
     SPEECHES,
@@ -28,39 +28,3 @@ from runners.werewolf.game.types import (
     Unsaved,
 )
 from runners.werewolf.game.view import known_events, observe
-
-__all__ = [
-    "OPTIONS",
-    "PRESETS",
-    "SPEECHES",
-    "Action",
-    "BadgeLost",
-    "Choice",
-    "Decision",
-    "Event",
-    "EventKind",
-    "GameState",
-    "IllegalAction",
-    "Observation",
-    "Option",
-    "Phase",
-    "Preset",
-    "Request",
-    "Result",
-    "Role",
-    "Side",
-    "Unsaved",
-    "WinRule",
-    "apply",
-    "asked",
-    "check",
-    "choices",
-    "deal",
-    "get_preset",
-    "known_events",
-    "legal",
-    "new_game",
-    "observe",
-    "pending",
-    "winner",
-]

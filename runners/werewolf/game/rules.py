@@ -160,18 +160,13 @@ PHASES: Mapping[Phase, PhaseRule] = {
 }
 
 
-def deal(preset: Preset, seed: int) -> tuple[Role, ...]:
-    """The roles of seats 1..n under ``seed``."""
-    return deal_roles(preset.deck, seed)
-
-
 def new_game(preset: Preset, seed: int, roles: tuple[Role, ...] | None = None) -> GameState:
     """A game at its first request.
 
     roles: replaces the seeded deal; raises ValueError unless it deals exactly the preset's deck.
     """
     if roles is None:
-        roles = deal(preset, seed)
+        roles = deal_roles(preset.deck, seed)
     elif Counter(roles) != Counter(preset.deck):
         raise ValueError(f"roles {[*roles]} do not deal the deck of preset {preset.name!r}: {[*preset.deck]}")
     state = GameState(

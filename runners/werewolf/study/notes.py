@@ -8,6 +8,7 @@ from statistics import fmean
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.odds import odds_of, wolf_odds
 from runners.werewolf.game import SPEECHES, Event, EventKind, GameState, Role
+from runners.werewolf.game.state import leaders
 from runners.werewolf.language.speech import understand
 from store.werewolf_study import BeliefRecord, ChoiceRecord, SpeechRecord, StudySpan, VoteRecord
 
@@ -118,8 +119,7 @@ def _leaders(votes: Sequence[Event], halves: Mapping[int, int]) -> set[int]:
     for vote in votes:
         if vote.target is not None:
             counts[vote.target] += halves[vote.seat]
-    most = max(counts.values(), default=0)
-    return {seat for seat, count in counts.items() if count == most}
+    return set(leaders(counts))
 
 
 def public_wolf_odds(public: Sequence[Event], seat: int, deck: Sequence[Role]) -> dict[int, float]:

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from store.printable import printable
+from store.program import port
 
 _DEFAULT_PORT = 8765
 _POLICY_TIMEOUT_SECONDS = 20.0
@@ -33,7 +34,7 @@ def add_web_command(commands: Any) -> None:
         "--runs", type=Path, action="append", metavar="DIR", help="folder of runs (default: runs); may be repeated"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=_port, default=_DEFAULT_PORT, help="port; 0: a free one (default: %(default)s)")
+    parser.add_argument("--port", type=port, default=_DEFAULT_PORT, help="port; 0: a free one (default: %(default)s)")
     parser.add_argument(
         "--public-host",
         type=_host_name,
@@ -86,12 +87,6 @@ def add_web_command(commands: Any) -> None:
         "--reply-tokens", type=int, default=512, metavar="N", help="maximal tokens of one reply (default: %(default)s)"
     )
     parser.set_defaults(run=run_web)
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**16:
-        raise argparse.ArgumentTypeError(f"{text} is no port: use 1 to {2**16 - 1}, or 0")
-    return int(text)
 
 
 def _host_name(text: str) -> str:

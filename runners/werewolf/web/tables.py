@@ -169,7 +169,10 @@ class Tables:
         if longest is not None and longest < limits.context_tokens:
             limits = TokenLimits(context_tokens=longest, reply_tokens=min(limits.reply_tokens, longest // 4))
         practice = self._opponents.practice(resources) if wanted.others == TRAINED_POLICY else None
-        table = Table(wanted, resources, limits, self, practice)
+        try:
+            table = Table(wanted, resources, limits, self, practice)
+        except ValueError as error:
+            raise UnusableTable(f"the rules of the policy's run do not fit this version: {error}") from error
         self._tables[table.id] = table
         self._seats |= table.links
         return {"table": table.id, "seats": [f"/seat/{link}" for link in table.links]}

@@ -11,7 +11,7 @@ from algo.werewolf.matches import held_out_deals, league_match
 from algo.werewolf.tasks import held_out_deal, step_tasks, training_deal
 from configs.loading import load_config
 from configs.roles_and_decks import DECKS, Role, deal_roles
-from runners.werewolf.game import PRESETS, deal
+from runners.werewolf.game import PRESETS, new_game
 from tests.support.fakes import make_result
 
 numbers = st.integers(0, 2**63)
@@ -43,7 +43,7 @@ def test_balanced_deals_give_each_seat_each_role_about_equally_often():
             assert max(counts) - min(counts) <= 1, (step, role)
         seen.update(deals)
     assert len(seen) == 75
-    assert all(deal(PRESETS["5p_tiny"], seed) == deal_roles(DECKS["5p_tiny"], seed) for seed in seen)
+    assert all(new_game(PRESETS["5p_tiny"], seed).roles == deal_roles(DECKS["5p_tiny"], seed) for seed in seen)
 
 
 @pytest.mark.parametrize(

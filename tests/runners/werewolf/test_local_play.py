@@ -66,4 +66,4 @@ def test_what_cannot_be_written_or_listened_on_is_refused_at_once(capsys, tmp_pa
     assert "Is a directory" in run_play(capsys, "--seed", "5", "--output", str(tmp_path))[2]
     with pytest.raises(SystemExit):
         parse_arguments(["web", "--port", "99999"])
-    assert "99999 is no port" in capsys.readouterr().err
+    assert "'99999' is not an integer from 0 to 65535" in capsys.readouterr().err

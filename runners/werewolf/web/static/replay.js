@@ -192,7 +192,7 @@ export class Replay {
 
   turnRow(turn) {
     const text = words();
-    const tokens = turn.tokens && this.game.id ? h("button", { type: "button", class: "chip", onclick: () => openTokens(this.game, turn) }, `${text.tokens} ${turn.tokens[1]}`) : this.view === "god" && turn.policy === "policy" && this.game.id.startsWith("run:") ? h("span", { class: "faint" }, text.noTokens) : null;
+    const tokens = turn.tokens && this.game.id && !this.options.source ? h("button", { type: "button", class: "chip", onclick: () => openTokens(this.game, turn) }, `${text.tokens} ${turn.tokens[1]}`) : this.view === "god" && turn.policy === "policy" && this.game.id.startsWith("run:") ? h("span", { class: "faint" }, text.noTokens) : null;
     return h("div", { class: `turn${turn.error ? " bad" : ""}` },
       turn.thought && this.thoughts ? h("p", { class: "thought" }, h("span", { class: "seat-name" }, `${turn.seat} `), icon("thought"), quoted(turn.thought, text)) : null,
       turn.error ? h("p", { class: "error" }, `⚠ ${turn.seat} ${text.unusable}${say("：", ": ")}${replyError(turn.error)}`, turn.reply ? h("q", {}, quoted(turn.reply, text)) : null) : null,

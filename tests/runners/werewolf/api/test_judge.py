@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from runners.errors import EndpointUnavailable
-from runners.werewolf.api.judge import JUDGING_PROMPT, Judge, JudgedGame, judging_messages, read_score
+from runners.werewolf.api.judge import JUDGING_PROMPT, JudgedGame, judging_messages, read_score
 from runners.werewolf.game import Event, EventKind, Role
 from store.werewolf import Judgement
 from tests.support.werewolf.reply_tables import QUESTIONS
@@ -38,7 +38,7 @@ class FakeChat:
 
 
 def game_of(chat, **settings):
-    game = JudgedGame(Judge(chat, **settings))
+    game = JudgedGame(chat, **settings)
     game.ask(4, SPEECH, "我是好人。", Role.VILLAGER, EVENTS)
     return game
 
