@@ -106,9 +106,9 @@ def main() -> int:
         rollouts_of_task = 1
         if isinstance(config, WerewolfConfig):
             slots, tree = game_prompts(options.prompts, config, bool(options.proposer_url))
-            check_players(options.player, options.opponent, slots)
+            check_players(options.player, options.opponent, slots, [*config.players, *config.frozen])
             rollouts_of_task = len(sides_of(slots))
-            if options.player == "policy" and config.serving.mode == "start":
+            if "policy" in (options.player, options.opponent) and config.serving.mode == "start":
                 check_model_folder(config.model.path)
         else:
             slots, tree = agent_prompts(options.prompts)

@@ -206,7 +206,7 @@ def _imitate(
 
 
 def _lessons_of(named: str) -> list[Lesson]:
-    if Path(named).exists() or not all(part.isidentifier() for part in named.split(".")):
+    if named.endswith(".jsonl") or not all(part.isidentifier() for part in named.split(".")):
         return read_lessons(Path(named))
     with tempfile.TemporaryDirectory() as folder:
         # In its own process: an agent's module imports its framework.

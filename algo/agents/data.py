@@ -54,13 +54,17 @@ def read_tasks(path: Path, setting: str) -> list[Any]:
     tasks = []
     for number, line in enumerate(lines, 1):
         try:
-            tasks += [json.loads(line)] if line.strip() else []
+            tasks += [json.loads(line, parse_constant=_reject)] if line.strip() else []
         except (ValueError, RecursionError) as error:  # also a number of too many digits
             raise ConfigError(
                 f"{setting}: line {number} of {path} is no JSON ({error}); write one JSON value per line, a text "
                 f"in quotes"
             ) from error
     return tasks
+
+
+def _reject(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def write_tasks(tasks: Iterable[Any], folder: Path, name: str) -> Path:

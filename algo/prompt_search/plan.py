@@ -10,6 +10,7 @@ from algo.prompt_search.prompts import Slots, Tree
 from configs.roles_and_decks import Role, SideName
 from configs.section import ConfigError
 from configs.sections.game import FRAME
+from configs.sections.opponents import unknown_player
 from store.players import PLAYERS_WITHOUT_A_MODEL
 
 PREVIEW_TASKS = 8
@@ -77,8 +78,16 @@ def sides_of(searched: Collection[str]) -> tuple[SideName, ...]:
     return tuple(side for side in both if FRAME in searched or any(Role(name).side == side for name in searched))
 
 
-def check_players(player: str, opponent: str, searched: Collection[str]) -> None:
-    """Raise ConfigError if the opponent uses the searched prompts."""
+def check_players(player: str, opponent: str, searched: Collection[str], configured: Collection[str] = ()) -> None:
+    """Raise ConfigError for an unknown player, one without prompts, or an opponent that uses the searched ones.
+
+    configured: names in the sections players and frozen.
+    """
+    for option, name in (("--player", player), ("--opponent", opponent)):
+        if problem := unknown_player(name, configured):
+            raise ConfigError(f"{option}: {problem}")
+    if player in PLAYERS_WITHOUT_A_MODEL:
+        raise ConfigError(f"--player {player!r} reads no prompts: choose policy, or a model of players or frozen")
     reads_them = opponent not in PLAYERS_WITHOUT_A_MODEL and (FRAME in searched or len(searched) > 1)
     if player == opponent or reads_them:
         raise ConfigError(

@@ -14,8 +14,8 @@ from runners.play import TurnSink
 from runners.policy.client import POLICY_TIMEOUT_SECONDS, seed_of
 from runners.policy.connections import Policies
 from runners.policy.model import TokenExactChatModel
-from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.api.judge import JudgedGame
+from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.demonstrations import DemonstratingPlayer
 from runners.werewolf.game import Role, get_preset, new_game

@@ -101,7 +101,7 @@ async def test_an_address_that_redirects_is_named_and_a_request_keeps_its_method
             await its_client.update_worker("w", {})
 
 
-@pytest.mark.parametrize("text", ["", "<html>", "true"])
+@pytest.mark.parametrize("text", ["", "<html>", "true", "[" * 100_000])
 async def test_a_server_that_is_no_hub_is_reported_at_once(http_service, its_client, text):
     async def answer(request):
         content_type = "application/json" if text == "true" else "text/html"

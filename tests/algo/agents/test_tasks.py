@@ -44,9 +44,11 @@ def test_what_is_wrong_with_a_data_set_is_named(tmp_path):
     other = written(tmp_path / "other.jsonl", [3, 4])
     (tmp_path / "broken.jsonl").write_text('{"a": 1}\nnot json\n')
     (tmp_path / "digits.jsonl").write_text("1" * 5000)
+    (tmp_path / "nan.jsonl").write_text('{"a": NaN}')
     for agents, evaluation, told in (
         ({"train": tmp_path / "broken.jsonl"}, {}, "line 2 of"),
         ({"train": tmp_path / "digits.jsonl"}, {}, "line 1 of"),
+        ({"train": tmp_path / "nan.jsonl"}, {}, "NaN is not JSON"),
         ({"train": good, "val": other}, {}, "1 of 2 tasks are in agents.train, too (the first: number 1"),
         ({"train": good, "val": written(tmp_path / "new.jsonl", [9])}, {"tasks": 2}, "evaluation.tasks is 2, but"),
     ):

@@ -30,7 +30,7 @@ async def test_vllm_sleeps_while_the_trainer_is_at_work(monkeypatch):
     game = SimpleNamespace(triplets=[], outcome=SimpleNamespace(transcript=""))
     run = SimpleNamespace(
         config=config,
-        state=SimpleNamespace(policy_version=0),
+        state=SimpleNamespace(policy_version=0, step=0),
         engine=None,
         trainer=SimpleNamespace(run=compute),
         serving=SimpleNamespace(sleep=event("vLLM sleeps"), wake=event("vLLM wakes")),

@@ -12,6 +12,7 @@ from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import TokenAdvantages
 from algo.loop import policy_update
 from algo.loop.policy_update import Update, update_policy, values_and_kl
+from algo.rollouts.played import UnusableRollouts
 from algo.run.records import write_batch
 from algo.sequences.selection import Selection
 from algo.sequences.targets import TargetRow
@@ -71,7 +72,7 @@ def run_of(monkeypatch):
             config=werewolf_config(policies=policies),
             engine=FakeEngine(),
             trainer=TrainerThread(),
-            state=SimpleNamespace(policy_version=0),
+            state=SimpleNamespace(policy_version=0, step=0),
             workload=SimpleNamespace(targets_of=lambda rollout: targets, target_weight=0.1),
         )
         return run, calls
@@ -125,8 +126,8 @@ def test_models_are_asked_as_the_policy_that_sampled_the_sequences(learner):
 
 async def test_what_no_policy_of_the_run_sampled_is_refused(run_of):
     run, _ = run_of(TEAM)
-    with pytest.raises(ValueError, match="game-0, seat 0: 'seers' does not learn in this run"):
+    with pytest.raises(UnusableRollouts, match="game-0, seat 0: 'seers' does not learn in this run"):
         await policy_update.compute_advantages(run, [replace(played()[0], learner="seers")], RoleBaselines(0.9))
     run, _ = run_of({})
-    with pytest.raises(ValueError, match="'wolves' does not learn"):
+    with pytest.raises(UnusableRollouts, match="'wolves' does not learn"):
         await policy_update.compute_advantages(run, played()[:1], RoleBaselines(0.9))

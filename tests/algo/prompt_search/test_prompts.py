@@ -103,10 +103,23 @@ def test_a_role_is_tried_on_its_side_and_the_frame_and_several_prompts_on_both()
 
 
 def test_an_opponent_that_reads_the_same_prompts_is_refused():
-    check_players("policy", "friend", ["wolf"])
+    check_players("policy", "friend", ["wolf"], ["friend"])
     for opponent, searched in (("friend", ["system"]), ("policy", ["wolf"])):
         with pytest.raises(ConfigError, match="uses the same prompts"):
-            check_players("policy", opponent, searched)
+            check_players("policy", opponent, searched, ["friend"])
+
+
+@pytest.mark.parametrize(
+    ("player", "opponent", "message"),
+    [
+        ("policy", "scriptd", "--opponent: unknown player 'scriptd'.*scripted"),
+        ("friend", "scripted", "--player: unknown player 'friend'"),
+        ("scripted", "random", "--player 'scripted' reads no prompts"),
+    ],
+)
+def test_a_search_without_prompts_or_players_is_refused_before_it_plays(player, opponent, message):
+    with pytest.raises(ConfigError, match=message):
+        check_players(player, opponent, ["wolf"])
 
 
 def test_no_input_is_in_both_halves_and_too_few_are_refused(tmp_path):

@@ -57,6 +57,16 @@ async def test_a_small_answer_does_not_become_a_large_one(http_service, connect)
         await connect(http_service.url).ask("/v1/completions", {})
 
 
+@pytest.mark.parametrize("status", [200, 500])
+async def test_deep_nesting_is_no_answer_and_no_crash(http_service, connect, status):
+    async def nested(request):
+        return web.Response(text="[" * 100_000, status=status)
+
+    http_service.answer = nested
+    with pytest.raises((RouteRefused, PolicyUnavailable), match=r"invalid JSON|500: \[\["):
+        await connect(http_service.url).ask("/v1/completions", {})
+
+
 async def test_a_redirect_is_refused(http_service, connect):
     async def redirect(request):
         raise web.HTTPTemporaryRedirect("/v1/agl/queues/rollouts/dequeue")

@@ -95,6 +95,7 @@ def resources_at(endpoint, run_name):
 
 async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, client, vllm):
     frozen = (ServedPolicy(name="old", endpoints=(vllm.endpoint,), model="policy"),)
+    frozen += (ServedPolicy(name="past-000003", endpoints=(vllm.endpoint,), model="policy", share=1.0),)
     newer = resources_at(vllm.endpoint, "newer").model_copy(update={"policies": frozen})
     for resources in (resources_at("http://127.0.0.1:1/v1", "older"), newer):
         await client.update_resources(resources.resources_id, resources.encode())
@@ -106,6 +107,10 @@ async def test_the_newest_policy_of_a_hub_is_played_and_nothing_is_stored(hub, c
     status, (_, *calls, end) = await shown_by("--store", hub.url, "--reply-tokens", 30, *players)
     assert status == 0 and sum("[reply]" in call for call in calls) == len(vllm.exchanges) > 5
     assert "(old): " in end and "(scripted): 0 model calls" in end
+    status, (_, *calls, end) = await shown_by(
+        "--store", hub.url, "--reply-tokens", 30, "--players", "wolf=past,good=old"
+    )
+    assert status == 0 and "(past-000003): " in end
     assert list(await client.query_resources()) == before
     assert (
         not list(await client.query_rollouts()) and not (await client.request("post", "/workers/search", {}))["items"]

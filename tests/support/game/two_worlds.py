@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from runners.werewolf.game import Action, Decision, Option, Preset, Request, Role, Side, choices, deal, new_game
+from runners.werewolf.game import Action, Decision, Option, Preset, Request, Role, Side, choices, new_game
 from tests.support.game.game_playing import Chooser, Step, steps
 
 NIGHT_WORK = {Role.GUARD: Decision.GUARD, Role.WITCH: Decision.WITCH}
@@ -18,7 +18,7 @@ class _Undecidable(Exception):
 
 def draw_worlds(preset: Preset, seed: int, play: int, data: st.DataObject) -> tuple[int, list[list[Step]]]:
     """(the seat that looks on, the steps of both games as long as both go on)."""
-    roles = deal(preset, seed)
+    roles = new_game(preset, seed).roles
     observer, one, other = data.draw(st.permutations(preset.seats))[:3]
     swapped = list(roles)
     swapped[one - 1], swapped[other - 1] = roles[other - 1], roles[one - 1]

@@ -59,7 +59,7 @@ async def test_a_speech_is_judged_and_asking_does_not_wait():
 async def test_a_judgement_that_comes_too_late_is_left_out_and_given_up(caplog):
     chat = FakeChat()
     chat.gate.clear()
-    game = game_of(chat, timeout_seconds=0)
+    game = game_of(chat, wait_seconds=0)
     await settle()
     assert await game.judgements() == () and game.asked == 1
     assert "1 of 1 turns have no judgement: 1x no answer in time" in caplog.text
