@@ -180,6 +180,9 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     shutil.copytree(published, tmp_path / "imitated" / "huggingface")
     start = publish(tmp_path / "imitated", tmp_path / "models" / "start")
     assert {file.name for file in start.iterdir()} == {file.name for file in published.iterdir()}
+    (run / "config.yaml").write_text("agents: {}\nreward: {weights: {correct: 1.0}}\n")
+    agent = publish(run, tmp_path / "models" / "agent")
+    assert {file.name for file in agent.iterdir()} == {file.name for file in published.iterdir()}
     shutil.rmtree(run)
     served, version = served_checkpoint(serve_arguments([str(tmp_path / "models" / "wolves")]))
     assert (served.model.path, version, served.game.preset) == (published.absolute(), 24, "7p")
