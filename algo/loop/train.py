@@ -149,7 +149,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             run.tracking.log(metrics, step=step)
             log_step(step, config.run.steps, metrics, played.own_failures)
             summary.write(state.policy_version)
-            watch(summary.steps, config.watch)
+            watch(summary.steps, config.watch, type(config).model_fields["watch"].default)
             state.role_baselines, state.summary = role_baselines.state(), summary.state()
             state.in_flight, state.begun = schedule.open, schedule.begun
             if step % config.checkpoint.every_steps == 0 or step == config.run.steps:

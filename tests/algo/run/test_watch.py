@@ -39,7 +39,8 @@ def test_a_number_is_unsound_once_it_left_its_bounds_for_as_many_steps_as_they_s
 
 def test_a_metric_that_no_step_has_is_warned_of_once_with_the_nearest_name(caplog):
     for count in (1, 2, 3):
-        watch(steps(*[0.6] * count), {"shares": BoundConfig(below=0.5, steps=2)})
+        bound = BoundConfig(below=0.5, steps=2)
+        watch(steps(*[0.6] * count), {"shares": bound, "speech/wolf": bound}, ["speech/wolf"])
     (record,) = caplog.records
     assert record.getMessage() == "watch.shares: no step has logged this metric so far; did you mean 'share'?"
 
