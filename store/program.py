@@ -45,7 +45,7 @@ def number(kind: type[int] | type[float], least: float, most: float = math.inf) 
             value = kind(text)
         except ValueError:
             value = math.nan
-        if not (math.isfinite(value) and least <= value <= most):
+        if not (least <= value <= most and value != math.inf):
             raise argparse.ArgumentTypeError(f"{text!r} is not {'an integer' if kind is int else 'a number'} {limits}")
         return value
 

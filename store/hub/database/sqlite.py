@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from store.hub.database.database import RETRY_SECONDS, Database, DatabaseUnusable, Rows
-from store.hub.database.schema import VERSION, creation, other_version
+from store.hub.database.schema import LATER_INDEX, VERSION, creation, other_version
 
 APPLICATION_ID = 0x57455257
 """SQLite's ``application_id`` of a hub's file: "WERW"."""
@@ -135,6 +135,8 @@ def _configure(connection: sqlite3.Connection, path: Path, fsync: bool) -> None:
         script = ";\n".join(creation("sqlite"))
         identity = f"PRAGMA application_id={APPLICATION_ID};\nPRAGMA user_version={VERSION}"
         connection.executescript(f"BEGIN IMMEDIATE;\n{script};\n{identity};\nCOMMIT;")
+    elif os.access(path, os.W_OK):
+        connection.execute(LATER_INDEX)
     pragma(f"busy_timeout={_BLOCKING_MILLISECONDS}")
 
 

@@ -67,6 +67,17 @@ def test_what_cannot_be_written_or_listened_on_is_refused_at_once(capsys, tmp_pa
     with pytest.raises(SystemExit):
         parse_arguments(["web", "--port", "99999"])
     assert "'99999' is not an integer from 0 to 65535" in capsys.readouterr().err
+    for written in ("0", "nan", "9" * 400 + ".5", "9" * 5000):
+        with pytest.raises(SystemExit):
+            parse_arguments(["--n", written])
+        assert "is not an integer of at least 1" in capsys.readouterr().err
+    for written in ("inf", "nan", "-1"):
+        with pytest.raises(SystemExit):
+            parse_arguments(["--idle-exit", written])
+        assert "is not a number of at least 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parse_arguments(["web", "--port", "9" * 400])  # larger than any float
+    assert "is not an integer from 0" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         parse_arguments(["--endpoint", "http://127.0.0.1:8000/v1", "--model", "policy"])
     assert "need --dry-run" in capsys.readouterr().err
