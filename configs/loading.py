@@ -3,8 +3,9 @@
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args, get_origin
 
@@ -47,32 +48,31 @@ def load_config(
     Raises ConfigError for a file that cannot be read, an unknown key or a value that does not fit.
     """
     path = find_config(path or DEFAULT_CONFIG)
-    return config_of(read_document(path, schema=schema), overrides, schema, f"configuration {path}")
+    document = read_document(path, partial(find_input_files, schema=schema))
+    return config_of(document, overrides, schema, f"configuration {path}")
 
 
 def read_document(
     path: Path,
+    resolve: Callable[[dict[str, Any], Path], None] | None = None,
     find: Callable[[Path], Path] = find_config,
-    files: Collection[str] = (),
-    schema: type[Config] | None = None,
     depth: int = 0,
 ) -> dict[str, Any]:
     """The mapping in a YAML file, merged over that of the file in its key ``extends``: beside it, or found by ``find``.
 
-    files: keys whose values are paths relative to their own file; schema: the same for its input files.
+    resolve: called with the mapping of each file and its folder, makes relative paths absolute in place.
     Raises ConfigError for a file that cannot be read or is not a mapping.
     """
     if depth >= _LONGEST_CHAIN:
         raise ConfigError(f"{path} extends itself, or a chain of more than {_LONGEST_CHAIN} files")
     document = _read_mapping(path)
-    if schema is not None:
-        find_input_files(document, path.parent, schema)
-    document |= {key: str(path.parent / str(document[key])) for key in files if document.get(key)}
+    if resolve is not None:
+        resolve(document, path.parent)
     if (other := document.pop("extends", None)) is None:
         return document
     beside = path.parent / str(other)
     extended = beside if beside.is_file() else find(Path(str(other)))
-    return merged(read_document(extended, find, files, schema, depth + 1), document)
+    return merged(read_document(extended, resolve, find, depth + 1), document)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:

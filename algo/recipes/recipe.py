@@ -3,6 +3,7 @@
 With ``extends: other.yaml`` mappings are merged key by key, everything else replaces the other's value.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -108,18 +109,25 @@ def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
     path: see ``find_recipe``. Raises ConfigError, naming the file and the key.
     """
     path = find_recipe(path)
-    document = read_document(path, find_recipe, ("config_file",))
+    document = read_document(path, _resolve_paths, find_recipe)
     try:
         recipe = Recipe.model_validate({**document, **changes})
     except ValidationError as error:
         problems = "; ".join(explain(problem, Recipe) for problem in error.errors())
         raise ConfigError(f"recipe {path} is invalid: {problems}") from error
-    below = read_document(recipe.config_file, schema=recipe.schema_of_configs) if recipe.config_file else {}
-    # Relative to the recipe, and to the configuration below it.
-    for settings in (recipe.config, *(stage.config for stage in recipe.stages)):
-        find_input_files(settings, path.parent, recipe.schema_of_configs)
-    find_input_files(below, (recipe.config_file or path).parent, recipe.schema_of_configs)
-    return recipe, below
+    resolve = partial(find_input_files, schema=recipe.schema_of_configs)
+    return recipe, read_document(recipe.config_file, resolve) if recipe.config_file else {}
+
+
+def _resolve_paths(document: dict[str, Any], folder: Path) -> None:
+    """Before validation: of the file at hand, which may extend one in another folder."""
+    if document.get("config_file"):
+        document["config_file"] = str(folder / str(document["config_file"]))
+    stages = document.get("stages")
+    for part in (document, *(stages if isinstance(stages, list) else ())):
+        if isinstance(part, dict) and isinstance(part.get("config"), dict):
+            for schema in (WerewolfConfig, AgentConfig):
+                find_input_files(part["config"], folder, schema)
 
 
 def stage_config(recipe: Recipe, below: dict[str, Any], stage: Stage, overrides: list[str]) -> Config:

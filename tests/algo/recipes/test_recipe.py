@@ -101,6 +101,9 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
     with_files, below = read_recipe(tmp_path / "small.yaml")
     prompts = stage_config(with_files, below, with_files.stages[0], []).game.prompts
     assert prompts == {"wolf": tmp_path / "below/w.txt", "system": tmp_path / "p.txt"}
+    (tmp_path / "below" / "child.yaml").write_text("extends: ../small.yaml\nconfig: {game: {prompts: {wolf: w.txt}}}")
+    child, below = read_recipe(tmp_path / "below" / "child.yaml")
+    assert stage_config(child, below, child.stages[0], []).game.prompts == prompts  # each relative to its own file
     (tmp_path / "more.yaml").write_text("extends: learn_good.yaml\nname: mine")  # a shipped one
     assert read_recipe(tmp_path / "more.yaml")[0].stages == read_recipe(Path("learn_good"))[0].stages
     (tmp_path / "more.yaml").write_text("extends: more.yaml")
