@@ -145,6 +145,8 @@ def play(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (PersonLeft, KeyboardInterrupt):
+        if options.output is not None and options.output.is_file() and not options.output.stat().st_size:
+            options.output.unlink()
         print("\nthe game was interrupted", file=sys.stderr)
         return 130
     if options.format == "json":
