@@ -10,6 +10,8 @@ K branches are n = K + 1 continuations of one state, alike in distribution, so t
   baseline without bias, and nearer than a deal or a role.
 - Turns of the recorded game before the decision count V before as their outcome, the mean of n games that go on from
   them, and are compared as without branching.
+- Turns from the decision on have the weight 1 / n in the loss: n games with one past are one deal, and tell as much
+  about what a turn's own reward depends on as one.
 
 No branch repeats the decision, which is no loss: m games after one fixed decision tell less about the policy's
 gradient than m games with a decision each. From states of trees and vines: Schulman et al., 2015, arXiv:1502.05477;
@@ -76,20 +78,29 @@ class BranchCredit:
 
     branches: ids of the branches' tasks; they do not count in baselines of whole games.
     outcomes: actor of a recorded game -> by how much V before its first decision exceeds its outcome.
-    advantages: actor -> (number of the first turn, advantage), ascending: of its turns from there up to the next one.
+    advantages: actor -> (number of the first turn, advantage, n), ascending: of its turns up to the next one.
     worths: (task, actor, turn) of each recorded decision.
     spreads: question -> mean standard deviation of outcomes after a decision was repeated.
     """
 
     branches: frozenset[str] = frozenset()
     outcomes: Mapping[Actor, float] = field(default_factory=dict)
-    advantages: Mapping[Actor, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    advantages: Mapping[Actor, Sequence[tuple[int, float, int]]] = field(default_factory=dict)
     worths: Mapping[tuple[str, str, int], Worth] = field(default_factory=dict)
     spreads: Mapping[str, float] = field(default_factory=dict)
 
     def advantage(self, task_id: str, actor: str, turn: int) -> float | None:
         """The advantage of a turn by the latest decision at or before it; None without one."""
-        found = [value for first, value in self.advantages.get((task_id, actor), ()) if first <= turn]
+        latest = self._latest(task_id, actor, turn)
+        return latest[1] if latest else None
+
+    def weight(self, task_id: str, actor: str, turn: int) -> float:
+        """The turn's weight in the loss."""
+        latest = self._latest(task_id, actor, turn)
+        return 1 / latest[2] if latest else 1.0
+
+    def _latest(self, task_id: str, actor: str, turn: int) -> tuple[int, float, int] | None:
+        found = [one for one in self.advantages.get((task_id, actor), ()) if one[0] <= turn]
         return found[-1] if found else None
 
 
@@ -105,7 +116,7 @@ def branch_credit(decisions: Iterable[Decision]) -> BranchCredit:
     branches: set[str] = set()
     values: dict[Actor, float] = {}
     own: dict[Actor, float] = {}
-    advantages: dict[Actor, list[tuple[int, float]]] = defaultdict(list)
+    advantages: dict[Actor, list[tuple[int, float, int]]] = defaultdict(list)
     worths: dict[tuple[str, str, int], Worth] = {}
     spreads: dict[str, list[float]] = defaultdict(list)
     for decision in sorted(decisions, key=lambda decision: decision.moment, reverse=True):
@@ -121,11 +132,11 @@ def branch_credit(decisions: Iterable[Decision]) -> BranchCredit:
             for one, value in zip(decision.continuations, found, strict=True):
                 alike[one.choice].append(value)
                 if actor in one.later:
-                    advantages[one.task_id, actor].append((one.later[actor], scale * (value - before)))
+                    advantages[one.task_id, actor].append((one.later[actor], scale * (value - before), count))
             if actor == decision.actor:
                 for one in decision.continuations:
                     after = fmean(alike[one.choice])
-                    advantages[one.task_id, actor].append((decision.turn, scale * (after - before)))
+                    advantages[one.task_id, actor].append((decision.turn, scale * (after - before), count))
                 after = fmean(alike[recorded.choice])
                 worths[recorded.task_id, actor, decision.turn] = Worth(before, after, count)
                 spreads[decision.question].append(pstdev(found))

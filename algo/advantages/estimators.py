@@ -113,6 +113,7 @@ def token_advantages(
         for row, advantage, comparison in zip(rows, advantages, compared, strict=True)
     ]
 
+    weighed = _weighed(rows, advantages, branches) if branches.branches else advantages
     rewards = [row.reward for row in whole]
     informative = [
         bool(advantage.any()) if (row.task_id, row.actor) in branches.advantages else each.by_outcome or each.by_turn
@@ -129,7 +130,7 @@ def token_advantages(
     }
     by_trajectory = {number: flag for row, flag in zip(rows, informative, strict=True) for number in row.segments}
     return TokenAdvantages(
-        per_token=spread_over_tokens(trajectories, rows, advantages),
+        per_token=spread_over_tokens(trajectories, rows, weighed),
         informative=tuple(by_trajectory[number] for number in range(len(trajectories))),
         returns=spread_over_tokens(trajectories, rows, returns) if needs_values and returns is not None else None,
         metrics={name: float(value) for name, value in metrics.items()}
@@ -182,6 +183,21 @@ def _by_branches(
             credited[start : turn.end] = value / comparison.deviation
         start = turn.end
     return credited
+
+
+def _weighed(
+    rows: Sequence[ActorRow], advantages: Sequence[torch.Tensor], branches: BranchCredit
+) -> Sequence[torch.Tensor]:
+    """The advantages times the weights of their turns, which are scaled to a mean of 1."""
+    weights = [[branches.weight(row.task_id, row.actor, turn.number) for turn in row.turns] for row in rows]
+    mean = fmean([weight for of_turns in weights for weight in of_turns] or [1.0])
+    weighed = [advantage.clone() for advantage in advantages]
+    for row, advantage, of_turns in zip(rows, weighed, weights, strict=True):
+        start = 0
+        for turn, weight in zip(row.turns, of_turns, strict=True):
+            advantage[start : turn.end] *= weight / mean
+            start = turn.end
+    return weighed
 
 
 def _branch_metrics(

@@ -72,6 +72,7 @@ def trajectory_metrics(trajectories: Sequence[Trajectory], branches: Collection[
 
 
 _SPREAD = "branches/spread/"
+_STEPS_OF_SPREADS = 5
 
 
 def branch_metrics(branched: PlayedRollouts, spreads: Mapping[str, float]) -> dict[str, float]:
@@ -81,10 +82,10 @@ def branch_metrics(branched: PlayedRollouts, spreads: Mapping[str, float]) -> di
     return {"branches/finished": float(len(branched.finished))} | of_failures | of_questions
 
 
-def earlier_spreads(steps: Iterable[Mapping[str, float]]) -> dict[str, list[float]]:
-    """Question -> its spreads in the metrics of earlier steps (``branch_metrics``)."""
+def earlier_spreads(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    """Question -> its spreads in the metrics of the last steps (``branch_metrics``): they change with the policy."""
     found: dict[str, list[float]] = defaultdict(list)
-    for metrics in steps:
+    for metrics in steps[-_STEPS_OF_SPREADS:]:
         for name, value in metrics.items():
             if name.startswith(_SPREAD):
                 found[name.removeprefix(_SPREAD)].append(value)

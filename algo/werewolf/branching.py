@@ -26,9 +26,10 @@ from store.werewolf import GameTask, Past, RecordedReply, TurnSpan
 
 _KINDS = {
     **dict.fromkeys(("exile_vote", "pk_vote", "sheriff_vote", "sheriff_pk_vote"), "vote"),
-    **dict.fromkeys(("wolf_talk", "wolf_kill", "guard", "seer_check", "witch"), "night"),
+    **dict.fromkeys(("wolf_kill", "guard", "seer_check", "witch"), "night"),
     **dict.fromkeys(
-        ("speech", "closing_speech", "pk_speech", "campaign_speech", "sheriff_pk_speech", "last_words"), "speech"
+        ("speech", "closing_speech", "pk_speech", "campaign_speech", "sheriff_pk_speech", "last_words", "wolf_talk"),
+        "speech",
     ),
 }
 """Question -> kind in ``advantage.branching.decisions``; ``other`` for all others."""

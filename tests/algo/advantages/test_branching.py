@@ -96,10 +96,11 @@ def test_branches_replace_the_estimator_at_and_after_the_decision_and_never_coun
     assert baselines.state() == plain.state()
     deviation = found.metrics["advantage/deviation/wolf"]
     # Before the decision the game is worth 0, its value there; a third of all games are lost.
-    recorded, *others, branched = by_turn(found)
+    # The four turns from the decision on count half, as the two games of one past: the weights' mean is 9 / 11.
+    recorded, *others, branched = [[value * 9 / 11 for value in row] for row in by_turn(found)]
     assert others == [pytest.approx(row, abs=1e-5) for row in by_turn(alone)[1:]]
-    assert recorded == pytest.approx([(0.0 - 1 / 3) / deviation, 2 / deviation, 2 / deviation], abs=1e-5)
-    assert branched == pytest.approx([-2 / deviation, -2 / deviation], abs=1e-5)
+    assert recorded == pytest.approx([(0.0 - 1 / 3) / deviation, 1 / deviation, 1 / deviation], abs=1e-5)
+    assert branched == pytest.approx([-1 / deviation, -1 / deviation], abs=1e-5)
     assert found.informative == (True,) * 4 and found.metrics["advantage/groups"] == 3
     # Of one decision only, so without variance.
     assert found.metrics["advantage/branched/decisions"] == 1
@@ -119,9 +120,9 @@ def test_turns_before_and_after_a_decision_have_the_same_unit():
         decisions.append(Decision(5, "vote", ME, 1, tuple(went)))
         branches += [seat(name, result, turns=(1, 2)) for name, result in zip(names, results, strict=True)]
     found = token_advantages([*games, *branches], AdvantageConfig(credit="branch"), branches=branch_credit(decisions))
-    deviation = 2**0.5
-    before = [row[0] for row in by_turn(found)[:2]]
-    after = [row[1] for row in by_turn(found)[:2]]
+    deviation, mean_weight = 2**0.5, (2 + 20 / 5) / 22
+    before = [row[0] * mean_weight for row in by_turn(found)[:2]]
+    after = [row[1] * mean_weight * 5 for row in by_turn(found)[:2]]
     assert before == pytest.approx([-0.2 / deviation, 0.2 / deviation], abs=1e-5)
     assert after == pytest.approx([(1 - 0.2) * 5 / 4 / deviation, (-1 - 0.6) * 5 / 4 / deviation], abs=1e-5)
 
@@ -132,11 +133,11 @@ def test_rewards_of_turns_count_for_their_turns_in_branches_too():
     branch = seat("b", -1.0, turns=(1, 2), rewards=(0.5, 0.0))
     found = token_advantages([*games, branch], config, branches=branch_credit(BRANCHES))
     mean = 0.3 / 6  # of the questions of the games from the deal
-    recorded, other, branched = by_turn(found)
+    recorded, other, branched = [[value * 6 / 8 for value in row] for row in by_turn(found)]
     # Half of the deal's games are worth 0 before the decision, but their outcomes are equal: no comparison.
-    assert recorded == pytest.approx([0.3 - mean, 2 - mean, 2 - mean], abs=1e-6)
+    assert recorded == pytest.approx([0.3 - mean, (2 - mean) / 2, (2 - mean) / 2], abs=1e-6)
     assert other == pytest.approx([-mean] * 3, abs=1e-6)
-    assert branched == pytest.approx([-2 + 0.5 - mean, -2 - mean], abs=1e-6)
+    assert branched == pytest.approx([(-2 + 0.5 - mean) / 2, (-2 - mean) / 2], abs=1e-6)
 
 
 def test_branches_without_a_difference_are_left_out():

@@ -102,6 +102,10 @@ async def test_decisions_are_chosen_by_kind_and_by_how_undecided_others_were(pla
     assert {point.calls[0].question for point in votes} <= {"exile_vote", "pk_vote"} and votes
     speeches = chosen(games, decisions=("speech",))
     assert {point.calls[0].question for point in speeches} <= {"speech", "pk_speech", "last_words"} and speeches
+    # The wolves' talk at night is free text.
+    renamed = [[turn.model_copy(update={"decision": "wolf_talk"}) for turn in game.turns] for game in games]
+    talks = [replace(game, turns=tuple(turns)) for game, turns in zip(games, renamed, strict=True)]
+    assert not chosen(talks) and chosen(talks, decisions=("speech",))
     # Seats asked at once: one of them.
     assert len(keys(votes)) == len(votes)
     assert len(chosen(games, most=3)) == 3
