@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from algo.run.local import add_local_option, run_locally
@@ -100,18 +101,23 @@ def default_label(model: Path) -> str:
     return re.sub(r"[^\w .+-]", "-", name).lstrip(" .+-") or "model"
 
 
+def check_matches(config: WerewolfConfig, players: Sequence[str], where: str) -> None:
+    """Raise ConfigError without deals, and for unknown or repeated players of the panel cross, set at ``where``."""
+    if not config.evaluation.deals:
+        raise ConfigError("evaluation.deals is 0: set a number of deals, e.g. --set evaluation.deals=20")
+    for name in players:
+        if name != INITIAL_POLICY and (problem := unknown_player(name, [*config.players, *config.frozen])):
+            raise ConfigError(f"{where}: {problem}")
+    if len(set(players)) < len(players):
+        raise ConfigError(f"{where} {' '.join(players)}: names must be distinct")
+
+
 def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
     if options.people is not None:
         if not (config.run.dir / options.people / "run.json").is_file():
             raise ConfigError(f"--people: {config.run.dir} has no run {options.people!r}")
         return
-    if not config.evaluation.deals:
-        raise ConfigError("evaluation.deals is 0: set a number of deals, e.g. --set evaluation.deals=20")
-    for name in options.players:
-        if name != INITIAL_POLICY and (problem := unknown_player(name, [*config.players, *config.frozen])):
-            raise ConfigError(f"--players: {problem}")
-    if len(set(options.players)) < len(options.players):
-        raise ConfigError(f"--players {' '.join(options.players)}: names must be distinct")
+    check_matches(config, options.players, "--players")
     if options.label is not None:
         from algo.evaluation.record import check_label  # takes seconds
 
@@ -162,8 +168,13 @@ def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str) -> No
 
     in_names = label.replace(" ", "-")
     folder, source = config.run_dir / EVALUATED_FOLDER / in_names, (model or config.model.path).resolve()
+    file = folder / "evaluated.json"
+    if file.is_file() and (other := json.loads(file.read_bytes())["label"]) != label:
+        raise ConfigError(
+            f"--label {label!r}: games of {other!r} in {config.run_dir} have the same names; choose another"
+        )
     about = {"label": label, "model": str(source), "games": f"{config.run.name}-evaluation-{in_names}-"}
-    write_atomically(folder / "evaluated.json", json.dumps(about, ensure_ascii=False))
+    write_atomically(file, json.dumps(about, ensure_ascii=False))
     if (source / "tokenizer.json").is_file():
         shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
 

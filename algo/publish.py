@@ -101,7 +101,7 @@ def _copy_model(folder: Path, target: Path) -> None:
         copy(file, target / file.name)
     config = target / "config.json"
     if config.is_file():
-        config.write_text(json.dumps(json.loads(config.read_text()) | {"dtype": "bfloat16"}, indent=2) + "\n")
+        config.write_text(json.dumps(json.loads(config.read_bytes()) | {"dtype": "bfloat16"}, indent=2) + "\n")
 
 
 def _save_rounded(file: Path, target: Path) -> None:

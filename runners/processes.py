@@ -88,8 +88,12 @@ class Fleet:
         deaths = 0
         while not self._ending.is_set():
             started = time.monotonic()
-            status = await self._play(number)
-            reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+            try:
+                status = await self._play(number)
+                reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+            except OSError as error:  # no memory or process left, say
+                del self._running[number]
+                status, reason = os.EX_OSERR, f"cannot be started: {error}"
             if self._received is not None and status in (-DRAIN, -HAND_BACK):  # it had just started, without rollouts
                 status = EXIT_INTERRUPTED
             shown = status if status >= 0 else 128 - status

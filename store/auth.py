@@ -38,7 +38,7 @@ def read_token(token_file: Path | None = None) -> str | None:
     try:
         if token_file.stat().st_mode & _OTHERS_MAY_READ:
             logger.warning("other users can read the token in %s: run `chmod 600 %s`", token_file, token_file)
-        token = token_file.read_text().strip()
+        token = token_file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UnusableToken(f"cannot read the token file {token_file}: {reason}") from None

@@ -16,10 +16,12 @@ from types import MappingProxyType
 from typing import Any
 
 from algo.evaluation.statistics import POWER, deals_needed, detectable_difference, half_width
+from algo.run.checkpoints import digest_of_weights
 from algo.werewolf.matches import SIDES, held_out_deals
 from algo.werewolf.tasks import derived_seed, token_limits
 from configs.roles_and_decks import DECKS, Role, Side
 from configs.sections.opponents import INITIAL_POLICY
+from configs.sections.serving import FrozenPolicyConfig
 from configs.werewolf import WerewolfConfig
 from store.players import (
     EXPERT_PLAYER,
@@ -30,6 +32,7 @@ from store.players import (
     SCRIPTED_PLAYER,
     TIMID_PLAYER,
     TRAINED_POLICY,
+    ChatEndpoint,
 )
 from store.werewolf import GameTask, SeatingRule, SideName
 from store.werewolf_study import Study
@@ -106,7 +109,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         "deals": config.evaluation.deals,
         "opponents": list(opponents or players),
         "own": {
-            name: _digest(str(chosen))
+            name: _digest(_how_it_plays(chosen))
             for name, chosen in sorted({**config.players, **config.frozen}.items())
             if name in (*opponents, *players)
         },
@@ -116,7 +119,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         "thinking": config.rollout.thinking,
         "prompts": {name: _digest(path.read_bytes()) for name, path in sorted(config.game.prompts.items())},
     }
-    if len(sides) < len(SIDES):
+    if set(sides) != set(SIDES):
         conditions["sides"] = list(sides)
     chance = _digest(str(conditions))
     ids = f"{prefix}-{_digest(f'{chance}/{model}')}"
@@ -142,7 +145,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         return [
             game(
                 number,
-                f"{first}-{second}",
+                f"{first}.{second}",  # names have no dot
                 side,
                 [SeatingRule(side=side, players={first: 1.0}), SeatingRule(side=other, players={second: 1.0})],
                 f"match/{chance}/{second}/{side}",  # the same for every ``first``
@@ -201,6 +204,16 @@ def power_text(panel: Panel, deals: int, deck: Sequence[Role]) -> str:
         )
         text += f"; single seats {widths} points; beliefs are probed on {min(deals, panel.probed_deals)} deals"
     return text
+
+
+def _how_it_plays(player: ChatEndpoint | FrozenPolicyConfig) -> str:
+    """What games depend on, not what calls and servers may take; of a model's folder its weights."""
+    if isinstance(player, ChatEndpoint):
+        kept = {"provider", "endpoint", "model", "temperature", "max_tokens", "history_chars"}
+        return str(player.model_dump(include=kept))
+    if player.path is not None:
+        return digest_of_weights(player.path) or str(player.path)
+    return f"{player.model} {player.url}"
 
 
 def _digest(what: str | bytes) -> str:

@@ -174,6 +174,8 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     league = await start_league(opened, serving, engine, trainer)
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
     stack.push_async_callback(queue.cancel_open)
+    if opened.is_resumed and opened.state.step > 0:  # those of step 0 are adopted; later ones are of lost weights
+        await queue.cancel_evaluations(opened.state.run_id)
     tracking = open_tracking(config, summary)
     stack.callback(tracking.finish)
     return RunContext(

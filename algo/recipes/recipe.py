@@ -22,7 +22,9 @@ class Stage(Section):
     """One process of a recipe, run once for each seed ("build" once for all)."""
 
     do: Literal["build", "imitate", "evaluate", "train", "speech"]
-    name: str = Field("", pattern=r"^[A-Za-z0-9-]*$", description="unique name of the stage; default: the value of do")
+    name: str = Field(
+        "", pattern=r"^([A-Za-z0-9][A-Za-z0-9-]*)?$", description="unique name of the stage; default: the value of do"
+    )
     command: str = Field(
         "",
         description="of build: writes a model into the folder {model}; {python} is this Python",
@@ -37,9 +39,11 @@ class Stage(Section):
         return {"name": given.get("do", ""), **given} if isinstance(given, dict) else given
 
     @model_validator(mode="after")
-    def _build_has_a_command(self) -> Self:
+    def _fits_what_it_does(self) -> Self:
         if bool(self.command) != (self.do == "build"):
             raise ValueError("a build stage needs command, and no other stage may have one")
+        if self.players and self.panel != "cross":
+            raise ValueError("players needs panel: cross; otherwise set evaluation.opponents")
         return self
 
 

@@ -108,7 +108,7 @@ def read_run(folder: Path) -> RecipeRun:
                 last_step=config.run.steps,
                 evaluations=tuple(Record(trained, row).read()),
                 steps=tuple(read_steps(trained)),
-                imitations={name: json.loads(path.read_text()) for name, path in summaries.items() if path.exists()},
+                imitations={name: json.loads(path.read_bytes()) for name, path in summaries.items() if path.exists()},
                 placed=tuple(found[-1] for found in placed if found),
                 bits=read_bits(trained),
             )

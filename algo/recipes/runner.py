@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from algo.advantages.registry import check_estimator
+from algo.evaluate import check_matches
 from algo.machine.atomic_files import make_private_folder, write_atomically
 from algo.machine.ports import free_port, is_taken
 from algo.machine.processes import (
@@ -44,6 +45,7 @@ from configs.agents import AgentConfig
 from configs.loading import CONFIG_DIR, as_override, as_yaml, load_config, settings_in
 from configs.schema import Config
 from configs.section import ConfigError
+from configs.werewolf import WerewolfConfig
 
 STAGES_FILE, REPORT_FILE = "stages.jsonl", "report.html"
 """In the recipe's folder."""
@@ -172,7 +174,8 @@ def begin(
     _check(recipe, configs)
     directory = directory or runs_dir / time.strftime(f"{recipe.name}-%Y%m%d-%H%M%S")
     if directory.exists() and any(directory.iterdir()):
-        raise ConfigError(f"{directory} is not empty; --resume continues its recipe, --directory names another folder")
+        remedy = "--resume continues its recipe" if (directory / RECIPE_FILE).exists() else "it holds no recipe"
+        raise ConfigError(f"{directory} is not empty; {remedy}, --directory names another folder")
     make_private_folder(directory)
     for name, config in configs.items():
         (directory / f"{name}.yaml").write_text(as_yaml(config), encoding="utf-8")
@@ -369,10 +372,13 @@ def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
     for stage in recipe.stages:
         if stage.do == "build":
             command_line(stage.command, {"model": "model"}, f"command of stage {stage.name}")
+        config = configs[stage.name]
+        if stage.do == "evaluate" and isinstance(config, WerewolfConfig):
+            check_matches(config, stage.players, f"stage {stage.name}")
         if stage.do != "train":
             continue
-        check_estimator(configs[stage.name].advantage.estimator)  # not only after hours of imitation
-        evaluation = configs[stage.name].evaluation
+        check_estimator(config.advantage.estimator)  # not only after hours of imitation
+        evaluation = config.evaluation
         if not (evaluation.enabled and evaluation.at_start and evaluation.at_end):
             raise ConfigError(
                 f"recipe {recipe.name} compares before with after: set evaluation.deals (agents: evaluation.tasks) "

@@ -217,6 +217,18 @@ class HubRollouts:
             if rollout.status not in CLOSED:
                 await self.client.cancel_rollout(rollout.rollout_id)
 
+    async def cancel_evaluations(self, run_name: str) -> None:
+        """Cancel the run's open evaluation rollouts that an earlier process enqueued."""
+        unfinished = [status for status in _BEST_TO_ADOPT if status not in CLOSED]
+        found = [
+            rollout.rollout_id
+            async for page in iter_rollouts(self.client, status_in=unfinished)
+            for rollout in page
+            if rollout.mode == "val" and (rollout.metadata or {}).get("run") == run_name
+        ]
+        for rollout_id in found:
+            await self.client.cancel_rollout(rollout_id)
+
     async def read(self, rollout: Rollout, opened: OpenRollout, may_lack_spans: bool) -> PlayedRollouts | None:
         """The result of a closed rollout; None if it succeeded without spans, unless ``may_lack_spans``."""
         spans = list(await self.client.query_spans(rollout.rollout_id))

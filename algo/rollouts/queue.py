@@ -166,6 +166,10 @@ class RolloutQueue:
             kind = type(error).__name__
             logger.warning("cancelling %d rollouts failed (%s); runners may still play them", len(self._open), kind)
 
+    async def cancel_evaluations(self, run_name: str) -> None:
+        """Cancel the run's open evaluation rollouts that an earlier process enqueued."""
+        await self._hub.cancel_evaluations(run_name)
+
     def _still_open(self, watched: Collection[str]) -> list[str]:
         """Ids of the open rollouts of these tasks."""
         return [rollout_id for rollout_id, rollout in self._open.items() if rollout.task.task_id in watched]

@@ -108,6 +108,8 @@ class GameConfig(Section):
 
     @model_validator(mode="after")
     def _policy_plays_what_is_trained(self) -> "GameConfig":
+        if len(set(self.train_sides)) < len(self.train_sides):
+            raise ValueError("game.train_sides names a side twice")
         for side in self.train_sides:
             for rule in self.seating:
                 if rule.may_concern(side) and "policy" in rule.players:

@@ -14,6 +14,7 @@ from algo.evaluation.record import EVALUATIONS_FILE, PAGE_FILE
 from algo.evaluation.report import page_of, tables_of
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.matches import held_out_deals
+from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
 from runners.werewolf.werewolf_play import WerewolfPlay
 from store.schema import PolicyResources
@@ -67,6 +68,9 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     assert (kept["label"], kept["model"]) == ("step 5", str(tiny_model))
     assert all(row.task_id.startswith(kept["games"]) for row in evaluation.rows)
     assert (config.run_dir / "evaluated/step-5/tokenizer.json").is_file()
+    keep_evaluated(config, tiny_model, "step 5")
+    with pytest.raises(ConfigError, match="'step-5': games of 'step 5'"):
+        keep_evaluated(config, tiny_model, "step-5")
     keep_evaluated(config, tmp_path / "nothing-here", "attached")
     rollouts = await client.query_rollouts()
     assert len(rollouts) == len(evaluation.rows) == 8

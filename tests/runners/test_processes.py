@@ -38,7 +38,8 @@ from runners.processes import Fleet
 logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stdout)
 count, delays, *statuses = sys.argv[2:]
 fleet = Fleet(
-    lambda number: [sys.executable, "-c", sys.argv[1], str(number), *statuses], int(count), eval(delays)
+    lambda number: ["/nowhere" if "missing" in statuses[number - 1 : number] else sys.executable, "-c", sys.argv[1],
+                    str(number), *statuses], int(count), eval(delays)
 )
 sys.exit(fleet.run())
 """
@@ -162,6 +163,7 @@ IN_VAIN = (os.EX_UNAVAILABLE,) * 3
         ((), (0, 2), 2, [1, 1]),
         ((), (EXIT_INTERRUPTED, EXIT_INTERRUPTED), EXIT_INTERRUPTED, [1, 1]),
         ((0.0, 0.01), (1, 0), 1, [3, 1]),  # cannot live
+        ((0.0, 0.01), ("missing", 0), os.EX_OSERR, [0, 1]),
         ((3600.0,), IN_VAIN, os.EX_UNAVAILABLE, [1, 1, 1]),  # none waits for the hour after which it was to start again
     ],
 )

@@ -12,6 +12,7 @@ nearly stated makes the reply invalid, since the speech would reveal the seat's 
 """
 
 import re
+import unicodedata
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -119,9 +120,16 @@ def render_reply(action: Action, request: Request) -> str:
 
 
 def clean_speech(text: str, speech_chars: int) -> str:
-    """A speech as others hear it: one disarmed line without markers; empty for silence, or for punctuation alone."""
+    """A speech as others hear it: one disarmed line without markers; empty for silence, or without a letter, digit or
+    emoji."""
     speech = _harmless(text, speech_chars)
-    return "" if speech.strip(_DECORATION) in ("", SILENCE) else speech
+    return "" if _said(speech) in ("", SILENCE) else speech
+
+
+def _said(speech: str) -> str:
+    """Its letters, digits and emoji."""
+    categories = map(unicodedata.category, speech)
+    return "".join(letter for letter, kind in zip(speech, categories, strict=True) if kind[0] in "LN" or kind == "So")
 
 
 def _harmless(text: str, speech_chars: int) -> str:
@@ -410,7 +418,7 @@ def _read_speech(sections: list[Section], request: Request, cut: bool) -> Action
     if choice is Option.EXPLODE:
         return Action(choice)
     # Silence needs its own word or a decision.
-    if not heard and not settled and _harmless(spoken, request.speech_chars).strip(_DECORATION) != SILENCE:
+    if not heard and not settled and _said(_harmless(spoken, request.speech_chars)) != SILENCE:
         asked = request.targets or request.options
         raise ReplyError("empty" if not decision else "no_choice" if asked else "no_speech")
     bare = taken is not None and heard.strip(_DECORATION) == choice_name(taken, request.decision)

@@ -117,9 +117,9 @@ class Seat(Player):
         self._deadline = time.monotonic() + self.table.clock if self.table.clock else None
         self.notify()
         try:
-            async with asyncio.timeout(self.table.clock or None):
-                return Decided(await self._answer)
-        except TimeoutError:
+            await asyncio.wait([self._answer], timeout=self.table.clock or None)
+            if self._answer.done():
+                return Decided(self._answer.result())
             return Decided(observation.request.default, reasked=True, defaulted=True)
         finally:
             self._answer = self._deadline = None

@@ -50,6 +50,26 @@ def test_what_figures_hang_on_is_in_the_terms(tmp_path):
     assert len(digests) == 7
 
 
+def test_of_an_opponent_the_terms_have_how_it_plays_and_not_what_it_costs(tmp_path):
+    def digest(**settings):
+        evaluation = {"deals": 7, "opponents": ["other"]}
+        config = WerewolfConfig(run={"dir": tmp_path, "name": "run"}, evaluation=evaluation, **settings)
+        return matches_of(config, PANELS["run"], "a", "").digest
+
+    by_api = {"model": "m", "endpoint": "http://127.0.0.1:1/v1"}
+    cheap = {"tries": 1, "timeout_seconds": 9, "max_concurrent": 2, "requests_per_minute": 3.0, "api_key_env": "KEY"}
+    usual = digest(players={"other": by_api})
+    assert digest(players={"other": by_api | cheap}) == usual
+    assert usual not in {digest(players={"other": by_api | more}) for more in ({"model": "n"}, {"temperature": 0.1})}
+    folder = tmp_path / "weights"
+    folder.mkdir()
+    digests = []
+    for written, settings in ((b"a", {}), (b"a", {"kv_cache_gb": 2.0}), (b"b", {})):
+        (folder / "model.safetensors").write_bytes(written)
+        digests.append(digest(frozen={"other": {"path": str(folder)} | settings}))
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_a_run_plays_the_sides_that_it_trains_and_cross_every_pair(tmp_path):
     config = make_config(tmp_path, opponents=["scripted", "random"])
     run = matches_of(config, PANELS["run"], "a", "")
@@ -64,3 +84,6 @@ def test_a_run_plays_the_sides_that_it_trains_and_cross_every_pair(tmp_path):
     assert {name: len(tasks) for name, tasks in cross.by_name.items()} == {
         "policy, policy": 7, "policy, random": 14, "random, random": 7
     }  # fmt: skip
+    names = ["base", "base-v2", "v2-lora", "lora"]
+    tasks = matches_of(make_config(tmp_path, players=names), PANELS["cross"], "a", "", names).tasks
+    assert len({task.game_id for task in tasks}) == len(tasks)

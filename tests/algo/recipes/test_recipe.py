@@ -53,6 +53,11 @@ SMALL = {
 }
 
 
+def with_placement(**changes):
+    """What changes its evaluation before training."""
+    return {"stages": [stage | changes if stage["do"] == "evaluate" else stage for stage in SMALL["stages"]]}
+
+
 def with_service(command):
     """What makes it a recipe of an agent that is an HTTP service."""
     local = {"service": command, "runner": "--service http://127.0.0.1:{port} {model}"}
@@ -115,8 +120,11 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
     ("changes", "message"),
     [
         ({"stages": [{"do": "imitate"}, {"do": "imitate"}]}, "names must be unique"),
-        ({"config": {"evaluation": {"deals": 0}}}, "compares before with after"),
-        ({"config": {"advantage": {"estimator": "rloo"}}}, "estimator 'rloo' cannot be used"),
+        ({"config": {"evaluation": {"deals": 3, "at_end": False}}}, "compares before with after"),
+        (
+            {"config": {"evaluation": {"deals": 3}, "advantage": {"estimator": "rloo"}}},
+            "estimator 'rloo' cannot be used",
+        ),
         ({"config": {"run": {"stps": 3}}}, r"stage build of recipe small.*did you mean 'steps'"),
         ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "placeholders: {python}, {model}"),
         ({"name": "../else where"}, "name: String should match pattern"),
@@ -124,6 +132,11 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         ({"stages": [{"do": "train"}, {"do": "train", "name": "more"}]}, "at most one stage train"),
         ({"workload": "agents", "stages": SMALL["stages"][:1]}, "of agents has one stage train"),
         (with_service("x {nope}"), "local.service 'x {nope}' is no valid"),
+        ({"stages": [{"do": "evaluate", "players": ["random"]}]}, "players needs panel: cross"),
+        (with_placement(players=["randm"]), "stage place: unknown player 'randm': did you mean 'random'"),
+        (with_placement(players=["random", "random"]), "stage place random random: names must be distinct"),
+        (with_placement(config={"evaluation": {"deals": 0}}), "evaluation.deals is 0"),
+        (with_placement(name="-x"), "name: String should match pattern"),
         ({"stages": SMALL["stages"][1:], "model": "nowhere"}, "its model nowhere does not exist"),
     ],
 )

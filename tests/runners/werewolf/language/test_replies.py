@@ -84,7 +84,7 @@ def test_a_spent_potion_cannot_be_used():
 
 
 @pytest.mark.parametrize("question", ["speech", "wolf_campaign", "closing", "talk", "last_words"])
-@pytest.mark.parametrize("text", ["", "  ", "<think>", "<think>我是狼", "发言：", "。。"])
+@pytest.mark.parametrize("text", ["", "  ", "<think>", "<think>我是狼", "发言：", "。。", "……", "？——", "～、·"])
 def test_an_empty_speech_is_an_error(question, text):
     assert code_of(text, QUESTIONS[question]) == "empty"
 

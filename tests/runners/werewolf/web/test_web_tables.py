@@ -1,6 +1,7 @@
 """Tables: how long they stay open, and a seat's answers: taken once, in time, and within the rules."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import aiohttp
@@ -10,7 +11,7 @@ from runners.werewolf.game import Decision, Side, apply, get_preset, new_game, o
 from runners.werewolf.local import seeded_brains
 from runners.werewolf.transcript import asked_in
 from runners.werewolf.web import seats
-from runners.werewolf.web.seats import PacedPlayer, UnusableTable
+from runners.werewolf.web.seats import PacedPlayer, Seat, UnusableTable
 from tests.support.werewolf.seat_players import OURS, open_table, pages_of, play_seat
 from tests.support.werewolf.web_server import WebServer
 
@@ -55,6 +56,17 @@ async def test_a_game_that_cannot_be_stored_is_refused_before_it_and_shown_after
         assert end["phase"] == "over" and end["game"]["roles"] and "could not be stored" in end["problem"]
         with pytest.raises(UnusableTable, match=r"cannot be stored in .*file: start with --keep"):
             await server.tables.open({"preset": "5p_tiny"})
+
+
+async def test_an_answer_that_was_accepted_in_the_last_moment_counts():
+    state = new_game(get_preset("5p_tiny"), 5)
+    asked = next(iter(pending(state))).seat
+    seat = Seat(asked, SimpleNamespace(clock=0.01))
+    decision = asyncio.create_task(seat.decide(observe(state, asked)))
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.005, seat.answer, {"question": 1, "choice": 0})
+    time.sleep(0.02)  # the answer and the timeout are due at once
+    assert not (await decision).defaulted
 
 
 async def test_a_pause_never_tells_whom_the_game_asks_in_secret(monkeypatch):
