@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from algo.run.local import add_local_option, run_locally
-from algo.run.names import RECIPE_FILE, resume_options
-from algo.werewolf.file_names import EVALUATION_SUFFIX
+from algo.run.names import EVALUATION_SUFFIX, RECIPE_FILE, resume_options
 from configs.command_line import configured_parser, exit_on, read_configuration
 from configs.model_folder import check_model_folder
 from configs.section import ConfigError
@@ -104,12 +103,12 @@ def default_label(model: Path) -> str:
 def check_matches(config: WerewolfConfig, players: Sequence[str], where: str) -> None:
     """Raise ConfigError without deals, and for unknown or repeated players of the panel cross, set at ``where``."""
     if not config.evaluation.deals:
-        raise ConfigError("evaluation.deals is 0: set a number of deals, e.g. --set evaluation.deals=20")
+        raise ConfigError(f"{where}: evaluation.deals is 0; set a number of deals, e.g. --set evaluation.deals=20")
     for name in players:
         if name != INITIAL_POLICY and (problem := unknown_player(name, [*config.players, *config.frozen])):
             raise ConfigError(f"{where}: {problem}")
     if len(set(players)) < len(players):
-        raise ConfigError(f"{where} {' '.join(players)}: names must be distinct")
+        raise ConfigError(f"{where}: names must be distinct, not {' '.join(players)}")
 
 
 def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
@@ -117,7 +116,7 @@ def _check(config: WerewolfConfig, options: argparse.Namespace) -> None:
         if not (config.run.dir / options.people / "run.json").is_file():
             raise ConfigError(f"--people: {config.run.dir} has no run {options.people!r}")
         return
-    check_matches(config, options.players, "--players")
+    check_matches(config, options.players, "--players" if options.players else f"panel {options.panel}")
     if options.label is not None:
         from algo.evaluation.record import check_label  # takes seconds
 
@@ -147,7 +146,8 @@ def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     resume = options.resume == "auto"
     opened = begin_run(config, options.log_level, suffix=EVALUATION_SUFFIX, log="evaluation.log", resume=resume)
     run_dir, resuming = opened.config.run_dir, resume_options(config, opened.config.run.name, EVALUATION_SUFFIX)
-    keep_evaluated(opened.config, options.model, label)
+    with exit_on(ConfigError):
+        keep_evaluated(opened.config, options.model, label)
     found = run_to_completion(
         evaluate_model(opened, options.model, label, panel=options.panel, players=options.players),
         opened.config,
@@ -163,7 +163,10 @@ def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
 
 
 def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str) -> None:
-    """Save the policy's label and tokenizer in the run's folder, for the web page. model: see ``--model``."""
+    """Save the policy's label and tokenizer in the run's folder, for the web page. model: see ``--model``.
+
+    Raises ConfigError for another label that games have in the same form.
+    """
     from algo.machine.atomic_files import write_atomically
 
     in_names = label.replace(" ", "-")

@@ -13,6 +13,7 @@ import ctypes
 import logging
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 
@@ -84,16 +85,16 @@ class Fleet:
         return next(filter(None, statuses), os.EX_OK)
 
     async def _keep(self, number: int) -> int:
-        """Keep one process running; returns the exit status of its last instance."""
+        """Keep one process running; returns the exit status of its last instance, EX_OSERR if it cannot be started."""
         deaths = 0
         while not self._ending.is_set():
             started = time.monotonic()
             try:
                 status = await self._play(number)
                 reason = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-            except OSError as error:  # no memory or process left, say
+            except (OSError, subprocess.SubprocessError) as error:  # no memory or process is left, say
                 del self._running[number]
-                status, reason = os.EX_OSERR, f"cannot be started: {error}"
+                status, reason = os.EX_OSERR, f"it cannot be started: {error}"
             if self._received is not None and status in (-DRAIN, -HAND_BACK):  # it had just started, without rollouts
                 status = EXIT_INTERRUPTED
             shown = status if status >= 0 else 128 - status

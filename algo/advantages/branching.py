@@ -10,8 +10,8 @@ K branches are n = K + 1 continuations of one state, alike in distribution, so t
   baseline without bias, and nearer than a deal or a role.
 - Turns of the recorded game before the decision count V before as their outcome, the mean of n games that go on from
   them, and are compared as without branching.
-- Turns from the decision on have the weight 1 / n in the loss: n games with one past are one deal, and tell as much
-  about what a turn's own reward depends on as one.
+- n games that share a past are one deal: from the decision on each has the weight 1 / n in the policy's loss, and
+  1 / (n * m) after a second decision with m games.
 
 No branch repeats the decision, which is no loss: m games after one fixed decision tell less about the policy's
 gradient than m games with a decision each. From states of trees and vines: Schulman et al., 2015, arXiv:1502.05477;
@@ -22,8 +22,10 @@ counterfactual baselines: Foerster et al., 2018, arXiv:1705.08926.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
+from math import prod
+from operator import attrgetter
 from statistics import fmean, pstdev
+from typing import NamedTuple
 
 from algo.advantages.registry import ESTIMATORS
 from configs.section import ConfigError
@@ -62,6 +64,19 @@ class Decision:
     turn: int
     continuations: tuple[Continuation, ...]
 
+    @property
+    def recorded(self) -> str:
+        """Task of the recorded game."""
+        return self.continuations[0].task_id
+
+
+class Credited(NamedTuple):
+    """A decision's credit for an actor's turns. first: number of the first one. weight: of the turns in the loss."""
+
+    first: int
+    advantage: float
+    weight: float
+
 
 @dataclass(frozen=True)
 class Worth:
@@ -78,29 +93,29 @@ class BranchCredit:
 
     branches: ids of the branches' tasks; they do not count in baselines of whole games.
     outcomes: actor of a recorded game -> by how much V before its first decision exceeds its outcome.
-    advantages: actor -> (number of the first turn, advantage, n), ascending: of its turns up to the next one.
+    advantages: actor -> credit of its turns, each up to the first turn of the next one, ascending.
     worths: (task, actor, turn) of each recorded decision.
     spreads: question -> mean standard deviation of outcomes after a decision was repeated.
     """
 
     branches: frozenset[str] = frozenset()
     outcomes: Mapping[Actor, float] = field(default_factory=dict)
-    advantages: Mapping[Actor, Sequence[tuple[int, float, int]]] = field(default_factory=dict)
+    advantages: Mapping[Actor, Sequence[Credited]] = field(default_factory=dict)
     worths: Mapping[tuple[str, str, int], Worth] = field(default_factory=dict)
     spreads: Mapping[str, float] = field(default_factory=dict)
 
     def advantage(self, task_id: str, actor: str, turn: int) -> float | None:
         """The advantage of a turn by the latest decision at or before it; None without one."""
         latest = self._latest(task_id, actor, turn)
-        return latest[1] if latest else None
+        return latest.advantage if latest else None
 
     def weight(self, task_id: str, actor: str, turn: int) -> float:
-        """The turn's weight in the loss."""
+        """The turn's weight in the policy's loss."""
         latest = self._latest(task_id, actor, turn)
-        return 1 / latest[2] if latest else 1.0
+        return latest.weight if latest else 1.0
 
-    def _latest(self, task_id: str, actor: str, turn: int) -> tuple[int, float, int] | None:
-        found = [one for one in self.advantages.get((task_id, actor), ()) if one[0] <= turn]
+    def _latest(self, task_id: str, actor: str, turn: int) -> Credited | None:
+        found = [one for one in self.advantages.get((task_id, actor), ()) if one.first <= turn]
         return found[-1] if found else None
 
 
@@ -116,14 +131,16 @@ def branch_credit(decisions: Iterable[Decision]) -> BranchCredit:
     branches: set[str] = set()
     values: dict[Actor, float] = {}
     own: dict[Actor, float] = {}
-    advantages: dict[Actor, list[tuple[int, float, int]]] = defaultdict(list)
+    advantages: dict[Actor, list[Credited]] = defaultdict(list)
     worths: dict[tuple[str, str, int], Worth] = {}
     spreads: dict[str, list[float]] = defaultdict(list)
-    for decision in sorted(decisions, key=lambda decision: decision.moment, reverse=True):
+    latest_first = sorted(decisions, key=lambda decision: decision.moment, reverse=True)
+    for number, decision in enumerate(latest_first):
         recorded, count = decision.continuations[0], len(decision.continuations)
         branches.update(one.task_id for one in decision.continuations[1:])
         if count < 2:
             continue
+        weight = 1 / prod(len(one.continuations) for one in latest_first[number:] if one.recorded == decision.recorded)
         for actor, outcome in recorded.outcomes.items():
             own[recorded.task_id, actor] = outcome
             found = [values.get((one.task_id, actor), one.outcomes[actor]) for one in decision.continuations]
@@ -132,11 +149,11 @@ def branch_credit(decisions: Iterable[Decision]) -> BranchCredit:
             for one, value in zip(decision.continuations, found, strict=True):
                 alike[one.choice].append(value)
                 if actor in one.later:
-                    advantages[one.task_id, actor].append((one.later[actor], scale * (value - before), count))
+                    advantages[one.task_id, actor].append(Credited(one.later[actor], scale * (value - before), weight))
             if actor == decision.actor:
                 for one in decision.continuations:
                     after = fmean(alike[one.choice])
-                    advantages[one.task_id, actor].append((decision.turn, scale * (after - before), count))
+                    advantages[one.task_id, actor].append(Credited(decision.turn, scale * (after - before), weight))
                 after = fmean(alike[recorded.choice])
                 worths[recorded.task_id, actor, decision.turn] = Worth(before, after, count)
                 spreads[decision.question].append(pstdev(found))
@@ -145,7 +162,7 @@ def branch_credit(decisions: Iterable[Decision]) -> BranchCredit:
         branches=frozenset(branches),
         outcomes={key: value - own[key] for key, value in values.items()},
         # At the same turn the latest decision is last.
-        advantages={key: sorted(found[::-1], key=itemgetter(0)) for key, found in advantages.items()},
+        advantages={key: sorted(found[::-1], key=attrgetter("first")) for key, found in advantages.items()},
         worths=worths,
         spreads={question: fmean(values) for question, values in spreads.items()},
     )

@@ -47,22 +47,21 @@ def kl_in_reward(
 
 
 def check_credit(advantage: AdvantageConfig, training: TrainingConfig) -> None:
-    """Raise ConfigError if ``advantage.credit`` does not work with the estimator, or ``weigh`` with the loss."""
+    """Raise ConfigError if ``advantage.credit`` does not work with the estimator or the loss, or ``weigh`` with it."""
     if advantage.credit != "game" and ESTIMATORS[advantage.estimator].scales:
         raise ConfigError(
             f"advantage.credit={advantage.credit} does not work with advantage.estimator={advantage.estimator}, which "
             f"scales outcomes by a factor of the whole batch, but not the rewards of turns: use grpo"
         )
-    if advantage.weigh == "sequence":
-        return
-    if training.loss_agg_mode != _EVEN_AGGREGATION:
+    if advantage.weigh == "turn" and training.loss_agg_mode != _EVEN_AGGREGATION:
         raise ConfigError(
-            f"advantage.weigh={advantage.weigh} needs training.loss_agg_mode={_EVEN_AGGREGATION}: with "
+            f"advantage.weigh=turn needs training.loss_agg_mode={_EVEN_AGGREGATION}: with "
             f"{training.loss_agg_mode!r} the weight of a sequence depends on its number of tokens"
         )
-    if training.policy_loss not in PROPORTIONAL_LOSSES:
+    weighing = "weigh=turn" if advantage.weigh == "turn" else "credit=branch" if advantage.credit == "branch" else None
+    if weighing and training.policy_loss not in PROPORTIONAL_LOSSES:
         raise ConfigError(
-            f"advantage.weigh={advantage.weigh} needs a policy loss that is proportional to the advantage; "
+            f"advantage.{weighing} needs a policy loss that is proportional to the advantage; "
             f"{training.policy_loss!r} is not: use one of {', '.join(sorted(PROPORTIONAL_LOSSES))}"
         )
 

@@ -37,7 +37,7 @@ class TokenAdvantages:
     """Advantages of a step's trajectories.
 
     per_token: one float32 tensor per trajectory, in their order, aligned with its ``token_ids``;
-        0.0 where the loss mask is 0.
+        0.0 where the loss mask is 0. With branches times the weights of their turns, which ``metrics`` leave out.
     informative: for each trajectory, whether its comparison is informative. If not, all its advantages are zero, and
         dropping the trajectory does not change the sum of gradients (only the divisor of a sequence mean).
     returns: targets of the critic, rows like ``per_token``; None with estimators without a critic.
@@ -113,12 +113,12 @@ def token_advantages(
         for row, advantage, comparison in zip(rows, advantages, compared, strict=True)
     ]
 
-    weighed = _weighed(rows, advantages, branches) if branches.branches else advantages
     rewards = [row.reward for row in whole]
     informative = [
         bool(advantage.any()) if (row.task_id, row.actor) in branches.advantages else each.by_outcome or each.by_turn
         for row, each, advantage in zip(rows, compared, advantages, strict=True)
     ]
+    weighed = _weighed(rows, advantages, informative, branches) if branches.branches else advantages
     metrics |= {
         "advantage/groups": len(groups),
         "advantage/groups_of_one_rollout": len(one_game),
@@ -186,11 +186,11 @@ def _by_branches(
 
 
 def _weighed(
-    rows: Sequence[ActorRow], advantages: Sequence[torch.Tensor], branches: BranchCredit
+    rows: Sequence[ActorRow], advantages: Sequence[torch.Tensor], informative: Sequence[bool], branches: BranchCredit
 ) -> Sequence[torch.Tensor]:
-    """The advantages times the weights of their turns, which are scaled to a mean of 1."""
+    """The advantages times the weights of their turns, which are scaled to a mean of 1 over the informative rows."""
     weights = [[branches.weight(row.task_id, row.actor, turn.number) for turn in row.turns] for row in rows]
-    mean = fmean([weight for of_turns in weights for weight in of_turns] or [1.0])
+    mean = fmean([weight for of_turns in compress(weights, informative) for weight in of_turns] or [1.0])
     weighed = [advantage.clone() for advantage in advantages]
     for row, advantage, of_turns in zip(rows, weighed, weights, strict=True):
         start = 0

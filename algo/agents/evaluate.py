@@ -15,6 +15,7 @@ from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, p
 from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
 from algo.loop.workload import EvaluatedPolicy
 from algo.rollouts.triplets import FinishedRollout
+from algo.run.names import EVALUATION_SUFFIX
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
 from store.agents import AgentOutcome
@@ -101,7 +102,7 @@ async def evaluate(
         header,
         tasks,
         policy.queue,
-        resources.model_copy(update={"run_name": f"{resources.run_name}-evaluation", "sampling": sampling}),
+        resources.model_copy(update={"run_name": resources.run_name + EVALUATION_SUFFIX, "sampling": sampling}),
         policy.refresh_endpoints,
         to_row,
         resumed=resumed,

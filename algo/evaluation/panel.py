@@ -119,7 +119,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         "thinking": config.rollout.thinking,
         "prompts": {name: _digest(path.read_bytes()) for name, path in sorted(config.game.prompts.items())},
     }
-    if set(sides) != set(SIDES):
+    if len(sides) < len(SIDES):
         conditions["sides"] = list(sides)
     chance = _digest(str(conditions))
     ids = f"{prefix}-{_digest(f'{chance}/{model}')}"
@@ -209,8 +209,8 @@ def power_text(panel: Panel, deals: int, deck: Sequence[Role]) -> str:
 def _how_it_plays(player: ChatEndpoint | FrozenPolicyConfig) -> str:
     """What games depend on, not what calls and servers may take; of a model's folder its weights."""
     if isinstance(player, ChatEndpoint):
-        kept = {"provider", "endpoint", "model", "temperature", "max_tokens", "history_chars"}
-        return str(player.model_dump(include=kept))
+        how = player.model, player.temperature, player.max_tokens, player.history_chars
+        return f"{player.provider} {player.url} {how}"
     if player.path is not None:
         return digest_of_weights(player.path) or str(player.path)
     return f"{player.model} {player.url}"

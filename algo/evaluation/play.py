@@ -15,6 +15,7 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.checkpoints import digest_of_weights
 from algo.run.folder import OpenedRun
+from algo.run.names import EVALUATION_SUFFIX
 from configs.roles_and_decks import DECKS
 from configs.werewolf import WerewolfConfig
 from store.players import TRAINED_POLICY
@@ -101,7 +102,7 @@ async def evaluate(
     )
     # An id of their own: runners cache resources by id, and those of training may name other players.
     sampling = resources.sampling.model_copy(update={"temperature": temperature_of(config)})
-    own = {"run_name": f"{resources.run_name}-evaluation", "sampling": sampling, "judge": None}
+    own = {"run_name": resources.run_name + EVALUATION_SUFFIX, "sampling": sampling, "judge": None}
     tasks = matches.tasks
 
     def to_row(number: int, rollout: FinishedRollout) -> GameRow:

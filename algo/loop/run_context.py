@@ -21,6 +21,7 @@ from algo.rollouts.resources import policy_resources
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
 from algo.run.memory_plan import make_plan, other_servers
+from algo.run.names import EVALUATION_SUFFIX
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
@@ -165,6 +166,11 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     client = connect(config.store.url, config.store.retry_seconds)
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
+    queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
+    stack.push_async_callback(queue.cancel_open)
+    if opened.is_resumed:  # evaluation games of lost weights; those of step 0 are adopted
+        newest = opened.state.policy_version if opened.state.step == 0 else -1
+        await queue.cancel_later(opened.state.run_id + EVALUATION_SUFFIX, newest)
     names = workload.frozen_names()
     plan = make_plan(config, other_servers(config, names))
     logger.info("planned: %s", "; ".join(map(plan.line, plan.memories)))
@@ -172,10 +178,6 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     serving, engine, trainer = await start_policy(opened, stack)
     frozen = await stack.enter_async_context(open_frozen(config, frozen_with_own_server(config, names)))
     league = await start_league(opened, serving, engine, trainer)
-    queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
-    stack.push_async_callback(queue.cancel_open)
-    if opened.is_resumed and opened.state.step > 0:  # those of step 0 are adopted; later ones are of lost weights
-        await queue.cancel_evaluations(opened.state.run_id)
     tracking = open_tracking(config, summary)
     stack.callback(tracking.finish)
     return RunContext(

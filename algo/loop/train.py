@@ -23,7 +23,7 @@ from algo.rollouts.played import NO_ROLLOUTS
 from algo.rollouts.schedule import Schedule
 from algo.run.checkpoints import save_checkpoint
 from algo.run.folder import OpenedRun, cancel_on_signals
-from algo.run.metrics import batch_metrics, branch_metrics, earlier_spreads, time_metrics, trajectory_metrics
+from algo.run.metrics import batch_metrics, branch_metrics, recent_spreads, time_metrics, trajectory_metrics
 from algo.run.records import write_batch, write_transcripts
 from algo.run.summary import RunSummary, log_step
 from algo.run.watch import watch
@@ -82,7 +82,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                     state.policy_version, run.resources(), run.refresh_endpoints, on_progress
                 )
                 played, branched = made_of.rollouts, NO_ROLLOUTS
-                points = workload.branch_points(step, played.finished, earlier_spreads(summary.steps))
+                points = workload.branch_points(step, played.finished, recent_spreads(summary.steps))
                 if points:
                     tasks = [task for point in points for task in point.tasks]
                     logger.info("%s: playing %d branches of %d decisions", title, len(tasks), len(points))

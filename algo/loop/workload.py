@@ -68,7 +68,7 @@ class Workload(Protocol):
     ) -> Sequence[BranchPoint]:
         """Decisions of a step's rollouts to branch at, a function of the arguments; mostly none.
 
-        spreads: question -> ``BranchCredit.spreads`` of earlier steps.
+        spreads: question -> ``BranchCredit.spreads`` of recent steps.
         """
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:

@@ -124,7 +124,7 @@ def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:
 
 
 def _resolve_paths(document: dict[str, Any], folder: Path) -> None:
-    """Before validation: of the file at hand, which may extend one in another folder."""
+    """Make the paths of one file of the chain absolute, in place; the document is not validated yet."""
     if document.get("config_file"):
         document["config_file"] = str(folder / str(document["config_file"]))
     stages = document.get("stages")

@@ -39,8 +39,8 @@ from algo.machine.processes import (
 from algo.recipes.recipe import Recipe, Stage, read_recipe, stage_config
 from algo.run.checkpoints import lock_run
 from algo.run.local import runner_permissions
-from algo.run.names import RECIPE_FILE
-from algo.werewolf.file_names import EVALUATION_SUFFIX, MODEL_FOLDER, SPEECH_FILE, SUMMARY_FILE, WARM_START_SUFFIX
+from algo.run.names import EVALUATION_SUFFIX, RECIPE_FILE
+from algo.werewolf.file_names import MODEL_FOLDER, SPEECH_FILE, SUMMARY_FILE, WARM_START_SUFFIX
 from configs.agents import AgentConfig
 from configs.loading import CONFIG_DIR, as_override, as_yaml, load_config, settings_in
 from configs.schema import Config

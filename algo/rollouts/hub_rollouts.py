@@ -217,14 +217,14 @@ class HubRollouts:
             if rollout.status not in CLOSED:
                 await self.client.cancel_rollout(rollout.rollout_id)
 
-    async def cancel_evaluations(self, run_name: str) -> None:
-        """Cancel the run's open evaluation rollouts that an earlier process enqueued."""
+    async def cancel_later(self, run_name: str, version: int) -> None:
+        """Cancel the open rollouts under a run name that an earlier process enqueued for policies after ``version``."""
         unfinished = [status for status in _BEST_TO_ADOPT if status not in CLOSED]
         found = [
             rollout.rollout_id
             async for page in iter_rollouts(self.client, status_in=unfinished)
             for rollout in page
-            if rollout.mode == "val" and (rollout.metadata or {}).get("run") == run_name
+            if (rollout.metadata or {}).get("run") == run_name and version_of(rollout) > version
         ]
         for rollout_id in found:
             await self.client.cancel_rollout(rollout_id)

@@ -166,9 +166,9 @@ class RolloutQueue:
             kind = type(error).__name__
             logger.warning("cancelling %d rollouts failed (%s); runners may still play them", len(self._open), kind)
 
-    async def cancel_evaluations(self, run_name: str) -> None:
-        """Cancel the run's open evaluation rollouts that an earlier process enqueued."""
-        await self._hub.cancel_evaluations(run_name)
+    async def cancel_later(self, run_name: str, version: int) -> None:
+        """See ``HubRollouts.cancel_later``."""
+        await self._hub.cancel_later(run_name, version)
 
     def _still_open(self, watched: Collection[str]) -> list[str]:
         """Ids of the open rollouts of these tasks."""

@@ -82,7 +82,7 @@ def branch_metrics(branched: PlayedRollouts, spreads: Mapping[str, float]) -> di
     return {"branches/finished": float(len(branched.finished))} | of_failures | of_questions
 
 
-def earlier_spreads(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+def recent_spreads(steps: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
     """Question -> its spreads in the metrics of the last steps (``branch_metrics``): they change with the policy."""
     found: dict[str, list[float]] = defaultdict(list)
     for metrics in steps[-_STEPS_OF_SPREADS:]:

@@ -11,6 +11,9 @@ RUN_FILE = "run.json"
 RECIPE_FILE = "recipe.json"
 """In the folder of every recipe, which holds its runs."""
 
+EVALUATION_SUFFIX = "-evaluation"
+"""Suffix of the name and folder of an evaluation's run, and of the run name of a training run's evaluation games."""
+
 
 def run_name(config: Config, resume: bool, suffix: str = "") -> str:
     """The name of the new or, with ``resume``, the resumed run.

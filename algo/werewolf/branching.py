@@ -2,7 +2,7 @@
 
 A decision is chosen before any branch is played, by a draw weighted by how undecided the policy is at such questions,
 the mean surprise (-log p of the sampled tokens) of the same question in the step's other games, and by how far apart
-outcomes of continuations were at such questions in earlier steps. Its own reply does not count, since continuations are
+outcomes of continuations were at such questions in recent steps. Its own reply does not count, since continuations are
 alike only if the choice does not depend on what the recorded game decided, nor on what came of it; and each decision is
 drawn by itself, since the number of a game's later decisions depends on it, too.
 """
@@ -90,7 +90,7 @@ def branch_points(
 ) -> list[BranchPoint]:
     """The decisions to branch at, drawn by the tasks' seeds.
 
-    tasks: of the games. most: number of branches. spreads: question -> ``BranchCredit.spreads`` of earlier steps.
+    tasks: of the games. most: number of branches. spreads: question -> ``BranchCredit.spreads`` of recent steps.
     At most one decision of a game's moment is branched at, since seats asked at once repeat their choices. Games with a
     broken context are left out.
     """

@@ -9,9 +9,6 @@ from configs.schema import Config
 WARM_START_SUFFIX = "-warm-start"
 """Suffix of a warm start's name and folder."""
 
-EVALUATION_SUFFIX = "-evaluation"
-"""Suffix of the name and folder of an evaluation's run."""
-
 MODEL_FOLDER = "huggingface"
 """In the folder of a warm start."""
 

@@ -106,10 +106,15 @@ class GameConfig(Section):
                 raise ValueError(f"game.seating.{number}: {problem}")
         return self
 
+    @field_validator("train_sides")
+    @classmethod
+    def _sides_are_distinct(cls, sides: tuple[SideName, ...]) -> tuple[SideName, ...]:
+        if len(set(sides)) < len(sides):
+            raise ValueError("names a side twice")
+        return sides
+
     @model_validator(mode="after")
     def _policy_plays_what_is_trained(self) -> "GameConfig":
-        if len(set(self.train_sides)) < len(self.train_sides):
-            raise ValueError("game.train_sides names a side twice")
         for side in self.train_sides:
             for rule in self.seating:
                 if rule.may_concern(side) and "policy" in rule.players:

@@ -57,7 +57,8 @@ class BranchingConfig(Section):
     decisions: tuple[Literal["vote", "night", "speech", "other"], ...] = Field(
         ("vote", "night", "other"),
         min_length=1,
-        description="decisions to branch at: votes; what a role does by night; speeches; shots, badges and the like",
+        description="decisions to branch at: votes; what a role does by night; speeches, the wolves' talk among them; "
+        "shots, badges and the like",
     )
 
 

@@ -130,6 +130,7 @@ def add_play_command(commands: Any) -> None:
 
 def play(options: argparse.Namespace) -> int:
     """Play one game by the command line; returns the exit status."""
+    made = options.output is not None and not options.output.exists()
     try:
         preset = get_preset(options.preset, dict(options.rule))
         for seat in (options.human, options.view):
@@ -145,7 +146,7 @@ def play(options: argparse.Namespace) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (PersonLeft, KeyboardInterrupt):
-        if options.output is not None and options.output.is_file() and not options.output.stat().st_size:
+        if made:
             options.output.unlink()
         print("\nthe game was interrupted", file=sys.stderr)
         return 130

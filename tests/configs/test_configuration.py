@@ -166,7 +166,7 @@ def test_what_fits_together_is_taken(overrides):
         ("game.seating=[{players: {strong: 0}}]", "shares must be positive"),
         ("game.seating=[{side: wolf, players: {strong: 1}}]", "train_sides has 'wolf', but .* never lets the policy"),
         ("game.seating=[{players: {strong: 1}}, {players: {policy: 1}}]", "train_sides has 'wolf'"),
-        ("game.train_sides=[wolf, wolf]", "game.train_sides names a side twice"),
+        ("game.train_sides=[wolf, wolf]", "game.train_sides: names a side twice"),
         ("players.policy={model: m}", "'policy' cannot name a player"),
         ("players.past-000001={model: m}", "'past-000001' cannot name a player"),
         ("frozen.initial={path: x}", "'initial' cannot name"),

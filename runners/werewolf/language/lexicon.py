@@ -20,7 +20,7 @@ _NUMERALS = {numeral: str(number) for number, numeral in enumerate("一二三四
 _NUMERALS |= {"两": "2", "十一": "11", "十二": "12"}
 _NUMERAL = r"(?<![一二三四五六七八九十])(?:十[一二]?|[一二三四五六七八九])"
 _NUMERAL_SEAT = re.compile(rf"{_NUMERAL}(?=号)")
-_NUMERAL_ALONE = re.compile(rf"(?<=[投刀守验毒出归票推查杀带救枪]){_NUMERAL}$|^{_NUMERAL}$")
+_NUMERAL_ALONE = re.compile(rf"(?:(?<=[投刀守验毒出归推查杀带救枪])|(?<=归票)){_NUMERAL}$|^{_NUMERAL}$")
 _GAP_BEFORE_SUFFIX = re.compile(r"(?<=[0-9])[^\S\n]+(?=号)")
 _APOSTROPHE = re.compile(r"(?<=[a-z])[’'](?=[a-z])")
 _TELLING = frozenset("❌✖✗✘❎🚫⛔🙅❓❔🤔")

@@ -49,6 +49,7 @@ _LONGEST_CLAUSE = 60
 """In characters; a longer clause states no choice."""
 _LONGEST_READ = 20_000
 """In characters; more than any token limit allows. Of a longer reply the end is read."""
+_NO_WORDS = re.compile("[\u2500-\u25ff\ufffd]")
 _DECORATION = " *_`#~。.!！,，;；:：\"'“”‘’「」『』【】[]()（）<>《》"
 """Characters around an answer that have no meaning."""
 
@@ -127,7 +128,8 @@ def clean_speech(text: str, speech_chars: int) -> str:
 
 
 def _said(speech: str) -> str:
-    """Its letters, digits and emoji."""
+    """Its letters, digits and emoji, without frames and the signs of broken bytes."""
+    speech = _NO_WORDS.sub("", speech)
     categories = map(unicodedata.category, speech)
     return "".join(letter for letter, kind in zip(speech, categories, strict=True) if kind[0] in "LN" or kind == "So")
 

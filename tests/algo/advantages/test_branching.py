@@ -46,6 +46,9 @@ def test_what_came_of_a_later_decision_counts_for_an_earlier_one():
         assert found.worths[("g", ME, 2)] == Worth(0.5, 1.0, 2) and found.worths[("g", ME, 1)] == Worth(0.25, 0.5, 2)
         assert [found.advantage("g", ME, turn) for turn in range(4)] == [None, 0.5, 1.0, 1.0]
         assert found.outcomes[("g", ME)] == -0.75
+        weights = {task: [found.weight(task, ME, turn) for turn in range(4)] for task in "gel"}
+        # After each decision all games together weigh as one.
+        assert weights == {"g": [1, 1 / 2, 1 / 4, 1 / 4], "e": [1, 1 / 2, 1 / 2, 1 / 2], "l": [1, 1, 1 / 4, 1 / 4]}
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])

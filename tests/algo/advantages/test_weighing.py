@@ -32,6 +32,8 @@ def test_credit_and_weights_are_refused_where_they_would_not_be_what_they_say():
         check_credit(by_turn, TrainingConfig(loss_agg_mode="token-mean"))
     with pytest.raises(ConfigError, match=r"proportional to the advantage; 'kl_cov' is not: use one of .*vanilla"):
         check_credit(by_turn, TrainingConfig(policy_loss="kl_cov"))
+    with pytest.raises(ConfigError, match="credit=branch needs a policy loss"):
+        check_credit(AdvantageConfig(credit="branch"), TrainingConfig(policy_loss="kl_cov"))
 
 
 @pytest.mark.parametrize("name", sorted(set(POLICY_LOSS_REGISTRY) - {"geo_mean", "dro", "bypass_mode"}))

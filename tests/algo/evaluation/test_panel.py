@@ -50,7 +50,7 @@ def test_what_figures_hang_on_is_in_the_terms(tmp_path):
     assert len(digests) == 7
 
 
-def test_of_an_opponent_the_terms_have_how_it_plays_and_not_what_it_costs(tmp_path):
+def test_of_an_opponent_the_conditions_have_how_it_plays_and_not_what_it_costs(tmp_path):
     def digest(**settings):
         evaluation = {"deals": 7, "opponents": ["other"]}
         config = WerewolfConfig(run={"dir": tmp_path, "name": "run"}, evaluation=evaluation, **settings)

@@ -134,7 +134,7 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         (with_service("x {nope}"), "local.service 'x {nope}' is no valid"),
         ({"stages": [{"do": "evaluate", "players": ["random"]}]}, "players needs panel: cross"),
         (with_placement(players=["randm"]), "stage place: unknown player 'randm': did you mean 'random'"),
-        (with_placement(players=["random", "random"]), "stage place random random: names must be distinct"),
+        (with_placement(players=["random", "random"]), "stage place: names must be distinct, not random random"),
         (with_placement(config={"evaluation": {"deals": 0}}), "evaluation.deals is 0"),
         (with_placement(name="-x"), "name: String should match pattern"),
         ({"stages": SMALL["stages"][1:], "model": "nowhere"}, "its model nowhere does not exist"),

@@ -258,12 +258,11 @@ async def test_a_dead_server_ends_the_wait_and_open_games_are_taken_back(client)
 # --- an algorithm that is started again -------------------------------------------------------------------------------
 
 
-async def enqueue_like_an_earlier_process(client, tasks, run_name="run", resources=RESOURCES, mode="train", **metadata):
+async def enqueue_like_an_earlier_process(client, tasks, run_name="run", resources=RESOURCES, **metadata):
     await client.update_resources(resources.resources_id, resources.encode())
     requests = [
         EnqueueRolloutRequest(
             input=task.encode(),
-            mode=mode,
             resources_id=resources.resources_id,
             config=RETRY,
             metadata={IDEMPOTENCY_KEY: f"{run_name}/{task.game_id}", "run": run_name, "task_id": task.game_id}
@@ -292,14 +291,14 @@ async def test_a_resumed_step_goes_on_with_the_games_that_are_there(client, monk
     assert (await client.query_rollouts()).total == 10
 
 
-async def test_evaluation_games_of_an_earlier_process_are_taken_back(client, monkeypatch):
+async def test_games_of_later_policies_of_an_earlier_process_are_taken_back(client, monkeypatch):
     monkeypatch.setattr(earlier_games, "_ROLLOUTS_PER_PAGE", 2)
     tasks = step_tasks(CONFIG, 1)
-    cancelled = await enqueue_like_an_earlier_process(client, tasks[:3], mode="val")
+    cancelled = await enqueue_like_an_earlier_process(client, tasks[:3], resources=UNDONE)
     await client.update_rollout(cancelled[2], status="succeeded")
-    await enqueue_like_an_earlier_process(client, tasks, "another run", mode="val")
+    await enqueue_like_an_earlier_process(client, tasks, "another run", resources=UNDONE)
     await enqueue_like_an_earlier_process(client, tasks[3:])
-    await RolloutQueue(client, GAME, CONFIG.rollout).cancel_evaluations("run")
+    await RolloutQueue(client, GAME, CONFIG.rollout).cancel_later("run", RESOURCES.version)
     rollouts = await client.query_rollouts()
     assert {one.rollout_id for one in rollouts if one.status == "cancelled"} == set(cancelled[:2])
 

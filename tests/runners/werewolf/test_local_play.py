@@ -57,13 +57,13 @@ def test_a_person_plays_a_seat_with_the_prompts_of_a_model():
 
 
 def test_a_person_may_leave(capsys, monkeypatch, tmp_path):
-    (tmp_path / "earlier").write_text("a game")
+    (tmp_path / "earlier").touch()
     for name in ("new", "earlier"):
         monkeypatch.setattr("sys.stdin", io.StringIO(""))
         output = ("--output", str(tmp_path / name))
         status, _, told = run_play(capsys, "--preset", "5p_tiny", "--human", "1", *output)
         assert status == 130 and "interrupted" in told
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"earlier": "a game"}
+    assert [path.name for path in tmp_path.iterdir()] == ["earlier"]
 
 
 def test_what_cannot_be_written_or_listened_on_is_refused_at_once(capsys, tmp_path):
