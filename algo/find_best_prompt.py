@@ -20,7 +20,7 @@ from configs.loading import CONFIG_DIR
 from configs.model_folder import check_model_folder
 from configs.schema import Config
 from configs.werewolf import WerewolfConfig
-from store.program import run_program
+from store.program import number, run_program
 
 
 def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -53,7 +53,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     agent.add_argument("--tasks", type=Path, metavar="FILE", help="the agent's inputs, one JSON value a line")
     agent.add_argument(
         "--held-out",
-        type=float,
+        type=number(float, 0, 1),
         default=0.5,
         metavar="SHARE",
         help="share of the tasks held out for the final comparison (default: %(default)s)",

@@ -108,7 +108,10 @@ def _save_rounded(file: Path, target: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
-    rounded = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in load_file(file).items()}
+    rounded = {
+        name: (tensor.to(torch.bfloat16) if tensor.is_floating_point() else tensor).contiguous()
+        for name, tensor in load_file(file).items()
+    }
     save_file(rounded, target, metadata={"format": "pt"})
 
 

@@ -10,6 +10,9 @@ from configs.schema import RUN_NAME, Config, EvaluationConfig, RunConfig
 from configs.section import Section
 from configs.sections.watch import BoundConfig
 
+_SECONDS_TO_END = 15
+"""Of a runner, to stop an attempt at its timeout, check the servers and store the spans."""
+
 
 class AgentRunConfig(RunConfig):
     """The run as a whole. Everything it writes lies under ``dir/name``."""
@@ -144,9 +147,10 @@ class AgentConfig(Config):
             raise ValueError("selection.winners, losers and draws apply to games only: leave them at 1.0 for agents")
         if self.advantage.credit == "branch":
             raise ValueError("advantage.credit=branch applies to games only: set it to game or turn for agents")
-        if self.agents.max_seconds is not None and self.agents.max_seconds >= self.rollout.timeout_seconds:
+        latest = self.rollout.timeout_seconds - _SECONDS_TO_END
+        if self.agents.max_seconds is not None and self.agents.max_seconds > latest:
             raise ValueError(
-                f"agents.max_seconds ({self.agents.max_seconds:g}) must be below rollout.timeout_seconds "
-                f"({self.rollout.timeout_seconds:g}), at which the hub retries the task"
+                f"agents.max_seconds ({self.agents.max_seconds:g}) must be at most {latest:g}, {_SECONDS_TO_END} "
+                f"seconds below rollout.timeout_seconds, at which the hub retries the task"
             )
         return self

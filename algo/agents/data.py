@@ -7,9 +7,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic_core import from_json
+
 from algo.machine.atomic_files import write_atomically
 from configs.agents import AgentConfig
 from configs.section import ConfigError
+
+_LEVELS_ABOVE = 8
+"""Of JSON around a task in a request to the hub, at most."""
 
 
 class AgentData(NamedTuple):
@@ -54,7 +59,10 @@ def read_tasks(path: Path, setting: str) -> list[Any]:
     tasks = []
     for number, line in enumerate(lines, 1):
         try:
-            tasks += [json.loads(line, parse_constant=_reject)] if line.strip() else []
+            task = json.loads(line) if line.strip() else None
+            if line.strip():
+                tasks.append(task)
+                _as_line(task)
         except (ValueError, RecursionError) as error:  # also a number of too many digits
             raise ConfigError(
                 f"{setting}: line {number} of {path} is no JSON ({error}); write one JSON value per line, a text "
@@ -63,8 +71,12 @@ def read_tasks(path: Path, setting: str) -> list[Any]:
     return tasks
 
 
-def _reject(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
+def _as_line(task: Any) -> str:
+    """The task as one line of JSON that a hub reads. Raises TypeError, ValueError or RecursionError."""
+    line = json.dumps(task, ensure_ascii=False, allow_nan=False)
+    # Infinity, halves of surrogate pairs and deep nesting are text for Python, and no JSON for the hub.
+    from_json(("[" * _LEVELS_ABOVE + line + "]" * _LEVELS_ABOVE).encode())
+    return line + "\n"
 
 
 def write_tasks(tasks: Iterable[Any], folder: Path, name: str) -> Path:
@@ -72,8 +84,8 @@ def write_tasks(tasks: Iterable[Any], folder: Path, name: str) -> Path:
     lines = []
     for number, task in enumerate(tasks):
         try:
-            lines.append(json.dumps(task, ensure_ascii=False, allow_nan=False) + "\n")
-        except (TypeError, ValueError) as error:
+            lines.append(_as_line(task))
+        except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"{name}: task {number} is not JSON-serialisable: {error}") from error
     text = "".join(lines)
     path = folder / f"{name}-{hashlib.blake2b(text.encode(), digest_size=6).hexdigest()}.jsonl"

@@ -1,7 +1,7 @@
 """Metrics of a step's tasks."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from statistics import fmean
 
 from algo.rollouts.played import AllRolloutsFailed, PlayedRollouts
@@ -40,12 +40,16 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
     return metrics
 
 
-def check_attempts(outcomes: Sequence[AgentOutcome]) -> None:
-    """Raise AllRolloutsFailed if every attempt failed or has no answered call of the policy.
+def check_attempts(outcomes: Sequence[AgentOutcome], trained: Collection[str] | None = None) -> None:
+    """Raise AllRolloutsFailed if every attempt failed or has no answered call of the policy, by a trained actor.
 
-    Training would continue without data, and look healthy.
+    trained: ``agents.trained_actors``. Training would continue without data, and look healthy.
     """
-    if any(not outcome.failure and of_policy(outcome) for outcome in outcomes):
+    actors = {actor.name for outcome in outcomes if not outcome.failure for actor in of_policy(outcome)}
+    if actors and trained is not None and actors.isdisjoint(trained):
+        named = f"agents.trained_actors names {', '.join(trained)}"
+        raise AllRolloutsFailed(f"{named}, but the policy was called as {', '.join(sorted(actors))}")
+    if actors:
         return
     count, rejected = len(outcomes), sum(outcome.refused for outcome in outcomes)
     failures = Counter(outcome.own_failure for outcome in outcomes if outcome.own_failure)

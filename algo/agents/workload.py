@@ -52,7 +52,7 @@ class Agents:
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         """Raises AllRolloutsFailed where all failed (``check_attempts``)."""
-        check_attempts([rollout.outcome for rollout in played.finished])
+        check_attempts([rollout.outcome for rollout in played.finished], self.config.agents.trained_actors)
         return agent_metrics(played)
 
     def matches(self, played: PlayedRollouts) -> Iterable[Match]:

@@ -167,7 +167,6 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
-    stack.push_async_callback(queue.cancel_open)
     if opened.is_resumed:  # evaluation games of lost weights; those of step 0 are adopted
         newest = opened.state.policy_version if opened.state.step == 0 else -1
         await queue.cancel_later(opened.state.run_id + EVALUATION_SUFFIX, newest)
@@ -178,6 +177,7 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     serving, engine, trainer = await start_policy(opened, stack)
     frozen = await stack.enter_async_context(open_frozen(config, frozen_with_own_server(config, names)))
     league = await start_league(opened, serving, engine, trainer)
+    stack.push_async_callback(queue.cancel_open)  # before servers and trainer stop
     tracking = open_tracking(config, summary)
     stack.callback(tracking.finish)
     return RunContext(

@@ -80,19 +80,37 @@ async def successive_halving(candidates: int, budget: int, play: Play) -> tuple[
     return min(left, key=rank), rewards
 
 
-def judge(rewards: np.ndarray, disjoint_intervals: bool = False) -> Verdict | None:
+def judge(
+    rewards: np.ndarray, disjoint_intervals: bool = False, bounds: tuple[float, float] = (0.0, 1.0)
+) -> Verdict | None:
     """rewards: of challenger and incumbent on held-out tasks, shape (tasks, 2); None if both finished no task.
 
-    disjoint_intervals: see ``Verdict``.
+    disjoint_intervals: see ``Verdict``. bounds: of a reward.
     """
     both = rewards[np.isfinite(rewards).all(axis=1)]
-    columns = [dict(enumerate(column)) for column in both.T.tolist()]
+    columns = [dict(enumerate(column)) for column in _shares(both, bounds).T.tolist()]
     difference = paired_difference(*columns, _SEED)
     if difference is None:
         return None
-    challenger, incumbent = (mean_by_cluster(list(one), list(one.values()), _SEED) for one in columns)
+    challenger, incumbent = (_mean(column, bounds) for column in both.T)
     better = difference.low > 0 and not (disjoint_intervals and challenger.overlaps(incumbent))
-    return Verdict(better, len(both), difference, challenger, incumbent)
+    return Verdict(better, len(both), _as_reward(difference, 0.0, bounds), challenger, incumbent)
+
+
+def _mean(rewards: np.ndarray, bounds: tuple[float, float]) -> Estimate:
+    shares = _shares(rewards, bounds).tolist()
+    return _as_reward(mean_by_cluster(range(len(shares)), shares, _SEED), bounds[0], bounds)
+
+
+def _shares(rewards: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
+    """Rewards as shares of their range, as which intervals take them."""
+    low, high = bounds
+    return (rewards - low) / (high - low)
+
+
+def _as_reward(share: Estimate, lowest: float, bounds: tuple[float, float]) -> Estimate:
+    low, high = bounds
+    return Estimate(**{name: lowest + value * (high - low) for name, value in share.model_dump().items()})
 
 
 class Search:
@@ -163,7 +181,7 @@ class Search:
         logger.info("race %s: %s wins; %d of %d rollouts spent", stage.name, winner.name, spent, self.plan.budget)
         for one, of_one in zip(entrants, rewards, strict=True):
             known = _known(of_one)
-            mean = mean_by_cluster(range(len(known)), known, _SEED) if known else None
+            mean = _mean(np.array(known), self.arena.workload.bounds) if known else None
             won = one is winner
             self.races.append(
                 {"race": stage.name, "number": one.number, "tasks": len(of_one), "reward": mean, "won": won}
@@ -178,7 +196,7 @@ class Search:
         tasks = (self.plan.budget - self.arena.spent) // (2 * size)
         logger.info("held-out tasks: %s and %s play %d", winner.name, incumbent.name, tasks)
         found = await self.arena.play(stage, [winner, incumbent], range(tasks))
-        self.verdict = judge(_rewards(found), self.plan.disjoint_intervals)
+        self.verdict = judge(_rewards(found), self.plan.disjoint_intervals, self.arena.workload.bounds)
         known = [(first, ours) for ours, first in zip(*found, strict=True) if math.isfinite(ours.reward + first.reward)]
         self.examples = max(known, key=lambda pair: pair[1].reward - pair[0].reward, default=None)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 
 from store.errors import OneLineError
 from store.hub.server import HubSettings, allow_many_connections, listen, open_store, require_auth, serve
@@ -64,7 +65,8 @@ class _Workers:
     def _end(self, *_: object) -> None:
         self._ending = True
         for pid in list(self._started):
-            os.kill(pid, signal.SIGTERM)
+            with suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, signal.SIGTERM)
 
     def _fork(self) -> None:
         watcher = os.getpid()

@@ -45,10 +45,16 @@ def test_what_is_wrong_with_a_data_set_is_named(tmp_path):
     (tmp_path / "broken.jsonl").write_text('{"a": 1}\nnot json\n')
     (tmp_path / "digits.jsonl").write_text("1" * 5000)
     (tmp_path / "nan.jsonl").write_text('{"a": NaN}')
+    (tmp_path / "huge.jsonl").write_text('{"a": 1e999}')
+    (tmp_path / "half.jsonl").write_text('"\\ud83d"')
+    (tmp_path / "deep.jsonl").write_text("[" * 220 + "]" * 220)
     for agents, evaluation, told in (
         ({"train": tmp_path / "broken.jsonl"}, {}, "line 2 of"),
         ({"train": tmp_path / "digits.jsonl"}, {}, "line 1 of"),
-        ({"train": tmp_path / "nan.jsonl"}, {}, "NaN is not JSON"),
+        ({"train": tmp_path / "nan.jsonl"}, {}, "line 1 of"),
+        ({"train": tmp_path / "huge.jsonl"}, {}, "line 1 of"),
+        ({"train": tmp_path / "half.jsonl"}, {}, "line 1 of"),
+        ({"train": tmp_path / "deep.jsonl"}, {}, "line 1 of"),
         ({"train": good, "val": other}, {}, "1 of 2 tasks are in agents.train, too (the first: number 1"),
         ({"train": good, "val": written(tmp_path / "new.jsonl", [9])}, {"tasks": 2}, "evaluation.tasks is 2, but"),
     ):
@@ -64,6 +70,8 @@ def test_tasks_from_python_become_a_file_named_after_them(tmp_path):
     assert write_tasks([{"a": 2}], tmp_path, "train") != first
     with pytest.raises(ConfigError, match=r"train: task 1 is not JSON-serialisable"):
         write_tasks([1, object()], tmp_path, "train")
+    with pytest.raises(ConfigError, match=r"train: task 0 is not JSON-serialisable"):
+        write_tasks(["\ud83d"], tmp_path, "train")
 
 
 # --- tasks ------------------------------------------------------------------------------------------------------------

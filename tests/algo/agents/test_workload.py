@@ -177,6 +177,15 @@ async def test_a_run_without_a_usable_attempt_ends_with_the_reason(world, tmp_pa
     assert Record(tmp_path / "run", AttemptRow).read() == [], "a resumed run evaluates again"
 
 
+async def test_a_run_none_of_whose_actors_learns_ends_with_their_names(world):
+    workload, policy, _ = world
+    agents = workload.config.agents.model_copy(update={"trained_actors": ("planer",)})
+    workload = Agents(workload.config.model_copy(update={"agents": agents}))
+    played = await policy.queue.play(workload.tasks(1), policy.resources(), policy.refresh_endpoints, lambda now: None)
+    with pytest.raises(NoFinishedRollouts, match=r"names planer, but the policy was called as .*planner"):
+        workload.metrics(played)
+
+
 async def test_a_step_in_which_one_attempt_can_be_learned_from_goes_on(world, tmp_path):
     workload, policy, _ = world
     (tmp_path / "tasks.jsonl").write_text('{"n": 100}\n{"n": 1}\n')

@@ -42,3 +42,13 @@ def test_a_worse_challenger_is_called_worse_and_a_better_one_may_have_to_stand_a
     close = np.stack([incumbent + np.linspace(0.05, 0.06, 50), incumbent], axis=1)
     assert judge(close).better and not judge(close, disjoint_intervals=True).better
     assert judge(StandIns([0.9, 0.1], seed=5).play((0, 1), 50), disjoint_intervals=True).better
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 0.01), (-50.0, 50.0)])
+def test_verdicts_do_not_depend_on_the_unit_of_rewards(bounds):
+    low, width = bounds[0], bounds[1] - bounds[0]
+    shares = np.array([[0.6, 0.5]] * 40)
+    usual, scaled = judge(shares), judge(low + width * shares, bounds=bounds)
+    assert scaled.better == usual.better is True
+    assert scaled.difference.low == pytest.approx(width * usual.difference.low)
+    assert scaled.incumbent.high == pytest.approx(low + width * usual.incumbent.high)
