@@ -139,8 +139,12 @@ _JOINED = re.compile(
     "((?:验|摸|查)[^,。]{0,8}),(?=(?:他|她|它|结果|身份)*(?:就?是|不是|为)?(?:狼|查杀|好人|金水))"
 )
 """A label with its value, a check with its result."""
+_OWN_SEAT = re.compile("(?<![给跟和对说踩投信杀出])我[0-9]{1,2}号(?=就?是(?!狼|好)|预言家|女巫|猎人|守卫|村民)")
+"""我9号是预言家: the speaker names its own seat."""
+_BADGE_ORDER = re.compile("警徽(?:就|再)?(?:给|传|飞|移|撕)|号[^,号]{0,3}(?:金水|查杀|好人|狼人?)就?给[0-9]{1,2}号")
+"""警徽流先验3号,3号金水警徽给3号: what the badge will tell, and no check."""
 _CLAUSE_END = re.compile("[,:、—-]+")
-_SUPPOSES = re.compile("如果|假如|要是|假设|倘若|万一|就算|即使|哪怕|除非|若是|的话")
+_SUPPOSES = re.compile("如果|假如|要是|假设|倘若|万一|就算|即使|哪怕|除非|若(?!干|无其事)|的话")
 _ASKS = re.compile("(?:吗|么|呢|吧\\?)$|是不是|是否|难道|谁|为什么|凭什么|怎么|哪|有没有|会不会")
 _OTHERS_SAY = re.compile(
     rf"(?:但是?|而|因为|所以|昨[天晚]|今天|警上|[前后]面|刚才)*(?:{SEATS}|[他她你]们?|有人|大家|别人|对面|狼人们?|狼队|真?预言家|"
@@ -162,6 +166,7 @@ _VERDICT = "(?:是|为|一?[张只个]|铁|我?的|他|她|身份|底牌|结果|
 _CHECK = re.compile(
     rf"(?<![测经体])(?:查验|验|摸|查)(?:的是|出来?|了|过|的|到|结果|是)*(?!杀)({SEATS})(不是)?{_VERDICT}|"
     rf"({SEATS})(?:就?是)?我?(?:昨[晚夜]|首夜)?(?:查验|验|摸)(?:过|了|出来?|的)*(不是)?{_VERDICT}|"
+    rf"我给({SEATS})发(?:了|一?[个张])*(?:查杀|金水)|"
     rf"(?<![被吃])(?:查杀|金水)(?:的?是|给了?|到|发给)?({SEATS})|"
     rf"({SEATS})[就也]?[是为]?(?:我(?:昨[晚夜])?(?:发|给|验出)?的?|一?[个张])*(?:查杀|金水)(?!了?我|了$|错|的(?!狼人?$|$))"
 )
@@ -187,9 +192,9 @@ _STATES = {
     rf"(?!对跳|说|投|发言|[0-9]|的(?!边)|[是像]?一?[张个]?好人|不[是像]|是(?!真?的?预言家|那个))|"
     rf"{SEATS}{_LIKELY}*[是像为]?(?:真的?|个|那个|一?张)*预言家(?!的|不|很?假)",
     "trusted": rf"(?:保一?手?|力保|认好|认可){SEATS}|{SEATS}{_LIKELY}*"
-    "(?:[是像为](?:一?[张个])?[铁真大]*好人(?!的?可能)|不像狼|不是狼|好人面|不错|没有?问题|没毛病|挺好|做好)",
+    "(?:[是像为](?:一?[张个])?[铁真大]*好人(?!的?可能)|不像狼|不是狼(?!就)|好人面|不错|没有?问题|没毛病|挺好|做好)",
     "accused": r"(?:怀疑|质疑|踩|点出?|盯着?|打|(?<![验查退得看跳杀走给突付指提说派])出|投|票|归票?|冲|抗推|放逐|推)"
-    rf"(?:掉|死|一下|的是|是|给|到|先)*{SEATS}|(?:狼坑|怀疑对象|嫌疑人?)(?:里有|是|在|:)*{SEATS}|"
+    rf"(?:掉|死|一下|的是|是|给|到|先)*{SEATS}(?!就[是输]|没意义|等于|[当做]警长|不如)|(?:狼坑|怀疑对象|嫌疑人?)(?:里有|是|在|:)*{SEATS}|"
     rf"把{SEATS}[先给]*(?:投|票|出|推|放逐)|{SEATS}(?:今天|必须|应该|先|得|要|就|可以)+(?:出局?|走|死)|"
     rf"{SEATS}(?:{_LIKELY}|的?(?:视角|行为|票型|投票|逻辑|状态|站边|表现)|这里|[这那还太最真必像是铁在带有]|有[点些]|一?[张匹只个头]|"
     "非常|明显|今天|存在)*+(?:双?狼(?!面(?:[^,]?[小低]|不)|[^,]{0,4}可能性?(?:很|比较)?(?:不[大高]|[小低]))|可疑|带节奏|找人抗推|"
@@ -202,7 +207,8 @@ _NEVER = {
     **dict.fromkeys(("saved", "poisoned"), "想|要|会|准备|打算|应该|建议|可以|没|不|别|女巫的|能|谁|请"),
     "followed": "我是[0-9]|之前|先前|不|没|别|假|悍跳|对跳|未必|难|怀疑|自称|质疑|骗|警徽|警长",
     "trusted": rf"{_DOUBTED}|不像好|不是好|不太像|没有好|不算|[不没别]保|[不没别]认",
-    "accused": rf"{_DOUBTED}|之前|先前|原来(?:我|怀疑|觉得|认为)|昨天|上一?轮|前天|投[了过的]|"
+    "accused": rf"{_DOUBTED}|反对|宁可|与其|警徽(?:票|投|给)|"
+    "之前|先前|原来(?:我|怀疑|觉得|认为)|昨天|上一?轮|前天|投[了过的]|"
     "[不没别勿甭][^,号]{0,4}(?:怀疑|踩|出|投|票|归|打|推|冲|放逐)|放过|"
     "没有?问题|不像狼|不是狼|不可疑|没有?狼",
     **dict.fromkeys(("prey", "poser"), "不|没|别"),
@@ -226,7 +232,7 @@ def _understand_sentence(sentence: str) -> Heard:
     known = _of_a_template(sentence)
     if known is not None:
         return known
-    words = _SEAT_WORDS.sub("", normal(_NOISE.sub("", sentence)))
+    words = _OWN_SEAT.sub("我", _SEAT_WORDS.sub("", normal(_NOISE.sub("", sentence))))
     words = _JOINED.sub(r"\1\2", words)
     words = _BEFORE_VERB.sub(r"\1号", _AFTER_VERB.sub(r"\1\2号", words)).replace("号号", "号")
     clauses = [clause for clause in _CLAUSE_END.split(_BETWEEN_SEATS.sub("", words).rstrip("。!?;…")) if clause]
@@ -234,6 +240,8 @@ def _understand_sentence(sentence: str) -> Heard:
     for number, clause in enumerate(clauses):
         if _SUPPOSES.search(clause):
             break
+        if "警徽" in words and not _PLAN.search(clause) and _BADGE_ORDER.search(clause):
+            continue
         mine = not _OTHERS_SAY.match(clause) and (mine or _ME.search(clause) is not None)
         last_asks = number == len(clauses) - 1 and words.endswith("?")
         if mine and not last_asks and not _ASKS.search(clause):
@@ -254,8 +262,9 @@ def _understand_clause(words: str, following: str) -> Heard:
     if claim and not _DENIES.search(words[: claim.start(claim.lastindex)]):
         claimed = ROLES[claim[claim.lastindex]]
     if plan := _PLAN.search(words):
-        more = following if re.match("再|后|然后|第?二|验|查", following) else ""
-        return Heard(claimed, next_checks=() if _DENIES.search(words) else seats_in(words[plan.end() - 1 :] + more))
+        more = following if re.match("再|后|然后|第?二|验|查(?!杀)", following) else ""
+        planned = _BADGE_ORDER.split(words[plan.end() - 1 :] + more)[0]
+        return Heard(claimed, next_checks=() if _DENIES.search(words) else seats_in(planned))
     if "号" not in words and "我" not in words:
         return Heard(claimed)
     checks = [*_CHECK.finditer(words)] or ([*_CHECK.finditer(words + following)] if "验" in words else [])

@@ -70,30 +70,33 @@ class TokenRows:
         A file is read again when it has changed: a resumed run writes the batch of a repeated step anew.
         """
         run, name = self._runs.run_of(str(game.about.get("run", ""))), str(game.about.get("game", ""))
-        if run is None:
+        step = str(game.about.get("step", ""))
+        if run is None or step.startswith("evaluation-"):  # never trained on
             return {}
         with self._reading:  # several requests must not read the same files
-            self._read_batches(run)
-            return self._found.get((run, name), {})
+            for path in sorted((run / "batches").glob("step-*.jsonl"), key=lambda path: path.stem != step):
+                self._read_batch(run, path)
+                if places := self._found.get((run, name)):  # batches may have hundreds of megabytes each
+                    return places
+        return {}
 
-    def _read_batches(self, run: Path) -> None:
-        for path in (run / "batches").glob("step-*.jsonl"):
-            now = path.stat()
-            state = now.st_mtime_ns, now.st_size
-            if self._read.get(path) == state:
-                continue
-            if path in self._read:
-                for key, places in self._found.items():
-                    self._found[key] = {segment: place for segment, place in places.items() if place[0] != path}
-            start = 0
-            with path.open("rb") as file:
-                while (line := file.readline()).endswith(b"\n"):  # the last one may be incomplete
-                    with suppress(ValueError, LookupError, TypeError):  # a damaged line
-                        row = json.loads(line)
-                        segment = _SEATS[row["actor"]], int(row["segment"])
-                        self._found.setdefault((run, str(row["task_id"])), {})[segment] = path, start
-                    start += len(line)
-            self._read[path] = state
+    def _read_batch(self, run: Path, path: Path) -> None:
+        now = path.stat()
+        state = now.st_mtime_ns, now.st_size
+        if self._read.get(path) == state:
+            return
+        if path in self._read:
+            for key, places in self._found.items():
+                self._found[key] = {segment: place for segment, place in places.items() if place[0] != path}
+        start = 0
+        with path.open("rb") as file:
+            while (line := file.readline()).endswith(b"\n"):  # the last one may be incomplete
+                with suppress(ValueError, LookupError, TypeError):  # a damaged line
+                    row = json.loads(line)
+                    segment = _SEATS[row["actor"]], int(row["segment"])
+                    self._found.setdefault((run, str(row["task_id"])), {})[segment] = path, start
+                start += len(line)
+        self._read[path] = state
 
     def _tokenizer_for(self, game: ShownGame) -> Tokenizer | None:
         evaluated, run = self._runs.evaluation_of(game), self._runs.run_of(str(game.about.get("run", "")))

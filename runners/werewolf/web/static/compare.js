@@ -1,7 +1,7 @@
 // Two games of one deal side by side, e.g. before and after training, synchronized by day.
 
 import { h, replace } from "./dom.js";
-import { Replay } from "./replay.js";
+import { isForControl, Replay } from "./replay.js";
 import { say } from "./words.js";
 
 export async function comparePage(main, query) {
@@ -16,14 +16,15 @@ export async function comparePage(main, query) {
   const box = h("label", { class: "check" }, h("input", { type: "checkbox", checked: true, onchange: (event) => { together = event.target.checked; } }), say("一起走：同一天的同一阶段", "move together: the same part of the same day"));
   replace(main, h("section", { class: "card" }, h("h1", {}, say("并排比较", "Side by side")), box), h("div", { class: "pair" }, replays.map((replay) => replay.element)));
   document.addEventListener("keydown", (event) => {
-    if (event.target.closest("input:not([type=range]):not([type=checkbox]), select, button") || document.querySelector("dialog[open]")) return;
-    replays[0].key(event);
+    const replay = replays.find((one) => one.element.contains(event.target)) ?? replays[0];
+    if (replay.game && !isForControl(event)) replay.key(event);
   });
   moving = true;
   await Promise.all(replays.map((replay) => replay.load()));
   moving = false;
-  const same = replays[0].game.seed === replays[1].game.seed && replays[0].game.preset === replays[1].game.preset;
-  if (!same) main.firstElementChild.append(h("p", { class: "notice" }, say("这两局发的不是同一副牌", "These games have different deals")));
+  const [first, second] = replays.map((replay) => replay.game);
+  if (first.preset === second.preset && first.seed === undefined) main.firstElementChild.append(h("p", { class: "notice" }, say("这个视角下看不出两局发的是不是同一副牌", "This view does not show whether the games have the same deal")));
+  else if (first.seed !== second.seed || first.preset !== second.preset) main.firstElementChild.append(h("p", { class: "notice" }, say("这两局发的不是同一副牌", "These games have different deals")));
 }
 
 // As far into the same night or day as the other is.

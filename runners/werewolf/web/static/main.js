@@ -4,7 +4,7 @@ import { h, icon, replace } from "./dom.js";
 import { comparePage } from "./compare.js";
 import { homePage, runsPage } from "./home.js";
 import { hostPage, newTablePage } from "./host.js";
-import { Replay } from "./replay.js";
+import { isForControl, Replay } from "./replay.js";
 import { runPage } from "./run.js";
 import { seatPage } from "./seat.js";
 import { explain, lang, say, switchLanguage, words } from "./words.js";
@@ -40,9 +40,7 @@ async function gamePage() {
   });
   replace(main, replay.element);
   document.addEventListener("keydown", (event) => {
-    if (!replay.game || document.querySelector("dialog[open]")) return;
-    if (event.target.closest("input:not([type=range]):not([type=checkbox]), textarea, select") || (event.key === " " && event.target.closest("button, [role=button], summary"))) return;
-    replay.key(event);
+    if (replay.game && !isForControl(event)) replay.key(event);
   });
   await replay.load();
   replay.element.append(h("p", { class: "hint" }, words().help));

@@ -321,6 +321,14 @@ export class Replay {
   }
 }
 
+// Whether the focused control of the page takes the key: text any, a button or box Space and Enter, a slider none.
+export function isForControl(event) {
+  const control = event.target.closest("input, textarea, select, button, summary, [role=button]");
+  if (document.querySelector("dialog[open]")) return true;
+  if (!control || control.matches("input[type=range]")) return false;
+  return !control.matches("input[type=checkbox], button, summary, [role=button]") || event.key === " " || event.key === "Enter";
+}
+
 // Source and players of the game: names of runs and players, never an id.
 function whoPlayed({ about = {}, players = {}, title = "", id = "" }) {
   const run = about.run ? runName(String(about.run).replace(/(-evaluation)?-[0-9a-f]{8}$/, "")) : null;

@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { ask as load, h, listen, quoted, replace, send, tidy } from "./dom.js";
 import { fold, isSpeech } from "./fold.js";
 import { playNow } from "./host.js";
-import { Replay, announce, heard } from "./replay.js";
+import { Replay, announce, heard, isForControl } from "./replay.js";
 import { QUESTIONS, explain, isWolf, lineOf, markOf, say, words } from "./words.js";
 
 export async function seatPage(main, secret) {
@@ -150,7 +150,7 @@ export async function seatPage(main, secret) {
   async function watchAll() {
     const replay = new Replay({ id: "", view: "god", at: null, source: (view) => load(`/api/seat/${secret}/game`, { view }) });
     replace(main, replay.element);
-    document.addEventListener("keydown", (event) => { if (replay.game && !event.target.closest("select, button, summary, [role=button], input:not([type=range])")) replay.key(event); });
+    document.addEventListener("keydown", (event) => { if (replay.game && !isForControl(event)) replay.key(event); });
     try { await replay.load(); } catch (problem) { replace(main, h("p", { class: "notice" }, explain(problem)), guest ? null : h("a", { class: "home", href: "/" }, say("回首页", "Home"))); }
   }
 

@@ -68,6 +68,28 @@ async def test_a_game_is_replayed_to_its_end_by_keys_and_clicks(tmp_path, person
         await at_the_browser(visit, person)
 
 
+async def test_two_games_are_compared_by_keys(tmp_path, person):
+    paths = [written(tmp_path, name, "5p_tiny", seed)[0] for name, seed in (("one", 7), ("other", 8))]
+
+    def visit(p):
+        p.opens(f"{server.url}/compare?a=file:1&b=file:2&lang=zh")
+        p.sees(".notice", "不是同一副牌")
+        places = lambda: [int(place.text.split()[0]) for place in p.all(".place")]  # noqa: E731
+        p.run("document.querySelector('.check input').focus()")
+        p.presses(" ")  # the box, not the game
+        assert not p.run("return document.querySelector('.check input').checked")
+        before = places()
+        p.run("document.querySelectorAll('.scrubber')[1].focus()")
+        p.presses(Keys.ARROW_RIGHT * 2)
+        assert places() == [before[0], before[1] + 2]
+        p.opens(f"{server.url}/compare?a=file:1&b=file:2&view=public&lang=zh")
+        p.sees(".notice", "看不出两局")
+        assert p.complaints() == []
+
+    async with WebServer(tmp_path, paths) as server:
+        await at_the_browser(visit, person)
+
+
 HOSTILE = [
     "<script>window.pwned = 1</script>",
     "<img src=x onerror='window.pwned = 2'>",

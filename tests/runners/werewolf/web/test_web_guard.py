@@ -148,7 +148,7 @@ async def test_the_token_leaves_the_address_at_once(guarded):
             assert response.status == 302 and TOKEN not in response.headers["Location"]
             assert "id=file" in response.headers["Location"]
             cookie = response.headers["Set-Cookie"]
-            assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+            assert "HttpOnly" in cookie and "SameSite=Lax" in cookie
         async with session.get(f"{guarded.url}/api/config") as response:
             assert response.status == 200
 
