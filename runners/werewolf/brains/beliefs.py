@@ -128,7 +128,7 @@ def _judge_claims(turn: Turn, unrivalled: set[int]) -> tuple[int | None, bool, s
         or seat in memory.pretenders
         # The player knows that it is good.
         or reports.get(turn.me) is Side.WOLF
-        or any(reports.get(wolf) is Side.GOOD for wolf in memory.exploded)
+        or any(reports.get(shown, side) is not side for shown, side in _shown(memory).items())
     }
     credible = [seat for seat in memory.claims if seat not in liars]
     if len(credible) < 2:
@@ -136,6 +136,11 @@ def _judge_claims(turn: Turn, unrivalled: set[int]) -> tuple[int | None, bool, s
     ranked = sorted(((_credibility(turn, seat, unrivalled), -seat) for seat in credible), reverse=True)
     clear = ranked[0][0] - ranked[1][0] >= CLEAR_MARGIN
     return -ranked[0][1], clear, liars
+
+
+def _shown(memory: TableMemory) -> dict[int, Side]:
+    """Seats whose side all have seen: explosions, duels, cards."""
+    return memory.proven | dict.fromkeys(memory.exploded, Side.WOLF)
 
 
 def _credibility(turn: Turn, seat: int, unrivalled: set[int]) -> float:
@@ -149,7 +154,7 @@ def _credibility(turn: Turn, seat: int, unrivalled: set[int]) -> float:
     answers = any(other != seat and checks.get(seat) is Side.WOLF for other, checks in memory.claims.items())
     return (
         killed
-        + PROVEN * (not named_wolves.isdisjoint(memory.exploded))
+        + PROVEN * (not named_wolves.isdisjoint(_of_side(_shown(memory), Side.WOLF)))
         + CLEARED_A_VICTIM * (not victims.isdisjoint(_of_side(reports, Side.GOOD)))
         + HOLDS_BADGE * (turn.observation.sheriff == seat)
         + FOLLOWER * sum(seer == seat and speaker != seat for speaker, seer in memory.followed.items())

@@ -45,6 +45,8 @@ class ExpertBrain(ScriptedBrain):
         targets = [seat for seat in request.targets if seat != observation.seat]
         match request.decision:
             case Decision.SEER_CHECK if targets:
+                if observation.sheriff == observation.seat and usual.choice in self._memory.plan:
+                    return usual  # if it dies tonight its badge tells of the first planned check
                 wolf = wolf_odds(self._odds(observation, observation.role))
                 unknown = [seat for seat in targets if seat not in self._memory.found]
                 return Action(max(unknown, key=lambda seat: _uncertainty(wolf[seat]), default=None))
@@ -53,7 +55,8 @@ class ExpertBrain(ScriptedBrain):
                 if Option.SAVE in request.options and wolf[request.subject] < SAVES_BELOW:
                     return Action(Option.SAVE)
                 level = POISONS_AT if request.day < 3 else LATE_POISONS_AT
-                return Action(_likeliest(wolf, targets, level) if request.day > 1 else None)
+                others = [seat for seat in targets if seat != request.subject]  # tonight's victim dies anyway
+                return Action(_likeliest(wolf, others, level) if request.day > 1 else None)
             case Decision.SHOT if observation.side is Side.GOOD:
                 return Action(_likeliest(wolf_odds(self._odds(observation, observation.role)), targets, SHOOTS_AT))
             case Decision.WOLF_KILL | Decision.WOLF_TALK if (

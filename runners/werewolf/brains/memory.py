@@ -122,8 +122,7 @@ class TableMemory:
         if self.night_deaths.get(seer, (0, 0))[0] != day or seer not in self.planned:
             return
         planned_on, (first, *_) = self.planned[seer]
-        died_before = first in self.gone and self.night_deaths.get(first, (0, 0))[0] != day
-        if planned_on < day and not died_before:
+        if planned_on < day and first not in self.gone:  # a dead seat cannot get the badge, which then tells nothing
             self.claims[seer].setdefault(first, Side.GOOD if event.target == first else Side.WOLF)
 
     def _hear(self, event: Event) -> None:

@@ -207,6 +207,8 @@ def _explodes(turn: Turn) -> bool:
     request = turn.request
     if Option.EXPLODE not in request.options:
         return False
+    if turn.memory.team.isdisjoint(turn.others):
+        return False  # with the last wolf its side loses
     if request.phase is Phase.UNOPPOSED and request.subject in turn.memory.team:
         return False  # it would swallow the badge of its own side
     if turn.me in _named_by_seers(turn) and turn.resolves_today("explode", EXPLOSION_RATE):

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
@@ -9,11 +10,14 @@ from hypothesis import strategies as st
 
 from runners.werewolf import brains
 from runners.werewolf.brains import ExpertBrain, RandomBrain, ScriptedBrain, TimidBrain
+from runners.werewolf.brains.beliefs import _judge_claims
 from runners.werewolf.brains.habits import PoserBrain
-from runners.werewolf.game import Action, Option, observe, pending, winner
+from runners.werewolf.brains.memory import TableMemory
+from runners.werewolf.game import PRESETS, Action, Decision, Option, Side, observe, pending, winner
 from runners.werewolf.language import saying
 from runners.werewolf.language.replies import parse_reply, render_reply
 from runners.werewolf.language.saying import fit_together
+from runners.werewolf.local import play_locally, seeded_brains
 from store.schema import PLAYERS_WITHOUT_A_MODEL
 from tests.support.game.game_playing import TEST_PRESETS, TINY, TWELVE, brain_steps, play_brains
 from tests.support.werewolf.reply_tables import QUESTIONS
@@ -48,6 +52,39 @@ def check_game(brain, preset, seed, parses):
             assert len(action.text) <= request.speech_chars
             assert not parses or parse_reply(render_reply(action, request), request) == action
     assert winner(end) is not None and play_brains(preset, seed, brain) == end
+
+
+@pytest.mark.parametrize(
+    ("brain", "preset", "seed"),
+    [  # games in which they did otherwise
+        *((ScriptedBrain, TWELVE, seed) for seed in (17, 24)),
+        (ScriptedBrain, PRESETS["12p_white_wolf_king"], 21),
+        (ScriptedBrain, PRESETS["12p_knight"], 34),
+        *((ExpertBrain, TWELVE, seed) for seed in (7, 8)),
+    ],
+)
+def test_the_last_wolf_never_explodes_and_nobody_poisons_who_dies_anyway(brain, preset, seed):
+    for state, actions, _ in brain_steps(preset, seed, brain):
+        wolves = {seat for seat in state.living if state.roles[seat - 1].side is Side.WOLF}
+        for request in pending(state):
+            choice = actions[request.seat].choice
+            assert choice is not Option.EXPLODE or wolves > {request.seat}
+            assert request.decision is not Decision.WITCH or choice is None or choice != request.subject
+
+
+@pytest.mark.parametrize(("player", "seed", "seer", "good"), [("scripted", 68, 5, 10), ("expert", 63, 11, 4)])
+def test_the_badge_of_a_seer_killed_by_night_makes_no_good_seat_a_wolf(player, seed, seer, good):
+    players = seeded_brains(TWELVE, seed, dict.fromkeys(Side, player))
+    play_locally(TWELVE, seed, players)
+    assert all(one._memory.claims.get(seer, {}).get(good) is not Side.WOLF for one in players.values())
+
+
+@pytest.mark.parametrize(("side", "seer"), [(Side.GOOD, 5), (Side.WOLF, 4)])
+def test_a_claim_that_a_duel_refutes_is_a_lie_and_one_that_it_confirms_is_trusted(side, seer):
+    """Seat 4 reports 6 as a wolf, seat 5 as good."""
+    known = TableMemory(claims={4: {6: Side.WOLF}, 5: {6: Side.GOOD}}, claimed_on={4: 1, 5: 1}, proven={6: side})
+    turn = SimpleNamespace(memory=known, me=1, observation=SimpleNamespace(sheriff=None), hunch=lambda seat: 0.5)
+    assert _judge_claims(turn, set()) == (seer, True, {9 - seer})
 
 
 def memory(brain):
