@@ -9,6 +9,7 @@ Exit status: 0 for a finished search, with or without a better prompt; 2 for an 
 """
 
 import argparse
+import math
 import os
 from pathlib import Path
 
@@ -59,7 +60,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help="share of the tasks held out for the final comparison (default: %(default)s)",
     )
     agent.add_argument(
-        "--reward-range", type=float, nargs=2, default=(0.0, 1.0), metavar=("LOW", "HIGH"), help="default: 0 1"
+        "--reward-range",
+        type=float,
+        nargs=2,
+        default=(0.0, 1.0),
+        metavar=("LOW", "HIGH"),
+        help="range of possible rewards, which verdicts depend on (default: 0 1)",
     )
     agent.add_argument("--agent", metavar="MODULE:NAME", help="with --local: the agent of the runner")
     agent.add_argument("--endpoint", default="", metavar="URL", help="vLLM server for agents that use the policy")
@@ -80,8 +86,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if bool(options.proposer_url) != bool(options.proposer_model):
         parser.error("--proposer-url and --proposer-model are given together")
-    if not options.reward_range[0] < options.reward_range[1]:
-        parser.error("--reward-range: LOW must be below HIGH")
+    low, high = options.reward_range
+    if not (low < high and math.isfinite(high - low)):
+        parser.error("--reward-range: LOW must be below HIGH, both finite")
     if options.generations < 1 or options.edits < 1:
         parser.error("--generations and --edits must be at least 1")
     if bool(options.endpoint) != bool(options.model):

@@ -37,8 +37,9 @@ class AgentsConfig(Section):
     max_seconds: float | None = Field(
         None,
         gt=0,
-        description="timeout of one attempt, after which the agent has failed; null: none, and the hub repeats an "
-        "attempt after rollout.timeout_seconds, without a reward",
+        description="timeout of one attempt, after which the agent has failed, at least 15 below "
+        "rollout.timeout_seconds; null: none, and the hub repeats an attempt after rollout.timeout_seconds, without a "
+        "reward",
     )
 
 

@@ -59,14 +59,14 @@ def read_tasks(path: Path, setting: str) -> list[Any]:
     tasks = []
     for number, line in enumerate(lines, 1):
         try:
-            task = json.loads(line) if line.strip() else None
             if line.strip():
-                tasks.append(task)
+                task = json.loads(line)
                 _as_line(task)
+                tasks.append(task)
         except (ValueError, RecursionError) as error:  # also a number of too many digits
             raise ConfigError(
-                f"{setting}: line {number} of {path} is no JSON ({error}); write one JSON value per line, a text "
-                f"in quotes"
+                f"{setting}: line {number} of {path} is no JSON that a hub reads ({error}); write one JSON value per "
+                f"line, a text in quotes"
             ) from error
     return tasks
 
@@ -74,8 +74,9 @@ def read_tasks(path: Path, setting: str) -> list[Any]:
 def _as_line(task: Any) -> str:
     """The task as one line of JSON that a hub reads. Raises TypeError, ValueError or RecursionError."""
     line = json.dumps(task, ensure_ascii=False, allow_nan=False)
-    # Infinity, halves of surrogate pairs and deep nesting are text for Python, and no JSON for the hub.
-    from_json(("[" * _LEVELS_ABOVE + line + "]" * _LEVELS_ABOVE).encode())
+    from_json(  # Python nests deeper, and takes halves of surrogate pairs for text
+        ("[" * _LEVELS_ABOVE + line + "]" * _LEVELS_ABOVE).encode()
+    )
     return line + "\n"
 
 

@@ -41,15 +41,18 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
 
 
 def check_attempts(outcomes: Sequence[AgentOutcome], trained: Collection[str] | None = None) -> None:
-    """Raise AllRolloutsFailed if every attempt failed or has no answered call of the policy, by a trained actor.
+    """Raise AllRolloutsFailed if every attempt failed or has no answered call of the policy, or no call is by a trained
+    actor (``agents.trained_actors``).
 
-    trained: ``agents.trained_actors``. Training would continue without data, and look healthy.
+    Training would continue without data, and look healthy.
     """
-    actors = {actor.name for outcome in outcomes if not outcome.failure for actor in of_policy(outcome)}
+    actors = {actor.name for outcome in outcomes for actor in of_policy(outcome)}
     if actors and trained is not None and actors.isdisjoint(trained):
-        named = f"agents.trained_actors names {', '.join(trained)}"
-        raise AllRolloutsFailed(f"{named}, but the policy was called as {', '.join(sorted(actors))}")
-    if actors:
+        raise AllRolloutsFailed(
+            f"agents.trained_actors names {', '.join(trained)}, but the policy was called as "
+            f"{', '.join(sorted(actors))}; correct it in a new run"
+        )
+    if any(not outcome.failure and of_policy(outcome) for outcome in outcomes):
         return
     count, rejected = len(outcomes), sum(outcome.refused for outcome in outcomes)
     failures = Counter(outcome.own_failure for outcome in outcomes if outcome.own_failure)

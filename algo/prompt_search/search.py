@@ -103,7 +103,7 @@ def _mean(rewards: np.ndarray, bounds: tuple[float, float]) -> Estimate:
 
 
 def _shares(rewards: np.ndarray, bounds: tuple[float, float]) -> np.ndarray:
-    """Rewards as shares of their range, as which intervals take them."""
+    """Rewards as shares of their range, from which intervals are made."""
     low, high = bounds
     return (rewards - low) / (high - low)
 

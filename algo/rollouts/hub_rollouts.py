@@ -219,14 +219,14 @@ class HubRollouts:
 
     async def cancel_later(self, run_name: str, version: int) -> None:
         """Cancel the open rollouts under a run name that an earlier process enqueued for policies after ``version``."""
-        found = [
+        found = {
             rollout.rollout_id
-            async for page in iter_rollouts(self.client)  # by status pages would shift as rollouts end
+            async for page in iter_rollouts(self.client)  # not by status: those pages would shift as rollouts end
             for rollout in page
             if (rollout.metadata or {}).get("run") == run_name
             and rollout.status not in CLOSED
             and version_of(rollout) > version
-        ]
+        }
         for rollout_id in found:
             await self.client.cancel_rollout(rollout_id)
 

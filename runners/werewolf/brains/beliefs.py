@@ -14,7 +14,7 @@ CERTAIN = 100.0
 # Evidence for a claim to be the seer. A death in the first night is none: wolves may attack one of their own, which
 # then poses as the seer. Later they seldom do, but the witch may have poisoned the seat.
 KILLED_ALONE, KILLED_WITH_ANOTHER = 3.0, 1.0
-PROVEN = 3.0  # it named a seat that exploded
+PROVEN = 3.0  # it named a seat that all have seen to be a wolf
 CLEARED_A_VICTIM, HOLDS_BADGE, FOLLOWER, HUNCH_ABOUT_CLAIMS = 0.7, 0.3, 0.1, 0.6
 # Evidence against it: a late claim; an answer to an accusation; a report of a wolf, most of all of an undisputed 神职.
 CLAIMED_LATE, ONLY_ANSWERED, NAMED_A_WOLF, NAMED_A_GOD = -2.0, -2.0, -0.5, -1.7

@@ -55,7 +55,7 @@ class ExpertBrain(ScriptedBrain):
                 if Option.SAVE in request.options and wolf[request.subject] < SAVES_BELOW:
                     return Action(Option.SAVE)
                 level = POISONS_AT if request.day < 3 else LATE_POISONS_AT
-                others = [seat for seat in targets if seat != request.subject]  # tonight's victim dies anyway
+                others = [seat for seat in targets if seat != request.subject]  # tonight's victim dies, most likely
                 return Action(_likeliest(wolf, others, level) if request.day > 1 else None)
             case Decision.SHOT if observation.side is Side.GOOD:
                 return Action(_likeliest(wolf_odds(self._odds(observation, observation.role)), targets, SHOOTS_AT))

@@ -74,7 +74,7 @@ def _use_potion(turn: Turn) -> Action:
     # Between equally credible claims the witch waits one night for evidence; she may be killed if she waits longer.
     between_claims = beliefs.seer is not None and not beliefs.clear
     level = CONFIDENT if between_claims else POISONS_AT
-    targets = [seat for seat in request.targets if seat != request.subject]  # tonight's victim dies anyway
+    targets = [seat for seat in request.targets if seat != request.subject]  # tonight's victim dies, most likely
     return Action(beliefs.most_suspected(targets, at_least=level if request.day == 2 else LATE_POISONS_AT))
 
 

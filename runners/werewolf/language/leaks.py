@@ -54,10 +54,10 @@ _OWN = "|".join(
         rf"{_OPENS}(?:作为|身为)?(?:{_WOLF},?我|狼(?:人|王)?(?:阵营)?的我(?![们的]))|{_OPENS}身份:?{_WOLF}{_END}",
         rf"狼(?:人|王)?{_SURELY}是我(?:们|自己|本人|{_N})?(?=$|[,。!了啊呀哈没和跟与、])|{_ME}{_SURELY}是坏人{_END}",
         r"(?:我|避免)(?:会|要|必须|需要|努力|避免)*(?:隐藏|暴露)好?(?:自己)?[我的是]*狼人?的?(?:身份|事实)",
-        rf"{_ME}(?:决定|选择|直接|现在|宣布|只好|只能|要|想|就|先)*自[爆曝](?![的过狼者吗干]|身份|给谁|不了)|{_OPENS}直接自[爆曝]",
+        rf"{_ME}(?:决定|选择|直接|现在|宣布|只好|只能|要|想|就|先)*自[爆曝](?![的过狼者吗干]|身份(?![,:]?{_WOLF})|给谁|不了)|{_OPENS}直接自[爆曝]",
         # 我们刀人
         rf"(?:{_ME}|{_WE}){_WITH}?{_INTEND}(?:{_NIGHT}{_INTEND})?{_HIT}(?:{_PREY}|[他她]{_END})",
-        rf"(?:(?:{_ME}|{_WE}){_NIGHT}|{_NIGHT}(?:{_ME}|{_WE})|{_WE}){_INTEND}{_KILL}{_PREY}(?!这[个只匹张]?狼)",
+        rf"(?:(?:{_ME}|{_WE}){_NIGHT}|{_NIGHT}(?:{_ME}|{_WE})|{_WE}){_INTEND}{_KILL}{_PREY}(?!(?:玩家|位|选手)?这[^,。!?]{{0,4}}狼)",
         rf"{_ME}(?:{_NIGHT}|{_INTEND})把{_PREY}给?{_HIT}|{_WE}{_INTEND}{_NIGHT}{_INTEND}(?:把{_PREY}{_HIT}|{_KILL}谁)",
         rf"{_PREY}{_SURELY}是(?:{_ME}|{_WE})(?:{_NIGHT}|{_INTEND}){_HIT}",
         rf"(?<!今天)(?:{_WE}(?:狼人)?的?{_NIGHT}的?(?:目标|刀口)|{_WE}(?:狼人的?(?:目标|刀口)|的?刀口)|{_NIGHT}{_WE}的?目标|"
@@ -78,7 +78,7 @@ _OWN = "|".join(
 )
 _OF_MATES = "|".join(  # each contains a seat, which must be a mate's
     (
-        rf"(?:{_ME}{_WITH}|{_ME}{_SEATS}|{_SEATS}[和跟与、]我){_COUNT}?{_SURELY}是?(?:[双两三四][个只]?狼|一[队伙](?![^。!?]*好人)|{_MATE})",
+        rf"(?:{_ME}{_WITH}|{_ME}{_SEATS}|{_SEATS}[和跟与、]我){_COUNT}?{_SURELY}是?(?:[双两三四][个只]?狼|一[队伙](?![^。!?]*[都全]是好人)|{_MATE})",
         rf"(?:{_ME}|{_WE})的?{_MATE}{_SURELY}(?:是|有|:|,)?{_SEATS}(?![的会])|^{_MATE}{_SURELY}是?{_SEATS}",
         rf"{_SEATS},?{_SURELY}是?我们?的?(?:好|亲)?(?:{_MATE}|狼队)|^{_N}{_SURELY}是{_MATE}(?=$|[,。了啊])",
         rf"(?:作为|身为|我{_SURELY}是){_SEATS}的{_MATE}",

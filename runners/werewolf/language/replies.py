@@ -175,7 +175,9 @@ _ASIDE = re.compile(
 _POISONS = re.compile("(?!.*[不别没留]).*(?:毒.*[0-9]号|[0-9]号.*毒|(?:使用|用|开)毒药)")
 _SAID_BY = re.compile(r"(?:号|[他她]|player [0-9]+ )(?:是?这[么样])?(?:说|讲|said|says)的?[。!\"]*$")
 _WRITER = ("我", "本人", "俺", "老子")
-_PROPOSES = re.compile("(?:^|(?<=[,。!?;]))(?:建议|提议|(?:同意|赞成)(?=[刀袭杀]))(?!第?[0-9])", re.MULTILINE)
+_PROPOSES = re.compile(
+    "(?:^|(?<=[,。!?;]))(?:建议|提议|我?也?(?:同意|赞[成同])(?=[刀袭杀砍]))(?!第?[0-9])", re.MULTILINE
+)
 _SUBJECT = re.compile("|".join(_WRITER) + "|(?<![被是])(?:([0-9]+)号|[他她你]|狼人|其他人|别人|没有?身份的)")
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"

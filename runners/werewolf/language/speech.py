@@ -141,10 +141,13 @@ _JOINED = re.compile(
 """A label with its value, a check with its result."""
 _OWN_SEAT = re.compile("(?<![给跟和对说踩投信杀出])我[0-9]{1,2}号(?=就?是(?!狼|好)|预言家|女巫|猎人|守卫|村民)")
 """我9号是预言家: the speaker names its own seat."""
-_BADGE_ORDER = re.compile("警徽(?:就|再)?(?:给|传|飞|移|撕)|号[^,号]{0,3}(?:金水|查杀|好人|狼人?)就?给[0-9]{1,2}号")
+_BADGE_ORDER = re.compile(
+    "^(?![^,]*(?:验|摸|昨|投|信))[^,]*警徽(?:就|再)?(?:给|传|飞|移|撕)|"
+    "号[^,号]{0,3}(?:金水|查杀|好人|狼人?)(?:(?:就|则|会|我|警徽)*[给传飞移]|撕)"
+)
 """警徽流先验3号,3号金水警徽给3号: what the badge will tell, and no check."""
 _CLAUSE_END = re.compile("[,:、—-]+")
-_SUPPOSES = re.compile("如果|假如|要是|假设|倘若|万一|就算|即使|哪怕|除非|若(?!干|无其事)|的话")
+_SUPPOSES = re.compile("如果|假如|要是|假设|倘若|万一|就算|即使|哪怕|除非|(?<!判)若(?![干即]|无其事)|的话")
 _ASKS = re.compile("(?:吗|么|呢|吧\\?)$|是不是|是否|难道|谁|为什么|凭什么|怎么|哪|有没有|会不会")
 _OTHERS_SAY = re.compile(
     rf"(?:但是?|而|因为|所以|昨[天晚]|今天|警上|[前后]面|刚才)*(?:{SEATS}|[他她你]们?|有人|大家|别人|对面|狼人们?|狼队|真?预言家|"
@@ -166,7 +169,7 @@ _VERDICT = "(?:是|为|一?[张只个]|铁|我?的|他|她|身份|底牌|结果|
 _CHECK = re.compile(
     rf"(?<![测经体])(?:查验|验|摸|查)(?:的是|出来?|了|过|的|到|结果|是)*(?!杀)({SEATS})(不是)?{_VERDICT}|"
     rf"({SEATS})(?:就?是)?我?(?:昨[晚夜]|首夜)?(?:查验|验|摸)(?:过|了|出来?|的)*(不是)?{_VERDICT}|"
-    rf"我给({SEATS})发(?:了|一?[个张])*(?:查杀|金水)|"
+    rf"(?<![让叫要请])我给({SEATS})发(?:了|一?[个张])*(?:查杀|金水)|"
     rf"(?<![被吃])(?:查杀|金水)(?:的?是|给了?|到|发给)?({SEATS})|"
     rf"({SEATS})[就也]?[是为]?(?:我(?:昨[晚夜])?(?:发|给|验出)?的?|一?[个张])*(?:查杀|金水)(?!了?我|了$|错|的(?!狼人?$|$))"
 )
@@ -176,7 +179,7 @@ _OF_ANOTHER = re.compile(
 """Before a check: another seat's, as in 根据5号的查验,3号是狼人, or of the speaker, as in 我是7号金水."""
 _BEGINS_WITH_A_CHECK = re.compile("昨?[晚夜]?(?:查验|验|摸|查杀)")
 _NOT_CHECKED = re.compile(
-    rf"(?:预言家|他|她|你|{SEATS})(?:给的?|发的?|报的?|的)(?:金水|查杀)|被[^我]*查杀|[吃接]到?|给我|查杀我|认|所谓|[今明][晚夜]|"
+    rf"(?:预言家|他|她|你|(?<!我给)(?<!我给1){SEATS})(?:给的?|发的?|报的?|的)(?:金水|查杀)|被[^我]*查杀|[吃接]到?|给我|查杀我|认|所谓|[今明][晚夜]|"
     "接下来|之后|想|要(?!么)|准备|打算|应该|建议|可以|请|不如|该|没|别"
 )
 _PLAN = re.compile(
@@ -192,9 +195,9 @@ _STATES = {
     rf"(?!对跳|说|投|发言|[0-9]|的(?!边)|[是像]?一?[张个]?好人|不[是像]|是(?!真?的?预言家|那个))|"
     rf"{SEATS}{_LIKELY}*[是像为]?(?:真的?|个|那个|一?张)*预言家(?!的|不|很?假)",
     "trusted": rf"(?:保一?手?|力保|认好|认可){SEATS}|{SEATS}{_LIKELY}*"
-    "(?:[是像为](?:一?[张个])?[铁真大]*好人(?!的?可能)|不像狼|不是狼(?!就)|好人面|不错|没有?问题|没毛病|挺好|做好)",
+    "(?:[是像为](?:一?[张个])?[铁真大]*好人(?!的?可能)|不像狼|不是狼(?!人?就)|好人面|不错|没有?问题|没毛病|挺好|做好)",
     "accused": r"(?:怀疑|质疑|踩|点出?|盯着?|打|(?<![验查退得看跳杀走给突付指提说派])出|投|票|归票?|冲|抗推|放逐|推)"
-    rf"(?:掉|死|一下|的是|是|给|到|先)*{SEATS}(?!就[是输]|没意义|等于|[当做]警长|不如)|(?:狼坑|怀疑对象|嫌疑人?)(?:里有|是|在|:)*{SEATS}|"
+    rf"(?:掉|死|一下|的是|是|给|到|先)*{SEATS}(?!就(?:是[帮送害]|输)|没意义|等于|[当做]警长|不如)|(?:狼坑|怀疑对象|嫌疑人?)(?:里有|是|在|:)*{SEATS}|"
     rf"把{SEATS}[先给]*(?:投|票|出|推|放逐)|{SEATS}(?:今天|必须|应该|先|得|要|就|可以)+(?:出局?|走|死)|"
     rf"{SEATS}(?:{_LIKELY}|的?(?:视角|行为|票型|投票|逻辑|状态|站边|表现)|这里|[这那还太最真必像是铁在带有]|有[点些]|一?[张匹只个头]|"
     "非常|明显|今天|存在)*+(?:双?狼(?!面(?:[^,]?[小低]|不)|[^,]{0,4}可能性?(?:很|比较)?(?:不[大高]|[小低]))|可疑|带节奏|找人抗推|"
@@ -240,16 +243,17 @@ def _understand_sentence(sentence: str) -> Heard:
     for number, clause in enumerate(clauses):
         if _SUPPOSES.search(clause):
             break
+        mine = not _OTHERS_SAY.match(clause) and (mine or _ME.search(clause) is not None)
         if "警徽" in words and not _PLAN.search(clause) and _BADGE_ORDER.search(clause):
             continue
-        mine = not _OTHERS_SAY.match(clause) and (mine or _ME.search(clause) is not None)
         last_asks = number == len(clauses) - 1 and words.endswith("?")
         if mine and not last_asks and not _ASKS.search(clause):
             if "号" not in clause and topic and re.match("倒?更?就?像|狼面|心态|视角|逻辑|状态|是", clause):
                 clause = topic + clause
             if parts and parts[-1].followed is not None and _BEGINS_WITH_A_CHECK.match(clause) and "我" not in clause:
                 continue  # 5号是预言家,查验3号是狼人
-            parts.append(_understand_clause(clause, clauses[number + 1] if number + 1 < len(clauses) else ""))
+            following = clauses[number + 1] if number + 1 < len(clauses) else ""
+            parts.append(_understand_clause(clause, "" if _BADGE_ORDER.search(following) else following))
         topic = next(reversed(re.findall("[0-9]{1,2}号", clause)), topic)
     heard = _together(parts)
     return NOTHING_HEARD if heard == NOTHING_HEARD else heard
@@ -263,7 +267,9 @@ def _understand_clause(words: str, following: str) -> Heard:
         claimed = ROLES[claim[claim.lastindex]]
     if plan := _PLAN.search(words):
         more = following if re.match("再|后|然后|第?二|验|查(?!杀)", following) else ""
-        planned = _BADGE_ORDER.split(words[plan.end() - 1 :] + more)[0]
+        planned = words[plan.end() - 1 :] + more
+        if order := _BADGE_ORDER.search(planned):
+            planned = planned[: order.start() + 1]
         return Heard(claimed, next_checks=() if _DENIES.search(words) else seats_in(planned))
     if "号" not in words and "我" not in words:
         return Heard(claimed)

@@ -51,8 +51,8 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
             if given is not None and request.method == "GET" and _same(given, token):
                 # Redirect to remove the token from the address bar, screenshots and histories.
                 response = web.HTTPFound(request.rel_url.without_query_params("token"))
-                # Lax: with Strict browsers do not send it after a click on the link on another site. Posts from other
-                # sites are rejected by their Origin.
+                # Lax, since with Strict a browser would not send it after a click on a link on another site. Posts from
+                # other sites are rejected by their Origin.
                 response.set_cookie(COOKIE, token, httponly=True, samesite="Lax", path="/")
                 response.headers.update(HEADERS)
                 raise response

@@ -71,10 +71,15 @@ class TokenRows:
         """
         run, name = self._runs.run_of(str(game.about.get("run", ""))), str(game.about.get("game", ""))
         step = str(game.about.get("step", ""))
-        if run is None or step.startswith("evaluation-"):  # never trained on
+        evaluated = "evaluation" in game.about or game.about.get("mode") == "val" or step.startswith("evaluation-")
+        if run is None or evaluated:  # such games are never trained on
             return {}
         with self._reading:  # several requests must not read the same files
-            for path in sorted((run / "batches").glob("step-*.jsonl"), key=lambda path: path.stem != step):
+            known = {path for path, _ in self._found.get((run, name), {}).values()}
+            likely_first = sorted(
+                (run / "batches").glob("step-*.jsonl"), key=lambda path: path not in known and path.stem != step
+            )
+            for path in likely_first:
                 self._read_batch(run, path)
                 if places := self._found.get((run, name)):  # batches may have hundreds of megabytes each
                     return places

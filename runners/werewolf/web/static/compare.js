@@ -23,7 +23,7 @@ export async function comparePage(main, query) {
   await Promise.all(replays.map((replay) => replay.load()));
   moving = false;
   const [first, second] = replays.map((replay) => replay.game);
-  if (first.preset === second.preset && first.seed === undefined) main.firstElementChild.append(h("p", { class: "notice" }, say("这个视角下看不出两局发的是不是同一副牌", "This view does not show whether the games have the same deal")));
+  if (first.preset === second.preset && [first, second].some((game) => game.seed == null)) main.firstElementChild.append(h("p", { class: "notice" }, say("这个视角下看不出两局发的是不是同一副牌", "This view does not show whether the games have the same deal")));
   else if (first.seed !== second.seed || first.preset !== second.preset) main.firstElementChild.append(h("p", { class: "notice" }, say("这两局发的不是同一副牌", "These games have different deals")));
 }
 

@@ -321,7 +321,7 @@ export class Replay {
   }
 }
 
-// Whether the focused control of the page takes the key: text any, a button or box Space and Enter, a slider none.
+// Whether the focused control takes the key: text fields and selects take every key, buttons and boxes Space and Enter, sliders none.
 export function isForControl(event) {
   const control = event.target.closest("input, textarea, select, button, summary, [role=button]");
   if (document.querySelector("dialog[open]")) return true;
