@@ -54,9 +54,6 @@ def test_without_differences_between_clusters_each_is_one_trial():
     assert share([2, 2, 2], [2, 2, 2], 1) == wilson_interval(3, 3)
     assert share([0, 0], [7, 1], 1) == wilson_interval(0, 2)
     assert share([1, 0, 1], [2, 0, 2], 1) == wilson_interval(1, 2)
-    # Means of 0.1 and 0.1, but for rounding.
-    found = mean_by_cluster([0] * 3 + [1] * 2, [0.1] * 5, 1)
-    assert (found.low, found.high) == pytest.approx((wilson_interval(0.2, 2).low, wilson_interval(0.2, 2).high))
 
 
 def test_the_intervals_of_clusters_cover_the_truth():
