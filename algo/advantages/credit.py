@@ -58,12 +58,12 @@ def check_credit(advantage: AdvantageConfig, training: TrainingConfig) -> None:
             f"advantage.weigh=turn needs training.loss_agg_mode={_EVEN_AGGREGATION}: with "
             f"{training.loss_agg_mode!r} the weight of a sequence depends on its number of tokens"
         )
-    weighing = "weigh=turn" if advantage.weigh == "turn" else "credit=branch" if advantage.credit == "branch" else None
-    if weighing and training.policy_loss not in PROPORTIONAL_LOSSES:
-        raise ConfigError(
-            f"advantage.{weighing} needs a policy loss that is proportional to the advantage; "
-            f"{training.policy_loss!r} is not: use one of {', '.join(sorted(PROPORTIONAL_LOSSES))}"
-        )
+    for setting, weighs in (("weigh=turn", advantage.weigh == "turn"), ("credit=branch", advantage.credit == "branch")):
+        if weighs and training.policy_loss not in PROPORTIONAL_LOSSES:
+            raise ConfigError(
+                f"advantage.{setting} needs a policy loss that is proportional to the advantage; "
+                f"{training.policy_loss!r} is not: use one of {', '.join(sorted(PROPORTIONAL_LOSSES))}"
+            )
 
 
 def weigh_advantages(

@@ -176,12 +176,11 @@ def _by_branches(
     row: ActorRow, comparison: Comparison, advantage: torch.Tensor, branches: BranchCredit
 ) -> torch.Tensor:
     """The advantages with those that branches tell, in the same unit."""
-    credited, start = advantage.clone(), 0
-    for turn in row.turns:
+    credited = advantage.clone()
+    for turn, tokens in row.tokens_of_turns():
         value = branches.advantage(row.task_id, row.actor, turn.number)
         if value is not None:
-            credited[start : turn.end] = value / comparison.deviation
-        start = turn.end
+            credited[tokens] = value / comparison.deviation
     return credited
 
 
@@ -193,10 +192,8 @@ def _weighed(
     mean = fmean([weight for of_turns in compress(weights, informative) for weight in of_turns] or [1.0])
     weighed = [advantage.clone() for advantage in advantages]
     for row, advantage, of_turns in zip(rows, weighed, weights, strict=True):
-        start = 0
-        for turn, weight in zip(row.turns, of_turns, strict=True):
-            advantage[start : turn.end] *= weight / mean
-            start = turn.end
+        for (_, tokens), weight in zip(row.tokens_of_turns(), of_turns, strict=True):
+            advantage[tokens] *= weight / mean
     return weighed
 
 

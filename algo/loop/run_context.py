@@ -167,7 +167,7 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
-    if opened.is_resumed:  # evaluation games of lost weights; those of step 0 are adopted
+    if opened.is_resumed and config.evaluation.enabled:  # evaluation games of lost weights; those of step 0 are adopted
         newest = opened.state.policy_version if opened.state.step == 0 else -1
         await queue.cancel_later(opened.state.run_id + EVALUATION_SUFFIX, newest)
     names = workload.frozen_names()

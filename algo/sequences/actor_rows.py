@@ -1,7 +1,7 @@
 """An actor's rollout as one row for estimators: the concatenated sampled tokens of all its segments."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,11 +67,14 @@ class ActorRow:
     def gains_of_turns(self, expected: Mapping[str, float]) -> torch.Tensor:
         """At each token the reward of its turn less the mean of its question; 0.0 without a turn or a mean."""
         gains = torch.zeros(self.tokens)
-        start = 0
-        for turn in self.turns:
-            gains[start : turn.end] = turn.reward - expected.get(turn.question, turn.reward)
-            start = turn.end
+        for turn, tokens in self.tokens_of_turns():
+            gains[tokens] = turn.reward - expected.get(turn.question, turn.reward)
         return gains
+
+    def tokens_of_turns(self) -> Iterator[tuple[TurnReward, slice]]:
+        """Each turn with the positions of its tokens."""
+        starts = (0, *(turn.end for turn in self.turns))
+        return ((turn, slice(start, turn.end)) for start, turn in zip(starts, self.turns, strict=False))
 
 
 def actor_rows(

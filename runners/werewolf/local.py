@@ -147,7 +147,7 @@ def play(options: argparse.Namespace) -> int:
         return 2
     except (PersonLeft, KeyboardInterrupt):
         if made:
-            options.output.unlink()
+            options.output.unlink(missing_ok=True)
         print("\nthe game was interrupted", file=sys.stderr)
         return 130
     if options.format == "json":

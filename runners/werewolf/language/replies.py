@@ -50,6 +50,7 @@ _LONGEST_CLAUSE = 60
 _LONGEST_READ = 20_000
 """In characters; more than any token limit allows. Of a longer reply the end is read."""
 _NO_WORDS = re.compile("[\u2500-\u25ff\ufffd]")
+"""Frames and shapes, and the sign of broken bytes: symbols as emoji are, but no words."""
 _DECORATION = " *_`#~。.!！,，;；:：\"'“”‘’「」『』【】[]()（）<>《》"
 """Characters around an answer that have no meaning."""
 
@@ -128,7 +129,7 @@ def clean_speech(text: str, speech_chars: int) -> str:
 
 
 def _said(speech: str) -> str:
-    """Its letters, digits and emoji, without frames and the signs of broken bytes."""
+    """Its letters, digits and emoji."""
     speech = _NO_WORDS.sub("", speech)
     categories = map(unicodedata.category, speech)
     return "".join(letter for letter, kind in zip(speech, categories, strict=True) if kind[0] in "LN" or kind == "So")

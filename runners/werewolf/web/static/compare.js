@@ -22,9 +22,15 @@ export async function comparePage(main, query) {
   moving = true;
   await Promise.all(replays.map((replay) => replay.load()));
   moving = false;
-  const [first, second] = replays.map((replay) => replay.game);
-  if (first.preset === second.preset && [first, second].some((game) => game.seed == null)) main.firstElementChild.append(h("p", { class: "notice" }, say("这个视角下看不出两局发的是不是同一副牌", "This view does not show whether the games have the same deal")));
-  else if (first.seed !== second.seed || first.preset !== second.preset) main.firstElementChild.append(h("p", { class: "notice" }, say("这两局发的不是同一副牌", "These games have different deals")));
+  const told = dealsOf(...replays.map((replay) => replay.game));
+  if (told) main.firstElementChild.append(h("p", { class: "notice" }, told));
+}
+
+// Why the comparison may mislead; null for two games of one deal.
+function dealsOf(first, second) {
+  const unknown = first.seed == null || second.seed == null;
+  if (first.preset !== second.preset || (!unknown && first.seed !== second.seed)) return say("这两局发的不是同一副牌", "These games have different deals");
+  return unknown ? say("这个视角下看不出两局发的是不是同一副牌", "This view does not show whether the games have the same deal") : null;
 }
 
 // As far into the same night or day as the other is.
