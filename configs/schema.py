@@ -28,7 +28,8 @@ from configs.sections.watch import BoundConfig
 from store.addresses import leads_to_loopback
 from store.players import ChatEndpoint
 
-RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
+# Folders and files add their own words to it, and most file systems allow 255 bytes.
+RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
 
 
 class RunConfig(Section):
