@@ -66,7 +66,10 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help=f"for --panel cross: policy, {NAMES_WITHOUT_A_MODEL}, initial (the weights in model.path), or names "
         f"in the sections players and frozen (default: {' '.join(DEFAULT_PLAYERS)})",
     )
-    parser.add_argument("--label", help="name of the evaluation (default: name of the model's folder or checkpoint)")
+    parser.add_argument(
+        "--label",
+        help="name of the evaluation (default: names of the run and its checkpoint, or of the model's folder)",
+    )
     parser.add_argument(
         "--people",
         metavar="RUN",

@@ -9,7 +9,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from algo.recipes.recipe import read_recipe
+from algo.recipes.recipe import read_recipe, shipped_recipes
 from algo.recipes.runner import begin, newest, resume, run
 from configs.command_line import add_set_option, exit_on
 from configs.section import ConfigError
@@ -23,7 +23,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         description="Run a recipe's stages one after another, each in its own process, and write a report. --resume "
         "continues an interrupted recipe and skips finished stages.",
     )
-    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help="e.g. demo, or a recipe file of your own")
+    text = f"a recipe file of your own, or of configs/recipes: {shipped_recipes()}"
+    parser.add_argument("file", type=Path, nargs="?", metavar="FILE", help=text)
     add_set_option(parser, "run.steps=10", "override one setting in all stages")
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="one run per seed (default: the recipe's)")
     parser.add_argument("--resume", action="store_true", help="resume the newest run of FILE, or that in --directory")

@@ -20,7 +20,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     """Parse the command line; exits with a usage message for an invalid one."""
     parser = configured_parser(
         "algo.werewolf_sft",
-        "Warm start: fine-tune a policy on games of scripted players, of other models, of people or of a run, before "
+        "Warm start: fine-tune a policy on games of rule-based players, of other models, of people or of a run, before "
         "reinforcement learning. Writes a model folder to start from. Cannot be resumed.",
         example="warm_start.games=200",
     )

@@ -28,6 +28,7 @@ from bench import (
     whole_games,
 )
 from store.program import run_program
+from tests.support.hub.postgres_server import programs
 
 PARTS: Mapping[str, Callable[[Path], RenderableType]] = {
     "games": whole_games.measure,
@@ -58,12 +59,15 @@ def main() -> None:
         description="Measure and print. Absolute numbers depend on the machine; compare the ratios.",
     )
     text = f"any of {', '.join(known)} (default: all but {', '.join(_LONG)})"
+    text += f"; {', '.join(postgres.PARTS)} need a PostgreSQL server on this machine"
     parser.add_argument("parts", nargs="*", metavar="PART", choices=known, help=text)
     text = f"scale of tricks, {', '.join(SCALED)}; 1: full size (default: %(default)s)"
     parser.add_argument("--scale", type=float, default=0.05, help=text)
     text = "CSV file of the results of tricks; cells in it are skipped (default: %(default)s)"
     parser.add_argument("--cells", type=Path, default=Path("tricks.csv"), metavar="FILE", help=text)
     options = parser.parse_args()
+    if programs() is None and (needed := sorted({*options.parts} & {*postgres.PARTS})):
+        parser.error(f"{', '.join(needed)}: no PostgreSQL server is installed (Debian: apt-get install postgresql)")
     console = wide_console()
     with tempfile.TemporaryDirectory() as folder:
         model = build_tiny_model(Path(folder) / "model")

@@ -174,7 +174,7 @@ def _serve_parser() -> argparse.ArgumentParser:
     add("--fsync", action="store_true", help="flush every change to disk: slower, but survives a power cut")
     add = parser.add_argument_group(
         "retention of finished rollouts (default: all)",
-        "Finished rollouts beyond this are deleted, at the earliest an hour after they end\n"
+        "Finished rollouts beyond these limits are deleted, at the earliest an hour after they end\n"
         "(`export` copies them first). Keep more than a run has in flight, and for longer than\n"
         "a run may pause: a rollout deleted before the algorithm has read it is played again.",
     ).add_argument

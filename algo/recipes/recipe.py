@@ -93,6 +93,11 @@ class Recipe(Section):
         return self
 
 
+def shipped_recipes() -> str:
+    """Their names, with commas between."""
+    return ", ".join(sorted(file.stem for file in RECIPE_FOLDER.glob("*.yaml")))
+
+
 def find_recipe(path: Path) -> Path:
     """The file of that path, or a shipped recipe: ``demo``, ``demo.yaml`` or ``configs/recipes/demo.yaml``.
 
@@ -103,8 +108,7 @@ def find_recipe(path: Path) -> Path:
     shipped = RECIPE_FOLDER / f"{path.stem}.yaml"
     if path.parent in (Path(), Path("recipes"), Path("configs/recipes")) and shipped.is_file():
         return shipped
-    names = ", ".join(sorted(file.stem for file in RECIPE_FOLDER.glob("*.yaml")))
-    raise ConfigError(f"recipe {path} does not exist; configs/recipes has {names}")
+    raise ConfigError(f"recipe {path} does not exist; configs/recipes has {shipped_recipes()}")
 
 
 def read_recipe(path: Path, **changes: Any) -> tuple[Recipe, dict[str, Any]]:

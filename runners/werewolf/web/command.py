@@ -66,7 +66,8 @@ def add_web_command(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=MODEL@URL",
-        help="a model behind an OpenAI-compatible API, under a name of your choice; its key is $NAME_API_KEY if set",
+        help="a model behind an OpenAI-compatible API, under a name of your choice; its key is in the variable "
+        "NAME_API_KEY if set, NAME in capitals with _ for -: QWEN_PLUS_API_KEY for qwen-plus",
     )
     group.add_argument(
         "--allow-address",
