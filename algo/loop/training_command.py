@@ -6,15 +6,13 @@ Light to import: ``--help`` and usage errors must not wait for verl.
 import argparse
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from configs.command_line import configured_parser
-from configs.schema import Config
+from configs.loading import AnyConfig
 
 if TYPE_CHECKING:
     from algo.loop.workload import Workload
-
-AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
 def parse_training_arguments(

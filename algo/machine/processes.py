@@ -19,7 +19,7 @@ GRACE_SECONDS = 150.0
 _RUNNER_GRACE_SECONDS = 5.0
 """The runner stops after the algorithm, which stops vLLM: a call of a game in flight would be retried for a minute."""
 _POLL_SECONDS = 0.2
-_console = Console(stderr=True, highlight=False)
+CONSOLE = Console(stderr=True, highlight=False)
 
 
 class Interrupted(Exception):
@@ -70,7 +70,7 @@ class Processes:
             for name, process in self._running.items():
                 if name != stage and (code := process.poll()) is not None:
                     while_running = f" while the {stage} was running" if stage else ""
-                    _console.print(f"[red]the {name} ended with exit code {code}{while_running}[/]")
+                    CONSOLE.print(f"[red]the {name} ended with exit code {code}{while_running}[/]")
                     return code or 1
             if ready():
                 return 0

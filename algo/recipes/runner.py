@@ -20,7 +20,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from algo.advantages.registry import check_estimator
@@ -28,6 +27,7 @@ from algo.evaluate import check_matches
 from algo.machine.atomic_files import make_private_folder, write_atomically
 from algo.machine.ports import free_port, is_taken
 from algo.machine.processes import (
+    CONSOLE,
     Interrupted,
     Processes,
     local_processes,
@@ -64,7 +64,6 @@ _OWN_SETTINGS = {
     **dict.fromkeys(("store.url", "serving.port"), "hub and vLLM run on free ports of this machine"),
 }
 """Settings that a recipe makes for each stage: setting -> what a user may set instead."""
-_console = Console(stderr=True, highlight=False)
 
 
 @dataclass(frozen=True)
@@ -261,17 +260,17 @@ def run(opened: RecipeFolder) -> int:
         try:
             status = _run_steps(processes, opened, logs)
         except Interrupted:
-            _console.print("\n[yellow]interrupted; stopping everything[/]")
+            CONSOLE.print("\n[yellow]interrupted; stopping everything[/]")
             status = 130
     minutes = (time.monotonic() - started) / 60
     if status:
-        _console.print(
+        CONSOLE.print(
             f"[red]stopped after {minutes:.1f} minutes[/]; logs: {escape(str(logs))}; to resume: python -m algo.recipe "
             f"--resume --directory {escape(shlex.quote(os.path.relpath(directory)))}",
             soft_wrap=True,
         )
     else:
-        _console.print(f"[green]all stages done in {minutes:.1f} minutes; all processes have ended[/]")
+        CONSOLE.print(f"[green]all stages done in {minutes:.1f} minutes; all processes have ended[/]")
     return status
 
 
@@ -280,7 +279,7 @@ def _run_steps(processes: Processes, opened: RecipeFolder, logs: Path) -> int:
     for number, step in enumerate(steps):
         where = f"stage {number + 1} of {len(steps)}: {step.title}"
         if step.title in done:
-            _console.print(f"{where}: done before")
+            CONSOLE.print(f"{where}: done before")
             continue
         if step.stage.do != "build" and not hub:
             hub = start_hub(processes, logs)
@@ -288,7 +287,7 @@ def _run_steps(processes: Processes, opened: RecipeFolder, logs: Path) -> int:
                 return status
         if step.stage.do == "imitate":
             _set_aside(step.folder, opened.directory)
-        _console.print(f"\n[bold]{where}[/]", soft_wrap=True)
+        CONSOLE.print(f"\n[bold]{where}[/]", soft_wrap=True)
         began, clock, status = datetime.now(UTC), time.monotonic(), 130
         try:
             processes.start(step.title, command_of(opened, step, hub), None)
@@ -300,7 +299,7 @@ def _run_steps(processes: Processes, opened: RecipeFolder, logs: Path) -> int:
         if status or missing:
             why = f"exit code {status}" if status else f"{', '.join(missing)} was not written"
             log = "" if step.stage.do == "build" else f"; its log: {step.folder / 'logs'}"
-            _console.print(f"the stage {step.title} failed: {why}{log}", style="red", markup=False, soft_wrap=True)
+            CONSOLE.print(f"the stage {step.title} failed: {why}{log}", style="red", markup=False, soft_wrap=True)
             return status or 1
     return 0
 

@@ -7,17 +7,14 @@ processes end with the command, even if it is killed.
 import argparse
 import sys
 
-from rich.console import Console
-
 from algo.machine.atomic_files import make_private_folder
 from algo.machine.ports import free_port
-from algo.machine.processes import Interrupted, local_processes, start_hub, start_runner
+from algo.machine.processes import CONSOLE, Interrupted, local_processes, start_hub, start_runner
 from algo.run.names import run_name
 from configs.command_line import exit_on
 from configs.schema import Config
 
 _AT_ONCE = 8
-_console = Console(stderr=True, highlight=False)
 
 
 def add_local_option(parser: argparse.ArgumentParser, what: str = "games") -> None:
@@ -55,7 +52,7 @@ def run_locally(
             hub = start_hub(processes, logs)
             of_runner = [*runner_options, "--n", str(options.local), *runner_permissions(config)]
             start_runner(processes, workload, hub, of_runner, logs)
-            _console.print(
+            CONSOLE.print(
                 f"hub {hub} (agl store) and a runner started; their logs: {logs}", soft_wrap=True, markup=False
             )
             for setting in (f"store.url={hub}", *_free_ports(config)):
@@ -64,7 +61,7 @@ def run_locally(
             processes.start(name, [sys.executable, "-m", module, *sys.argv[1:], *own], None)
             return processes.wait_for(name)
         except Interrupted:
-            _console.print("\ninterrupted; stopping everything")
+            CONSOLE.print("\ninterrupted; stopping everything")
             return 130
 
 

@@ -17,12 +17,12 @@ from pydantic_core import to_json
 from store.hub.database.collections import SqlCollections
 from store.hub.database.database import DatabaseUnusable
 from store.hub.database.opening import DatabaseAddress, opened_store
-from store.hub.database.transitions import CLOSED_ROLLOUT
+from store.protocol import CLOSED
 
 _SECONDS_PER_DAY = 86_400
 _BATCH = 50
 _UNUSED_DAYS = 7
-_FINISHED: FilterOptions = {"status": {"within": sorted(CLOSED_ROLLOUT)}}
+_FINISHED: FilterOptions = {"status": {"within": sorted(CLOSED)}}
 _OLDEST_FIRST: SortOptions = {"name": "end_time", "order": "asc"}
 
 

@@ -30,7 +30,7 @@ from sqlalchemy.dialects.postgresql import insert  # its ON CONFLICT is SQLite's
 from store.hub.database import schema
 from store.hub.database.database import Database
 from store.hub.database.statements import Statement, among, contains, greater, selected
-from store.hub.database.transitions import CLOSED_ROLLOUT
+from store.protocol import CLOSED
 
 Item = TypeVar("Item", bound=BaseModel)
 Kept = TypeVar("Kept")
@@ -280,7 +280,7 @@ class SqlRollouts(SqlCollection[Rollout]):
             changes = Counter(item.status for _, item in moved)
             changes.subtract(state for state, _ in moved)
             await self._count(changes)
-            closed = [(item.rollout_id,) for state, item in moved if item.status in CLOSED_ROLLOUT]
+            closed = [(item.rollout_id,) for state, item in moved if item.status in CLOSED]
             await self._database.change_each(_COMPLETE, closed)
             await super().replace(items, before)
 

@@ -25,7 +25,7 @@ from store.hub.database.collections import check_page
 from store.hub.database.completions import Completions
 from store.hub.database.database import Database, in_one_transaction, in_rollout_transaction, retried
 from store.hub.database.overrides import StoreOverrides, check_sequence_ids
-from store.hub.database.transitions import CLOSED_ROLLOUT
+from store.protocol import CLOSED
 from store.schema import IDEMPOTENCY_KEY
 
 _LONGEST_WAIT_SECONDS = 600.0
@@ -191,7 +191,7 @@ class SqlLightningStore(StoreOverrides):
     async def start_attempt(self, rollout_id: str, worker_id: str | None = None) -> AttemptedRollout:
         """Raises UnknownId for a missing rollout, Conflict for a closed one."""
         rollout = await self._rollout(rollout_id)
-        if rollout.status in CLOSED_ROLLOUT:
+        if rollout.status in CLOSED:
             raise Conflict(f"rollout {rollout_id} is closed ({rollout.status}); enqueue its task again instead")
         started = await super().start_attempt(rollout_id, worker_id)
         self._note_deadline(started, started.attempt)

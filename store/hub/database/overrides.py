@@ -14,13 +14,13 @@ from store.hub.database.collections import SqlCollections
 from store.hub.database.database import retried
 from store.hub.database.transitions import (
     CLOSED_ATTEMPT,
-    CLOSED_ROLLOUT,
     WAITING_ROLLOUT,
     follows,
     may_change,
     status_after_span,
 )
 from store.hub.database.watchdog import WatchedStore
+from store.protocol import CLOSED
 
 LARGEST_SEQUENCE_ID = 2**53
 
@@ -86,7 +86,7 @@ class StoreOverrides(WatchedStore):
         resources_id = changes.get("resources_id")
         if isinstance(resources_id, str):
             await self._check_resources([resources_id])
-        if rollout.status in CLOSED_ROLLOUT:
+        if rollout.status in CLOSED:
             status = changes.pop("status", UNSET)
             if not isinstance(status, Unset) and status != rollout.status:
                 raise _closed(f"rollout {rollout_id}", rollout.status, status)

@@ -8,7 +8,8 @@ rollout that waits for its next attempt back to running, without a runner. Here 
 from agentlightning import Attempt, Rollout
 from agentlightning.types import AttemptStatus, RolloutStatus
 
-CLOSED_ROLLOUT: frozenset[RolloutStatus] = frozenset({"succeeded", "failed", "cancelled"})
+from store.protocol import CLOSED
+
 WAITING_ROLLOUT: frozenset[RolloutStatus] = frozenset({"queuing", "requeuing"})
 CLOSED_ATTEMPT: frozenset[AttemptStatus] = frozenset({"succeeded", "failed", "timeout"})
 
@@ -28,4 +29,4 @@ def status_after_span(rollout: Rollout, attempt: Attempt, latest: Attempt) -> At
 
 def follows(rollout: Rollout, attempt: Attempt, latest: Attempt) -> bool:
     """Whether the rollout's status follows the attempt's: the rollout is open, the attempt its latest."""
-    return attempt.attempt_id == latest.attempt_id and rollout.status not in CLOSED_ROLLOUT
+    return attempt.attempt_id == latest.attempt_id and rollout.status not in CLOSED
