@@ -106,7 +106,7 @@ class ActorResult(BaseModel):
     name: str
     policy: str
     trainable: bool
-    turns: int
+    turns: int = Field(ge=1)
     segments: int
     facts: dict[str, float] = Field(default_factory=dict)
 

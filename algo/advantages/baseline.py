@@ -44,7 +44,7 @@ class Baseline(NamedTuple):
 class Comparison:
     """The comparison of a row.
 
-    by_outcome: whether the row's outcome can differ from its baseline.
+    by_outcome: whether the row's outcome, without KL penalties, can differ from its baseline.
     by_turn: whether its turn rewards are compared separately, and differ from their baselines.
     turn_means: m, by question. deviation: s of ``algo.advantages.credit``.
     mean: baseline of its role; 0 with other estimators than role_baseline.
@@ -126,7 +126,7 @@ def within_side(members: Sequence[ActorRow], config: AdvantageConfig) -> Compari
     """The comparison of a side's rows, for estimators that standardise returns over the side's tokens."""
     if sum(row.tokens for row in members) < 2:
         return Comparison(False)
-    if ESTIMATORS[config.estimator].values or config.gamma < 1 or any(row.kl is not None for row in members):
+    if ESTIMATORS[config.estimator].values or config.gamma < 1:
         return Comparison(True)
     return Comparison(
         not equal(row.outcome for row in members) or any(turn.reward for row in members for turn in row.turns)
@@ -138,29 +138,36 @@ def against_roles(
 ) -> tuple[dict[str, Comparison], dict[str, float]]:
     """The comparison of each role with its running baseline, and metrics; updates the baselines with the rows."""
     outcomes: dict[str, list[float]] = defaultdict(list)
+    penalized: dict[str, list[float]] = defaultdict(list)
     turns: dict[str, list[float]] = defaultdict(list)  # by "role/question"
     for row in rows:
-        outcomes[row.role].append(row.outcome - row.kl_penalty)
+        outcomes[row.role].append(row.outcome)
+        penalized[row.role].append(row.outcome - row.kl_penalty)
         for turn in row.turns:
             turns[f"{row.role}/{turn.question}"].append(turn.reward)
-    baselines = role_baselines.compare(outcomes)
+    baselines = role_baselines.compare(penalized)
+    bare = role_baselines.compare({f"{role} without KL": values for role, values in outcomes.items()})
     of_questions = role_baselines.compare(turns)
-    comparisons = {}
+    comparisons, deviations = {}, {}
     for role, baseline in baselines.items():
-        means = {
-            name.removeprefix(f"{role}/"): of.mean for name, of in of_questions.items() if name.startswith(f"{role}/")
-        }
-        divides = config.normalize_by_std and baseline.deviation > EQUAL_WITHIN
+        asked = {name.removeprefix(f"{role}/"): of for name, of in of_questions.items() if name.startswith(f"{role}/")}
+        answers = [(of, len(turns[f"{role}/{question}"])) for question, of in asked.items()]
+        of_turns = math.sqrt(
+            sum(of.deviation**2 * count for of, count in answers) / max(1, sum(count for _, count in answers))
+        )
+        # Outcomes of a role that always loses, or always wins, deviate by almost nothing: divided by that, rewards
+        # of turns would be tens and hundreds.
+        deviations[role] = max(baseline.deviation, of_turns)
+        divides = config.normalize_by_std and deviations[role] > EQUAL_WITHIN
         comparisons[role] = Comparison(
-            by_outcome=_differ_from(outcomes[role], baseline.mean),
-            by_turn=any(_differ_from(turns[f"{role}/{question}"], mean) for question, mean in means.items()),
-            turn_means=means,
-            deviation=baseline.deviation if divides else 1.0,
+            by_outcome=_differ_from(outcomes[role], bare[f"{role} without KL"].mean),
+            by_turn=any(_differ_from(turns[f"{role}/{question}"], of.mean) for question, of in asked.items()),
+            turn_means={question: of.mean for question, of in asked.items()},
+            deviation=deviations[role] if divides else 1.0,
             mean=baseline.mean,
         )
     metrics = {f"advantage/baseline/{role}": baseline.mean for role, baseline in baselines.items()}
-    metrics |= {f"advantage/deviation/{role}": baseline.deviation for role, baseline in baselines.items()}
-    return comparisons, metrics
+    return comparisons, metrics | {f"advantage/deviation/{role}": value for role, value in deviations.items()}
 
 
 def _differ_from(values: Iterable[float], baseline: float) -> bool:

@@ -24,6 +24,7 @@ from algo.sequences.batch import PerToken, build_batch
 from algo.sequences.selection import Selection, select_sequences
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory
+from algo.sequences.vocabulary import vocabulary_of
 from algo.training.engine import Engine
 from configs.schema import Config
 from configs.sections.policies import SOLE_LEARNER
@@ -64,10 +65,16 @@ class Update:
 
 def _by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str, tuple[Trajectory, ...]]:
     found: dict[str, list[Trajectory]] = {learner: [] for learner in config.learners}
+    vocabulary = vocabulary_of(config.model.path)
     for trajectory in trajectories:
         learner = trajectory.learner or SOLE_LEARNER
         if learner not in found:
             raise UnusableRollouts(f"{trajectory.task_id}, {trajectory.actor}: {learner!r} does not learn in this run")
+        if max(trajectory.token_ids) >= vocabulary:  # it would end the trainer, on a GPU without a reason
+            raise UnusableRollouts(
+                f"{trajectory.task_id}, {trajectory.actor}: token {max(trajectory.token_ids)} is none of the "
+                f"{vocabulary} of model.path"
+            )
         found[learner].append(trajectory)
     return {learner: tuple(own) for learner, own in found.items()}
 
@@ -82,7 +89,7 @@ async def compute_advantages(
 
     role_baselines: of the run; updated with the step's rewards. A role belongs to one policy only.
     branches: what branches among the trajectories tell.
-    Raises UnusableRollouts for a trajectory of another policy.
+    Raises UnusableRollouts for a trajectory of another policy, or with tokens that the model does not have.
     """
     config, shares = run.config, []
     for learner, own in _by_learner(config, trajectories).items():

@@ -221,10 +221,13 @@ class ServerGroup(contextlib.AbstractAsyncContextManager["ServerGroup"]):
     async def metrics(self) -> dict[str, float]:
         """Queries and hits of the prefix cache since the last call, in tokens, and their ratio.
 
-        Also ``serving/servers`` in service, and ``serving/restarts`` of the whole run.
+        Also ``serving/servers`` in service, and ``serving/restarts`` by this process. A server that does not answer is
+        left out: a run must not end for lack of a statistic.
         """
         sums = {f"serving/prefix_cache_{name}": 0.0 for name in _CACHE_COUNTERS}
-        for server, totals in (await self._call_all(lambda server: server.read_metrics())).items():
+        for server, totals in (await self._call_all(_counters)).items():
+            if totals is None:
+                continue
             # A restarted server counts from zero.
             counted = self._counted.setdefault((server.base_url, server.starts), {})
             for name, counter in _CACHE_COUNTERS.items():
@@ -403,6 +406,17 @@ async def gather_or_cancel(calls: Iterable[Awaitable[Any]]) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
+
+
+async def _counters(server: VllmServer) -> dict[str, float] | None:
+    """``VllmServer.read_metrics``; None if a living server does not give them."""
+    try:
+        return await server.read_metrics()
+    except (ServingError, ValueError) as error:
+        if isinstance(error, ServingError) and await _is_dead(server):
+            raise
+        logger.warning("no metrics of vLLM on %s: %s", server.base_url, error)
+        return None
 
 
 async def _is_dead(server: VllmServer) -> bool:

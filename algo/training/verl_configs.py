@@ -121,9 +121,11 @@ def check_engine(config: Config) -> None:
     except ValueError as error:  # an architecture that this transformers does not have
         raise ConfigError(f"model.path {config.model.path}: {error}") from error
     heads = getattr(sizes, "num_attention_heads", parallel)
-    if parallel > 1 and heads % parallel:
+    of_keys = getattr(sizes, "num_key_value_heads", heads)
+    if parallel > 1 and (heads % parallel or (of_keys % parallel and parallel % of_keys)):
         raise ConfigError(
-            f"training.sequence_parallel={parallel} must divide the model's number of attention heads ({heads})"
+            f"training.sequence_parallel={parallel} must divide the model's number of attention heads ({heads}), and "
+            f"divide its number of key-value heads ({of_keys}) or be a multiple of it"
         )
 
 

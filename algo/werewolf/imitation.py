@@ -40,6 +40,7 @@ from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory, synthetic_trajectory
+from algo.sequences.vocabulary import vocabulary_of
 from algo.serving.policies import open_frozen
 from algo.training.engine import Engine
 from algo.training.verl_configs import check_engine
@@ -53,7 +54,7 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE
-from algo.werewolf.listening import listening_rows, vocabulary_of
+from algo.werewolf.listening import listening_rows
 from algo.werewolf.resources import game_resources
 from configs.loading import as_override
 from configs.section import ConfigError

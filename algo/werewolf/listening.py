@@ -9,23 +9,13 @@ Rows exist only with ``probes.listening``; turns are unchanged.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import cache
-from pathlib import Path
 from types import MappingProxyType
-
-from transformers import AutoConfig
 
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from configs.roles_and_decks import Role
 from configs.sections.policies import LearnerConfig, learner_of
 from store.werewolf_study import ProbeTokens, StudySpan
-
-
-@cache
-def vocabulary_of(model: Path) -> int:
-    """Number of token ids of the model in a folder."""
-    return AutoConfig.from_pretrained(model).get_text_config().vocab_size
 
 
 def listening_rows(

@@ -9,8 +9,9 @@ from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
+from algo.sequences.vocabulary import vocabulary_of
 from algo.werewolf.branching import BranchPoint, branch_points
-from algo.werewolf.listening import listening_rows, vocabulary_of
+from algo.werewolf.listening import listening_rows
 from algo.werewolf.matches import league_match
 from algo.werewolf.metrics import game_metrics
 from algo.werewolf.resources import game_resources

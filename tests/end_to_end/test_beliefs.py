@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from algo.rollouts.triplets import read_attempt
-from algo.werewolf.listening import listening_rows, vocabulary_of
+from algo.sequences.vocabulary import vocabulary_of
+from algo.werewolf.listening import listening_rows
 from runners.attempt_spans import AttemptSpans
 from runners.werewolf.agent import WerewolfGames
 from store.schema import PolicyResources, Sampling

@@ -261,10 +261,10 @@ def test_credit_to_the_turn_with_a_role_baseline():
     token_advantages([seat("a", 1.3, turns=(0.1, 0.2))], config, role_baselines=baselines)
     result = token_advantages([seat("b", -1.0, turns=(0.0, -0.5))], config, role_baselines=baselines)
     assert rows_of(result)[0] == pytest.approx([0, (-0.5 - 1) + (0 - 0.15), 0, (-0.5 - 1) + (-0.5 - 0.15)])
-    # With the outcome as expected, only the turns differ.
+    # With the outcome as expected, only the turns differ: by 0.25 from their mean, which is their deviation.
     same = AdvantageConfig(estimator="role_baseline", credit="turn")
     first = token_advantages([seat("a", 1.5, turns=(0.0, 0.5))], same, role_baselines=RoleBaselines(0.9))
-    assert rows_of(first)[0] == pytest.approx([0, -0.25, 0, 0.25])
+    assert rows_of(first)[0] == pytest.approx([0, -1, 0, 1])
     # Later steps divide turn rewards by the running deviation of outcomes: sqrt(0.9 * 0 + 0.1 * 2^2).
     baselines = RoleBaselines(0.9)
     token_advantages([seat("a", 1.0, turns=(0.0, 0.0))], same, role_baselines=baselines)
@@ -273,15 +273,41 @@ def test_credit_to_the_turn_with_a_role_baseline():
     assert rows_of(second)[0] == pytest.approx([0, (-2 - 0.3) / deviation, 0, -2 / deviation], abs=1e-4)
 
 
+def test_rewards_of_turns_are_not_divided_by_the_deviation_of_outcomes_that_hardly_deviate():
+    """A role that always loses, and once wins: its outcomes deviate by 0.15, its votes by almost 0.5."""
+    config, baselines = AdvantageConfig(estimator="role_baseline", credit="turn"), RoleBaselines(0.9)
+    lost = [
+        seat(str(number), -0.3 + number % 2, turns=(0.0, number % 2), asked=("speech", "vote")) for number in range(16)
+    ]
+    for _ in range(40):
+        result = token_advantages(lost, config, role_baselines=baselines)
+    assert result.metrics["advantage/deviation/seer"] == pytest.approx(math.sqrt(0.25 / 2))
+    won = replace(lost[0], task_id="won", reward=lost[0].reward + 0.6)
+    result = token_advantages([*lost[1:], won], config, role_baselines=baselines)
+    assert max(abs(value) for row in rows_of(result) for value in row) < 4
+
+
+def test_a_kl_in_the_reward_tells_nothing_where_all_outcomes_are_equal():
+    penalties = [[0.0, 1e-5 * number, 0.0, 0.0] for number in range(2)]
+    for estimator in ("role_baseline", "reinforce_plus_plus"):
+        rows = [seat("a", -1.0), seat("b", -1.0)]
+        result = token_advantages(
+            rows, AdvantageConfig(estimator=estimator), role_baselines=RoleBaselines(0.9), kl_penalties=penalties
+        )
+        assert result.informative == (False, False) and not any(map(any, rows_of(result)))
+
+
 def test_a_role_baseline_compares_answers_to_the_same_question():
     """What votes can earn says nothing about speeches, which cannot: all that differs here is one vote."""
     baselines, config = RoleBaselines(0.5), AdvantageConfig(estimator="role_baseline", credit="turn")
     asked = ("speech", "exile_vote")
     hit, miss = seat("a", 2.0, turns=(0.0, 1.0), asked=asked), seat("b", 1.0, turns=(0.0, 0.0), asked=asked)
     result = token_advantages([hit, miss], config, role_baselines=baselines)
-    assert rows_of(result) == [pytest.approx([0, 0, 0, 0.5]), pytest.approx([0, 0, 0, -0.5])]
+    deviation = math.sqrt(0.5**2 / 2)  # of all turns: speeches have none
+    better, worse = [0, 0, 0, 0.5 / deviation], [0, 0, 0, -0.5 / deviation]
+    assert rows_of(result) == [pytest.approx(better, abs=1e-5), pytest.approx(worse, abs=1e-5)]
     later = token_advantages([replace(hit, task_id="c")], config, role_baselines=baselines)
-    assert rows_of(later)[0] == pytest.approx([0, 0, 0, 0.5])
+    assert rows_of(later)[0] == pytest.approx(better, abs=1e-5)
 
 
 def test_turn_rewards_are_divided_by_the_deviation_that_the_estimator_divides_by():

@@ -58,7 +58,7 @@ class FakeEngine:
 
 
 @pytest.fixture
-def run_of(monkeypatch):
+def run_of(monkeypatch, tiny_model):
     def make(policies, targets=()):
         calls = []
 
@@ -69,7 +69,7 @@ def run_of(monkeypatch):
 
         monkeypatch.setattr(policy_update, "update_policy", update)
         run = SimpleNamespace(
-            config=werewolf_config(policies=policies),
+            config=werewolf_config(policies=policies, model={"path": tiny_model}),
             engine=FakeEngine(),
             trainer=TrainerThread(),
             state=SimpleNamespace(policy_version=0, step=0),
@@ -131,3 +131,11 @@ async def test_what_no_policy_of_the_run_sampled_is_refused(run_of):
     run, _ = run_of({})
     with pytest.raises(UnusableRollouts, match="'wolves' does not learn"):
         await policy_update.compute_advantages(run, played()[:1], RoleBaselines(0.9))
+
+
+async def test_tokens_that_the_model_does_not_have_are_refused(run_of):
+    run, _ = run_of({})
+    own = played(team=False)[0]
+    strange = replace(own, token_ids=(*own.token_ids[:-1], 1_000_000))
+    with pytest.raises(UnusableRollouts, match="game-0, seat 0: token 1000000 is none of the"):
+        await policy_update.compute_advantages(run, [strange], RoleBaselines(0.9))

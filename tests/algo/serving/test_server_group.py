@@ -212,6 +212,8 @@ async def test_metrics_are_of_the_time_since_the_last_call(attached):
         second.metrics = counters(10, 0)  # somebody has started it again: it counts from zero
         found = await serving.metrics()
         assert found["serving/prefix_cache_queries"] == 40 and found["serving/prefix_cache_hits"] == 20
+        first.metrics, second.metrics = "no metrics {", counters(15, 0)  # half a page, say
+        assert (await serving.metrics())["serving/prefix_cache_queries"] == 10
 
 
 # Frozen policies

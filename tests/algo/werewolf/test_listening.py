@@ -5,8 +5,9 @@ import random
 import pytest
 
 from algo.rollouts.triplets import read_attempt
+from algo.sequences.vocabulary import vocabulary_of
 from algo.werewolf.demonstrations import demonstration_tasks
-from algo.werewolf.listening import listening_rows, vocabulary_of
+from algo.werewolf.listening import listening_rows
 from algo.werewolf.tasks import step_tasks
 from algo.werewolf.workload import Werewolf
 from configs.roles_and_decks import Role
