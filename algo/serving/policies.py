@@ -19,6 +19,7 @@ from algo.serving.preconditions import ServingError, require_servable_model
 from algo.serving.server_group import ServerGroup, gather_or_cancel, sum_metrics
 from algo.serving.vllm_server import VllmServer
 from configs.schema import Config
+from configs.section import ConfigError
 from configs.sections.opponents import INITIAL_POLICY
 from configs.sections.policies import SOLE_LEARNER
 from configs.sections.serving import FrozenPolicyConfig
@@ -204,6 +205,21 @@ def frozen_with_own_server(config: Config, names: Iterable[str]) -> dict[str, Fr
     # The defaults of the section limit the memory of the initial policy.
     known = {**config.frozen, INITIAL_POLICY: FrozenPolicyConfig(path=config.model.path)}
     return {name: known[name] for name in sorted({*names} - frozen_names_on_policy_servers(config).keys())}
+
+
+def check_public(config: Config, names: Iterable[str]) -> None:
+    """Raise ConfigError if ``serving.public_urls`` lacks servers that the run starts. names: of its frozen policies."""
+    if not config.serving.public_urls:
+        return
+    own = [name for name, policy in frozen_with_own_server(config, names).items() if policy.path is not None]
+    if own or pool_servers(config):
+        who = f"the frozen policies {', '.join(own)}" if own else "past selves (league)"
+        raise ConfigError(
+            f"serving.public_urls has no address of the servers of {who}, which listen on this machine only; runners "
+            f"elsewhere would play no game. Serve them yourself (frozen.NAME.url), train adapters (model.lora_rank), "
+            f"which the policy's servers serve, too, or leave them out (game.opponent, game.seating, "
+            f"evaluation.opponents, league)"
+        )
 
 
 @dataclass(frozen=True)

@@ -35,8 +35,8 @@ class ServerGroup(contextlib.AbstractAsyncContextManager["ServerGroup"]):
     """Created by ``open``, ``start`` or ``attach_frozen``; an async context manager.
 
     For one event loop, one call at a time. A task per server supervises it: a started server that dies is restarted
-    with the newest weights, at most ``serving.max_restarts`` times in all; an attached one returns to service when it
-    is healthy again. Meanwhile calls go to the other servers, or wait.
+    with the newest weights, at most ``serving.max_restarts`` times in all for this policy; an attached one returns to
+    service when it is healthy again. Meanwhile calls go to the other servers, or wait.
     """
 
     def __init__(self, config: Config, servers: Sequence[VllmServer]) -> None:

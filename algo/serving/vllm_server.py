@@ -22,7 +22,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from algo.serving.control import control_headers
-from algo.serving.launch import BASE_NAME, HOST, Launch, launch_vllm
+from algo.serving.launch import BASE_NAME, HOST, Launch, frozen_adapters, launch_vllm
 from algo.serving.preconditions import ServingDied, ServingError, require_free_port
 from algo.serving.version_header import SET_VERSION_PATH
 from configs.schema import Config
@@ -130,6 +130,12 @@ class VllmServer:
             raise ServingError(
                 f"{self.base_url} serves {sorted(served)}, not {name!r}: start it with --served-model-name {name} (or, "
                 f"for a frozen policy, set frozen.NAME.model)"
+            )
+        adapters = frozen_adapters(self._config) if self._takes_adapters else {}
+        for missing in sorted(adapters.keys() - served.keys()):
+            raise ServingError(
+                f"{self.base_url} does not serve the adapters of frozen.{missing}: start it with --lora-modules "
+                f"{missing}={adapters[missing]}"
             )
         longest, needed = served[name].get("max_model_len"), self._config.rollout.context_tokens
         if longest is not None and longest < needed:

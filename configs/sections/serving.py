@@ -74,7 +74,9 @@ class ServingConfig(Section):
     )
     max_concurrent_sequences: int = Field(64, ge=1, description="sequences that a server decodes at once")
     start_timeout_seconds: float = Field(600, gt=0, description="how long vLLM may take to become healthy")
-    max_restarts: int = Field(3, ge=0, description="maximal restarts of started vLLM servers, in total")
+    max_restarts: int = Field(
+        3, ge=0, description="maximal restarts of started vLLM servers, of each policy in a process"
+    )
     logprob_tolerance: float | None = Field(
         None,
         gt=0,

@@ -41,6 +41,16 @@ def test_vllm_is_started_for_adapters_of_that_rank(configure, tmp_path):
     assert command[command.index("--lora-modules") + 1 :] == [f"earlier={past}"]
 
 
+async def test_an_attached_vllm_must_have_the_adapters_of_frozen_policies(configure, fake, tmp_path):
+    (tmp_path / "adapter_config.json").touch()
+    config = configure(mode="attach", urls=(fake.url,), frozen={"earlier": {"path": tmp_path}})
+    with pytest.raises(ServingError, match=f"--lora-modules earlier={tmp_path}"):
+        await ServerGroup.open(config)
+    fake.models.append({"id": "earlier"})
+    async with await ServerGroup.open(config):
+        pass
+
+
 TEAM = {"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}
 
 

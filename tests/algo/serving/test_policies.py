@@ -6,9 +6,22 @@ from itertools import chain
 
 import pytest
 
-from algo.serving.policies import PolicyServers
+from algo.serving.policies import PolicyServers, check_public
+from configs.section import ConfigError
 from tests.support.algo.fake_vllm import port_of
 from tests.support.waiting import until
+
+
+def test_public_addresses_are_needed_of_every_server_that_the_run_starts(configure, tmp_path):
+    public = {"public_urls": ("http://proxy",)}
+    own = {"old": {"path": tmp_path}, "there": {"url": "http://there"}}
+    check_public(configure(frozen=own), ["old", "initial"])
+    check_public(configure(frozen=own, **public), ["there"])
+    with pytest.raises(ConfigError, match=r"frozen policies initial, old, .*frozen\.NAME\.url"):
+        check_public(configure(frozen=own, **public), ["there", "old", "initial"])
+    check_public(configure(model={"lora_rank": 8}, **public), ["initial"])  # the policy's servers have the base
+    with pytest.raises(ConfigError, match="servers of past selves"):
+        check_public(configure(league={"every_steps": 1}, game={"opponent": "past"}, **public), [])
 
 
 async def test_each_policy_has_its_servers_and_is_given_its_weights(

@@ -128,6 +128,7 @@ def test_training_leaves_the_gpus_of_all_other_servers_alone(model, monkeypatch)
     assert gpus(policies={"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}) == "GPU-c,GPU-d"
     others = {"frozen": {"old": {"path": model, "devices": (3,)}}}
     assert gpus(**others) == "GPU-b,GPU-c"
+    assert gpus(serving={"devices": (3,)}, frozen={"old": {"path": model}}) == "GPU-b,GPU-c"  # it is on GPU 0
     others |= {"league": {"every_steps": 1, "devices": (1,)}, "game": {"opponent": "past"}}
     assert gpus(**others) == "GPU-c"
     # On shared GPUs other servers may run beside those of the policy.
