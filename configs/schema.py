@@ -25,7 +25,7 @@ from configs.sections.training import (
     TrainingConfig,
 )
 from configs.sections.watch import BoundConfig
-from store.addresses import leads_to_loopback
+from store.addresses import leads_to_loopback, problem_with_base_url
 from store.players import ChatEndpoint
 
 # Folders and files add their own words to it, and most file systems allow 255 bytes.
@@ -48,10 +48,16 @@ class StoreConfig(Section):
 
     url: str = Field(
         "http://127.0.0.1:4747",
-        pattern=r"^https?://",
         description="address of the hub (`agl store` or `python -m store`)",
     )
     retry_seconds: float = Field(120, gt=0, description="how long to retry an unreachable hub")
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_base_url(cls, url: str) -> str:
+        if problem := problem_with_base_url(url):
+            raise ValueError(problem)
+        return url
 
 
 class EvaluationConfig(Section):

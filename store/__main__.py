@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from store.addresses import problem_with_base_url
 from store.errors import OneLineError
 from store.printable import printable
 from store.program import number, port, run_program
@@ -136,8 +137,8 @@ def _status(arguments: Sequence[str]) -> None:
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of a screen")
     _add_token_file(parser, "the hub's token")
     options = parser.parse_args(arguments)
-    if not options.url.startswith(("http://", "https://")):
-        parser.error(f"--url must start with http:// or https://, got {options.url!r}")
+    if problem := problem_with_base_url(options.url):
+        parser.error(f"--url {problem}")
     asyncio.run(show(options.url, read_token(options.token_file), watch=options.watch, as_json=options.json))
 
 
@@ -175,8 +176,9 @@ def _serve_parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group(
         "retention of finished rollouts (default: all)",
         "Finished rollouts beyond these limits are deleted, at the earliest an hour after they end\n"
-        "(`export` copies them first). Keep more than a run has in flight, and for longer than\n"
-        "a run may pause: a rollout deleted before the algorithm has read it is played again.",
+        "(`export` copies them first); published policies that no rollout has, and runners, after a\n"
+        "week. Keep more than a run has in flight, and for longer than a run may pause: a rollout\n"
+        "deleted before the algorithm has read it is played again.",
     ).add_argument
     add("--keep-rollouts", type=number(int, 0), metavar="N", help="the newest N")
     add("--keep-days", type=number(float, 0.001), metavar="D", help="those of the last D days")

@@ -1,4 +1,4 @@
-"""Loopback addresses."""
+"""Addresses of servers."""
 
 import ipaddress
 from urllib.parse import urlsplit
@@ -10,6 +10,20 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def problem_with_base_url(url: str) -> str | None:
+    """What an address must be to be the base of requests; None if it is. It is not quoted: it may have a password."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        return f"must be a URL: {error}"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "must start with http:// or https:// and have a host"
+    if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
+        return "must have no user, password, query or fragment"
+    return None
 
 
 def leads_to_loopback(url: str) -> bool:

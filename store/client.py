@@ -27,6 +27,7 @@ from tenacity import (
 )
 from yarl import URL
 
+from store.addresses import problem_with_base_url
 from store.auth import TOKEN_VARIABLE, check_token, read_token
 from store.otlp import encode_otlp
 from store.printable import printable
@@ -107,8 +108,8 @@ class StoreClient:
     """
 
     def __init__(self, url: str, retry_seconds: float, token: str | None = None, request_timeout_seconds: float = 30.0):
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(f"hub address {url!r} must start with http:// or https://, e.g. http://127.0.0.1:4747")
+        if problem := problem_with_base_url(url):
+            raise ValueError(f"the hub's address {problem}, e.g. http://127.0.0.1:4747; its token is in AGL_TOKEN")
         if not (math.isfinite(retry_seconds) and retry_seconds >= 0):
             raise ValueError(f"retry_seconds must be finite and not negative, got {retry_seconds}")
         self.server_address_root = url.rstrip("/")
@@ -233,10 +234,14 @@ class StoreClient:
         """
         deadline = time.monotonic() + self.retry_seconds
 
+        errors = 0
+
         def is_enough(state: RetryCallState) -> bool:
+            nonlocal errors
             if _is_outage(state.outcome.exception()):  # type: ignore[union-attr]
                 return time.monotonic() > deadline
-            return state.attempt_number >= _TRIES
+            errors += 1
+            return errors >= _TRIES
 
         async def wait_for_hub(state: RetryCallState) -> None:
             nonlocal deadline
@@ -371,8 +376,8 @@ class StoreClient:
             reason = f"a span is too large: {error.message}. Raise the hub's --max-request-mb, or a proxy's limit"
             return dict.fromkeys(by_attempt, reason)
         # The hub rejects a whole request for one bad attempt: send each alone to find it.
-        reasons = {key: await self._upload_attempt(key, group) for key, group in by_attempt.items()}
-        return {key: reason for key, reason in reasons.items() if reason}
+        reasons = await asyncio.gather(*(self._upload_attempt(*of_attempt) for of_attempt in by_attempt.items()))
+        return {key: reason for key, reason in zip(by_attempt, reasons, strict=True) if reason}
 
     async def _upload_attempt(self, key: AttemptKey, spans: list[Span]) -> str | None:
         """Send an attempt's spans, with retries while the hub knows the attempt; returns why they fail, if they do."""

@@ -2,7 +2,24 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from store.addresses import problem_with_base_url
+
+
+def _base_url(url: str) -> str:
+    # Runners add a path to it. With another path or a query, a published address could be any request to a server in
+    # their network.
+    problem = problem_with_base_url(url)
+    if problem is None and not url.endswith("/v1"):
+        problem = "must end in /v1"
+    if problem is not None:
+        raise ValueError(f"a policy's endpoint {problem}")
+    return url
+
+
+BaseUrl = Annotated[str, AfterValidator(_base_url)]
+"""Address of an OpenAI-compatible server, which ends in /v1."""
 
 
 class ServedPolicy(BaseModel):
@@ -22,7 +39,7 @@ class ServedPolicy(BaseModel):
     player: str = ""
     side: str | None = None
     roles: tuple[str, ...] | None = Field(default=None, min_length=1)
-    endpoints: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    endpoints: tuple[BaseUrl, ...] = Field(min_length=1)
     model: str = Field(min_length=1)
     share: float = Field(default=0.0, ge=0, allow_inf_nan=False)
 

@@ -5,11 +5,11 @@ A rollout's ``input`` is a task of its workload (``store.werewolf.GameTask``); i
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Protocol, Self
+from typing import Any, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from store.endpoints import ServedPolicy
+from store.endpoints import BaseUrl, ServedPolicy
 from store.players import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
 from store.protocol import LLM, NamedResources, PromptTemplate, ResourcesUpdate
 
@@ -111,7 +111,7 @@ class PolicyResources(BaseModel):
 
     run_name: str = Field(min_length=1)
     version: int = Field(ge=0, lt=2**63)
-    endpoints: tuple[Annotated[str, Field(min_length=1)], ...]
+    endpoints: tuple[BaseUrl, ...]
     model: str
     sampling: Sampling = Sampling()
     prompt_templates: dict[str, str] = Field(default_factory=dict)

@@ -24,6 +24,7 @@ _PROCESS = "process"
 """Key of a rollout's metadata: number of the process that enqueued it (``ResumePoint.number``; 0 started the run)."""
 _ROLLOUTS_PER_PAGE = 500
 _CHARACTERS_PER_REQUEST = 400_000
+_VERSION_DIGITS = 20
 """Of JSON, in a request with several tasks: our hub limits bytes, and JSON values where there are 500,000 bytes."""
 
 
@@ -127,8 +128,8 @@ class HubRollouts:
                     waiting[:0] = batch[:middle], batch[middle:]
                     continue
                 raise ConfigError(
-                    f"task {left[0].task.task_id} is too large: {error.message}. Shorten the task, or "
-                    f"raise the hub's --max-request-mb, or a proxy's limit"
+                    f"task {left[0].task.task_id} is too large: {error.message}. Shorten the task, or, where its bytes "
+                    f"are too many, raise the hub's --max-request-mb, or a proxy's limit"
                 ) from error
             # At once, so that they can be cancelled if a later part fails.
             part, left = left[: len(batch)], left[len(batch) :]
@@ -250,4 +251,4 @@ def _size(request: EnqueueRolloutRequest) -> tuple[int]:
 def version_of(rollout: Rollout) -> int:
     """The policy version for which a rollout was enqueued; -1 for resources of no run."""
     version = (rollout.resources_id or "").rpartition(VERSION_SEPARATOR)[2]
-    return int(version) if version.isdecimal() else -1
+    return int(version) if version.isdecimal() and len(version) < _VERSION_DIGITS else -1

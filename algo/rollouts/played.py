@@ -15,6 +15,7 @@ logger = logging.getLogger(__name__)
 FAILED_ROLLOUT = "failed_rollout"
 SUPERSEDED_ATTEMPT = "superseded_attempt"
 UNREADABLE_ROLLOUT = "unreadable_rollout"
+_LONGEST_REASON = 10_000
 
 
 class UnusableRollouts(RuntimeError):
@@ -92,7 +93,8 @@ NO_ROLLOUTS = PlayedRollouts.merge([])
 
 def reason_of(attempt: Attempt) -> str:
     """Why an attempt did not succeed: the runner's reason, or the attempt's status."""
-    return (attempt.metadata or {}).get("reason") or f"attempt {attempt.status}"
+    reason = (attempt.metadata or {}).get("reason")  # any client may write it
+    return reason[:_LONGEST_REASON] if isinstance(reason, str) and reason else f"attempt {attempt.status}"
 
 
 def read_rollout(

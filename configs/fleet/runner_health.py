@@ -25,6 +25,13 @@ from pathlib import Path
 _REQUEST_SECONDS = 5.0
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """urllib would send the token to the other address."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the finding; returns the exit status."""
     options = parse_arguments(arguments)
@@ -33,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     token = _token()
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
-        with urllib.request.urlopen(request, timeout=_REQUEST_SECONDS) as response:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_REQUEST_SECONDS) as response:
             workers = json.load(response)["items"]
             now = parsedate_to_datetime(response.headers["Date"]).timestamp()
     except urllib.error.HTTPError as error:

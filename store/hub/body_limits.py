@@ -27,7 +27,7 @@ _MOST_JSON_VALUES_OF = {"/v1/agl/spans": 500_000, "/v1/agl/queues/rollouts/enque
 """Larger where validation stops at the first bad value (``store.hub.routes``); elsewhere it reports all of them."""
 
 _HELD_REQUESTS = 4
-"""Memory limit of all incomplete requests, in multiples of the largest request."""
+"""Memory limit of the bodies of all requests in progress, in multiples of the largest request."""
 
 _SECONDS = 60.0
 
@@ -35,8 +35,8 @@ _SECONDS = 60.0
 class BodyLimitMiddleware:
     """ASGI middleware: passes a request on with its whole body, decompressed, or rejects it.
 
-    413: more than ``largest_bytes``, or too many JSON values. 408: incomplete after a minute. 503: too many incomplete
-    requests. 400: invalid gzip.
+    413: more than ``largest_bytes``, or too many JSON values. 408: incomplete after a minute. 503: too much in the
+    bodies of requests in progress. 400: invalid gzip.
     """
 
     def __init__(self, app: ASGIApp, largest_bytes: int):
@@ -62,10 +62,13 @@ class BodyLimitMiddleware:
         async def replay() -> Message:
             return whole.pop() if whole else await receive()
 
-        await self._app(scope, replay, send)
+        try:
+            await self._app(scope, replay, send)
+        finally:  # it may wait for the database
+            self._held -= len(body)
 
     async def _whole(self, scope: Scope, headers: Headers, receive: Receive) -> tuple[Scope, bytes]:
-        """The request without its gzip, and its body. Raises HTTPException."""
+        """The request without its gzip, and its body, which counts as held. Raises HTTPException."""
         is_protobuf = headers.get("content-type", "").partition(";")[0].strip().lower() == "application/x-protobuf"
         largest = self._largest if is_protobuf else self._largest // _JSON_SHARE
         announced = headers.get("content-length", "0")
@@ -88,6 +91,9 @@ class BodyLimitMiddleware:
             check_otlp_size(body)
         else:
             _check_json_size(body, _MOST_JSON_VALUES_OF.get(scope["path"], _MOST_JSON_VALUES))
+        if self._held + len(body) > _HELD_REQUESTS * self._largest:
+            raise _too_much()
+        self._held += len(body)
         return scope, body
 
     async def _read(self, request: Request, largest: int) -> bytes:
@@ -99,7 +105,7 @@ class BodyLimitMiddleware:
                 if len(body) > largest:
                     raise _too_large(largest)
                 if self._held > _HELD_REQUESTS * self._largest:
-                    raise HTTPException(503, "too many large requests at once; retry")
+                    raise _too_much()
         finally:
             self._held -= len(body)
         return bytes(body)
@@ -119,7 +125,11 @@ def _unpack(body: bytes, largest: int) -> bytes:
 def _check_json_size(body: bytes, most: int) -> None:
     """Memory grows with the number of values; every one but the first has its own comma or bracket."""
     if len(body) > most and sum(map(body.count, (b",", b"[", b"{"))) > most:
-        raise HTTPException(413, f"a request may have {most} JSON values here; send smaller requests")
+        raise HTTPException(413, f"a request may have {most} JSON values here, which no option changes; send fewer")
+
+
+def _too_much() -> HTTPException:
+    return HTTPException(503, "too many large requests at once; retry")
 
 
 def _too_large(largest: int) -> HTTPException:

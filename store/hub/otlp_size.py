@@ -1,4 +1,4 @@
-"""Size limits of OTLP requests, checked before decoding: an empty value grows from two bytes to five kilobytes."""
+"""Limits of OTLP requests, checked before decoding: an empty value grows from two bytes to five kilobytes."""
 
 from collections.abc import Iterable
 from typing import TypeAlias
@@ -8,6 +8,7 @@ from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from starlette.exceptions import HTTPException
 
 from store.printable import printable
+from store.protocol import ATTEMPT_ID, ROLLOUT_ID
 
 _MOST_SPANS = 20_000
 _MOST_PARTS = 1_000_000
@@ -19,6 +20,7 @@ _SMALL_BYTES = 512 * 1024
 _MOST_REPEATED_BYTES = 256 * 1024 * 1024
 _TOO_MANY_SPANS = f"a request may have {_MOST_SPANS} spans; send smaller requests"
 _TOO_MANY_PARTS = f"a request may have {_MOST_PARTS} attributes, values and events; send smaller requests"
+_IDS = {ROLLOUT_ID, ATTEMPT_ID}
 _TEXTS, _NUMBERS = {"string_value", "bytes_value"}, {"bool_value", "int_value", "double_value"}
 
 Message: TypeAlias = dict[int, "Message"]
@@ -86,6 +88,24 @@ def check_values(request: ExportTraceServiceRequest) -> None:
             for part in (span, *span.events, *span.links):
                 _check_attributes(part.attributes)
     _check(repeated_bytes <= _MOST_REPEATED_BYTES, "the resource is too large for that many spans, each stored with it")
+
+
+def drop_spans_of_no_attempt(request: ExportTraceServiceRequest) -> int:
+    """Remove the spans that belong to no attempt; returns their number.
+
+    A tracer exports them, too. agentlightning leaves them out with a line of log each, which has whatever their
+    attributes contain.
+    """
+    dropped = 0
+    for group in request.resource_spans:
+        shared = {attribute.key for attribute in group.resource.attributes}
+        for scope in group.scope_spans:
+            kept = [span for span in scope.spans if shared | {attribute.key for attribute in span.attributes} >= _IDS]
+            if len(kept) < len(scope.spans):
+                dropped += len(scope.spans) - len(kept)
+                del scope.spans[:]
+                scope.spans.extend(kept)
+    return dropped
 
 
 def _check_attributes(attributes: Iterable[KeyValue]) -> None:

@@ -7,6 +7,7 @@ attempt.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Annotated, Any, TypeVar
 
@@ -30,8 +31,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from store.hub.database.lightning_store import SqlLightningStore
-from store.hub.otlp_size import check_values
+from store.hub.otlp_size import check_values, drop_spans_of_no_attempt
 from store.printable import printable
+
+logger = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -170,6 +173,8 @@ class _Routes:
         except DecodeError as error:
             raise HTTPException(400, f"Unable to parse OTLP: {error}") from None
         check_values(export)
+        if dropped := drop_spans_of_no_attempt(export):
+            logger.warning("%d spans without a rollout id and an attempt id are not stored", dropped)
         await self._store.add_many_spans(await spans_from_proto(export, self._store.get_many_span_sequence_ids))
         return Response(b"", media_type="application/x-protobuf")
 

@@ -10,6 +10,7 @@ import resource
 import signal
 import socket
 import sqlite3
+import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -127,12 +128,6 @@ class Hub(LightningStoreServer):
             ssl_certfile=self._settings.certificate,
             ssl_keyfile=self._settings.key,
         )
-        try:
-            config.load()
-        except OSError as error:  # ssl.SSLError is one
-            raise CannotServe(
-                f"cannot use the certificate {self._settings.certificate} with the key {self._settings.key}: {error}"
-            ) from error
         server = uvicorn.Server(config)
         # A full garbage collection of imported modules blocks the event loop for tenths of a second.
         gc.collect()
@@ -202,9 +197,22 @@ def require_auth(settings: HubSettings) -> None:
         )
 
 
+def check_certificate(settings: HubSettings) -> None:
+    """Raises CannotServe for a certificate or a key that cannot be used."""
+    if settings.certificate is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.certificate, settings.key)
+    except OSError as error:  # ssl.SSLError is one
+        raise CannotServe(
+            f"cannot use the certificate {settings.certificate} with the key {settings.key}: {error}"
+        ) from error
+
+
 async def run(settings: HubSettings) -> None:
     """Run a hub until SIGINT or SIGTERM. Raises CannotServe or DatabaseUnusable."""
     require_auth(settings)
+    check_certificate(settings)
     allow_many_connections()
     with listen(settings.host, settings.port) as listener:
         await serve(settings, listener)

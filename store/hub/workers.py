@@ -9,7 +9,15 @@ import time
 from contextlib import suppress
 
 from store.errors import OneLineError
-from store.hub.server import HubSettings, allow_many_connections, listen, open_store, require_auth, serve
+from store.hub.server import (
+    HubSettings,
+    allow_many_connections,
+    check_certificate,
+    listen,
+    open_store,
+    require_auth,
+    serve,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +31,7 @@ def run_workers(settings: HubSettings) -> None:
     The kernel distributes connections over them; the clients of a dead worker reconnect to another one.
     """
     require_auth(settings)
+    check_certificate(settings)
     allow_many_connections()
     asyncio.run(_check_startup(settings))  # reports errors once, and creates the tables
     with listen(settings.host, settings.port) as alone:  # fails where another program has the port

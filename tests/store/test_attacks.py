@@ -228,6 +228,36 @@ def test_requests_that_nobody_waits_for_are_cut_off(guarded):
     assert memory(guarded) - before < 50e6
 
 
+async def test_bodies_that_wait_for_the_database_are_bounded_too(tmp_path):
+    hub = await HubProcess(tmp_path, "--max-request-mb", "4").start()
+    lock = sqlite3.connect(hub.database, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    before = memory(hub)
+    span = {**SPAN, "attributes": {"x": "x" * 900_000}}
+    body, headers = gzip.compress(json.dumps(span).encode()), {"Content-Encoding": "gzip"}
+    headers["Content-Type"] = "application/json"
+    async with aiohttp.ClientSession(headers=headers) as session:
+        sent = [asyncio.create_task(session.post(f"{hub.url}/v1/agl/spans", data=body)) for _ in range(60)]
+        done, waiting = await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
+        while len(done) < 40:
+            more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            done |= more
+        assert {one.result().status for one in done} == {503} and memory(hub) - before < 150e6
+        lock.execute("ROLLBACK")
+        later = [(await one).status for one in waiting]
+        assert {*later} <= {404, 503} and later.count(404) > 10  # there is no such rollout
+    lock.close()
+    hub.kill()
+
+
+def test_spans_of_no_attempt_are_counted_in_one_line_of_log(open_hub):
+    name = "agentlightning.rollout_id"
+    forged = field(9, attribute(name, field(1, b"x\n12:00:00 the hub has stopped\x1b[31m")))
+    assert post_packed(open_hub, gzip.compress(field(1, field(2, field(2, forged) * 5000)))) == 200
+    said = open_hub.log.read_text()
+    assert "5000 spans without a rollout id and an attempt id are not stored" in said and "has stopped" not in said
+
+
 async def test_a_foreign_lock_on_the_database_stops_nobody_who_does_not_write(tmp_path):
     hub = await HubProcess(tmp_path).start()
     lock = sqlite3.connect(hub.database, isolation_level=None)

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from configs.loading import load_config
 from store.client import _SPANS_PER_REQUEST, LONGEST_REASON, NotAHub, StoreUnreachable, _span_size, batches, connect
 from store.protocol import EnqueueRolloutRequest
 from store.status import HubUnreachable, ask
@@ -166,3 +167,24 @@ async def test_a_request_outlives_more_hubs_than_the_stock_client_tries(http_ser
 
     http_service.answer = answer
     assert await its_client.request("get", "/statistics") == {"total_rollouts": 1} and len(met) > 8
+
+
+async def test_outages_do_not_count_as_errors_of_the_hub(http_service, its_client):
+    statuses = [503] * 6 + [500, 200]
+
+    async def answer(request):
+        status = statuses.pop(0) if request.path.endswith("/statistics") else 200
+        return web.json_response({"status": "ok"}, status=status)
+
+    http_service.answer = answer
+    assert await its_client.request("get", "/statistics") == {"status": "ok"} and not statuses
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:4747", "http://", "http://[::1", "http://h:99999", "http://u:secret@h", "http://h?x=secret"]
+)
+def test_an_address_that_is_none_is_refused_without_its_text(url):
+    for use in (lambda: connect(url, token=""), lambda: load_config(None, [f"store.url={url}"])):
+        with pytest.raises(ValueError, match="must") as raised:
+            use()
+        assert "secret" not in str(raised.value)

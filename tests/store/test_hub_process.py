@@ -9,6 +9,7 @@ import pytest
 
 from store.client import connect
 from store.hub import server
+from store.hub.workers import run_workers
 from tests.support.hub.asking import enqueue_one, look_up
 from tests.support.hub.hub_process import HubProcess, run_command
 
@@ -67,8 +68,19 @@ async def test_a_second_hub_on_the_same_file_or_port_says_so_in_one_line(hub, tm
     assert not (tmp_path / "other.sqlite3").exists()
     status, said = run_command("--port", str(hub.port), "--db", str(hub.database), "--backend", "memory")
     assert status == 2 and "--backend memory excludes --db" in said
-    status, said = run_command("--port", "0", "--db", str(hub.database))
-    assert status == 1 and re.search(r"^python -m store: another hub has locked .*hub.sqlite3.*\n$", said)
+    (tmp_path / "link.sqlite3").symlink_to(hub.database)
+    for name in (hub.database, tmp_path / "link.sqlite3"):
+        status, said = run_command("--port", "0", "--db", str(name))
+        assert status == 1 and re.search(r"^python -m store: another hub has locked .*hub.sqlite3.*\n$", said)
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_certificate_that_cannot_be_used_is_named_before_a_worker_starts(tmp_path, workers, monkeypatch):
+    (tmp_path / "bad.pem").write_text("no certificate")
+    settings = server.HubSettings("127.0.0.1", 0, None, certificate=tmp_path / "bad.pem", key=tmp_path / "bad.pem")
+    monkeypatch.setattr("store.hub.workers._Workers.run", lambda _: pytest.fail("workers were started"))
+    with pytest.raises(server.CannotServe, match=r"certificate .*bad\.pem"):
+        run_workers(settings) if workers else asyncio.run(server.run(settings))
 
 
 async def test_the_memory_backend_forgets_and_a_killed_hub_s_port_is_free(tmp_path):

@@ -73,8 +73,20 @@ def test_resources_come_back_as_published_and_those_of_a_stock_trainer_are_taken
         assert decoded(resources) == resources
     unserved = PolicyResources(run_name="run", version=0, endpoints=(), model="folder")
     assert decoded(unserved) == unserved
-    stock = PolicyResources(run_name="run", version=1, endpoints=("e",), model="m")
-    assert decoded(stock, **dict.fromkeys(stock.encode()) | {"policy": LLM(endpoint="e", model="m")}) == stock
+    stock = PolicyResources(run_name="run", version=1, endpoints=("http://h/v1",), model="m")
+    assert decoded(stock, **dict.fromkeys(stock.encode()) | {"policy": LLM(endpoint="http://h/v1", model="m")}) == stock
+
+
+@pytest.mark.parametrize(
+    "url", ["h/v1", "http://h/delete?id=7&x=/v1", "http://h/delete#/v1", "http://u:p@h/v1", "http://h"]
+)
+def test_an_endpoint_of_a_policy_is_the_base_of_a_model_server(url):
+    for make in (
+        lambda: PolicyResources(run_name="run", version=0, endpoints=(url,), model="m"),
+        lambda: ServedPolicy(name="old", endpoints=(url,), model="m"),
+    ):
+        with pytest.raises(ValidationError, match="endpoint must"):
+            make()
 
 
 def test_a_trainable_side_may_be_played_by_the_policy_in_part():

@@ -143,6 +143,7 @@ def _configure(connection: sqlite3.Connection, path: Path, fsync: bool) -> None:
 @contextmanager
 def lock_database(database: Path) -> Iterator[None]:
     """Lock a database against a second hub; a killed process releases it. Raises DatabaseUnusable."""
+    database = database.resolve()  # one lock for all links to a file
     lock_file = database.with_name(database.name + ".lock")
     try:
         make_private_folder(lock_file.parent)

@@ -3,20 +3,21 @@
 import asyncio
 import json
 from collections import Counter
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
 
 from algo.rollouts import hub_rollouts as earlier_games
-from algo.rollouts.hub_rollouts import HubRollouts, ResumePoint
-from algo.rollouts.played import FAILED_ROLLOUT, SUPERSEDED_ATTEMPT, NoFinishedRollouts
+from algo.rollouts.hub_rollouts import HubRollouts, ResumePoint, version_of
+from algo.rollouts.played import FAILED_ROLLOUT, SUPERSEDED_ATTEMPT, NoFinishedRollouts, reason_of
 from algo.rollouts.queue import RolloutQueue
 from algo.werewolf.tasks import step_tasks
 from configs.section import ConfigError
 from runners.errors import CannotPlay
 from store.agents import AGENTS, AgentTask
 from store.protocol import EnqueueRolloutRequest
-from store.schema import IDEMPOTENCY_KEY, PolicyResources
+from store.schema import IDEMPOTENCY_KEY, VERSION_SEPARATOR, PolicyResources
 from store.token_spans import context_digest
 from store.werewolf import GAME, GameTask, SeatingRule
 from tests.support.algo.playing import alive, ended, playing
@@ -407,3 +408,9 @@ async def test_with_games_in_flight_only_those_count_that_no_undone_weights_touc
     assert ([*adopted], missing, known) == ([untouched], tasks[1:], 4)
     statuses = {rollout.rollout_id: rollout.status for rollout in await client.query_rollouts()}
     assert statuses[playing] == "cancelled"
+
+
+@pytest.mark.parametrize("reason", [["x"], {"x": 1}, 3, ""])
+def test_what_any_client_wrote_as_a_reason_or_a_version_ends_nothing(reason):
+    assert reason_of(SimpleNamespace(metadata={"reason": reason}, status="failed")) == "attempt failed"
+    assert version_of(SimpleNamespace(resources_id=f"run{VERSION_SEPARATOR}{'9' * 5000}")) == -1
