@@ -22,8 +22,16 @@ def policy_and_targets_loss(
     """``ppo_loss`` plus the weight times the cross entropy of the target tokens, in nats, a mean over target rows.
 
     A row's loss is the weighted sum over its tokens. A mini-batch without target rows has the plain loss.
+    Metrics of the policy's loss (``ppo_kl``, shares of clipped tokens) are means over the sampled tokens. verl's are
+    means over micro-batches, of which some have target rows or padding alone.
     """
+    sampled, of_all = data["loss_mask"].values().sum().item(), max(1, data["batch_num_tokens"])
     loss, metrics = ppo_loss(config, model_output, data, dp_group)
+    for name, metric in metrics.items():
+        if isinstance(metric, Metric) and metric.aggregation is AggregationType.MEAN:
+            # verl sums over micro-batches and takes the mean over ranks.
+            value = metric.aggregate() * sampled / of_all * data["dp_size"]
+            metrics[name] = Metric(value=value, aggregation=AggregationType.SUM)
     if "targets" not in data:
         return loss, metrics
     log_probs = model_output["log_probs"].values()

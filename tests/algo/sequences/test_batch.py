@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 import torch
 from verl.utils import tensordict_utils
+from verl.utils.metric import Metric
 from verl.workers.utils.losses import ppo_loss, value_loss
 
 from algo.sequences.batch import build_batch, mini_batches
@@ -151,10 +152,11 @@ def test_rows_of_similar_length_can_share_a_mini_batch_which_spares_padding_and_
     assert longest not in (sorted(longest), sorted(longest, reverse=True))
 
 
-def verl_gradient(arranged, ranks, theta, loss_function):
+def verl_gradient(arranged, ranks, theta, loss_function, metrics=None):
     """Loss and gradient as verl's engine adds them up: micro-batches summed, ranks averaged.
 
     The "model" gives token t the log-prob theta[t], wherever it stands, and a value alike.
+    metrics: to which those of the micro-batches are added.
     """
     data = arranged.data
     tensordict_utils.assign_non_tensor(
@@ -170,7 +172,9 @@ def verl_gradient(arranged, ranks, theta, loss_function):
         # Entry i of verl's model output speaks of token i + 1.
         log_probs = torch.nested.nested_tensor_from_jagged(theta[ids.values().roll(-1)], ids.offsets())
         output = {"log_probs": log_probs, "entropy": log_probs**2, "values": log_probs}
-        loss, _ = loss_function(model_output=output, data=micro_batch)
+        loss, found = loss_function(model_output=output, data=micro_batch)
+        for name, metric in found.items() if metrics is not None else ():
+            metrics.setdefault(name, Metric(aggregation=metric.aggregation)).append(metric)
         total = total + loss / ranks
     total.backward()
     return total.item(), theta.grad
@@ -228,8 +232,12 @@ def test_targets_add_their_cross_entropy_whatever_the_arrangement(mode):
         batch = build_batch(trajectories, advantages, temperature=1.0, targets=targets)
         (whole,) = mini_batches(batch, mini_batch_size=5, micro_batch_size=micro, ranks=ranks, seed=None)
         tensordict_utils.assign_non_tensor(whole.data, **{TARGET_WEIGHT: weight, TARGET_ROWS: whole.target_rows})
-        return verl_gradient(whole, ranks, theta, loss_function)
+        found = {}
+        result = verl_gradient(whole, ranks, theta, loss_function, found)
+        kls.append(found["actor/ppo_kl"].aggregate() / ranks)
+        return result
 
+    kls = []
     loss, of_policy = gradient(1, 5, (), 0.0)
     of_targets = torch.zeros(VOCABULARY)
     of_targets[[4, 5, 6]] = -torch.tensor([1.0 + 1.0, 0.5, 2.0]) / len(targets)
@@ -238,3 +246,4 @@ def test_targets_add_their_cross_entropy_whatever_the_arrangement(mode):
         assert found_loss == pytest.approx(loss + weight * (of_targets * theta).sum().item(), rel=1e-4)
         assert torch.allclose(found, of_policy + weight * of_targets, rtol=1e-4, atol=1e-6)
         assert torch.allclose(gradient(ranks, micro, targets, 0.0)[1], of_policy, rtol=1e-4, atol=1e-6)
+    assert abs(kls[0]) > 0.01 and kls == pytest.approx([kls[0]] * len(kls), rel=1e-4)
