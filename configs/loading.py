@@ -21,7 +21,7 @@ CONFIG_DIR = Path(__file__).parent
 DEFAULT_CONFIG = CONFIG_DIR / "tiny_cpu.yaml"
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
-_NEVER_SHOWN = ("api_key_env", "endpoint", "url")
+_NEVER_SHOWN = ("api_key_env", "endpoint", "url", "urls", "public_urls")
 """Settings that may hold a secret by mistake; errors do not show their values."""
 _LONGEST_CHAIN = 5
 """Of files that extend each other."""

@@ -28,8 +28,7 @@ from configs.sections.watch import BoundConfig
 from store.addresses import leads_to_loopback, problem_with_base_url
 from store.players import ChatEndpoint
 
-# Folders and files add their own words to it, and most file systems allow 255 bytes.
-RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$"
+RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 
 
 class RunConfig(Section):

@@ -16,9 +16,11 @@ def problem_with_base_url(url: str) -> str | None:
     """What an address must be to be the base of requests; None if it is. It is not quoted: it may have a password."""
     try:
         parts = urlsplit(url)
-        _ = parts.port
-    except ValueError as error:
-        return f"must be a URL: {error}"
+        is_valid = parts.port != 0
+    except ValueError:  # its text quotes the address
+        is_valid = False
+    if not is_valid:
+        return "must be a URL with a host, and a port between 1 and 65535"
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return "must start with http:// or https:// and have a host"
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:

@@ -65,6 +65,7 @@ _PROXY_STATUSES = (408, 429, 502, 503, 504)
 """Statuses of a proxy that cannot reach the hub, or limits requests."""
 _DETAIL_BYTES = 8192
 _DETAIL_CHARACTERS = 500
+_ATTEMPTS_AT_ONCE = 8
 _SPANS_PER_REQUEST = (200, 200_000, 2**24)
 """(spans, values of lists, characters of texts), token ids included: our hub accepts a million parts and 64 MiB."""
 _OTLP_HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
@@ -376,8 +377,19 @@ class StoreClient:
             reason = f"a span is too large: {error.message}. Raise the hub's --max-request-mb, or a proxy's limit"
             return dict.fromkeys(by_attempt, reason)
         # The hub rejects a whole request for one bad attempt: send each alone to find it.
-        reasons = await asyncio.gather(*(self._upload_attempt(*of_attempt) for of_attempt in by_attempt.items()))
-        return {key: reason for key, reason in zip(by_attempt, reasons, strict=True) if reason}
+        places = asyncio.Semaphore(_ATTEMPTS_AT_ONCE)
+
+        async def upload(key: AttemptKey, spans: list[Span]) -> str | None:
+            async with places:
+                return await self._upload_attempt(key, spans)
+
+        tasks = {key: asyncio.ensure_future(upload(key, spans)) for key, spans in by_attempt.items()}
+        try:
+            await asyncio.gather(*tasks.values())
+        finally:  # after an error of one
+            for task in tasks.values():
+                task.cancel()
+        return {key: reason for key, task in tasks.items() if (reason := task.result())}
 
     async def _upload_attempt(self, key: AttemptKey, spans: list[Span]) -> str | None:
         """Send an attempt's spans, with retries while the hub knows the attempt; returns why they fail, if they do."""

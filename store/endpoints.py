@@ -33,7 +33,7 @@ class ServedPolicy(BaseModel):
     share: weight of a past self in draws for ``PAST_SELVES``; 0 for other policies.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
     player: str = ""

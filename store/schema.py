@@ -107,7 +107,7 @@ class PolicyResources(BaseModel):
     judge: the model that judges speeches of trained seats; None for no judge.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     run_name: str = Field(min_length=1)
     version: int = Field(ge=0, lt=2**63)

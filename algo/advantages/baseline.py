@@ -137,31 +137,32 @@ def against_roles(
     rows: Sequence[ActorRow], config: AdvantageConfig, role_baselines: RoleBaselines
 ) -> tuple[dict[str, Comparison], dict[str, float]]:
     """The comparison of each role with its running baseline, and metrics; updates the baselines with the rows."""
-    outcomes: dict[str, list[float]] = defaultdict(list)
-    penalized: dict[str, list[float]] = defaultdict(list)
-    turns: dict[str, list[float]] = defaultdict(list)  # by "role/question"
+    members: dict[str, list[ActorRow]] = defaultdict(list)
+    turns: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))  # role -> question -> rewards
     for row in rows:
-        outcomes[row.role].append(row.outcome)
-        penalized[row.role].append(row.outcome - row.kl_penalty)
+        members[row.role].append(row)
         for turn in row.turns:
-            turns[f"{row.role}/{turn.question}"].append(turn.reward)
-    baselines = role_baselines.compare(penalized)
-    bare = role_baselines.compare({f"{role} without KL": values for role, values in outcomes.items()})
-    of_questions = role_baselines.compare(turns)
+            turns[row.role][turn.question].append(turn.reward)
+    baselines = role_baselines.compare(
+        {role: [row.outcome - row.kl_penalty for row in members[role]] for role in members}
+    )
+    with_kl = any(row.kl is not None for row in rows)
     comparisons, deviations = {}, {}
     for role, baseline in baselines.items():
-        asked = {name.removeprefix(f"{role}/"): of for name, of in of_questions.items() if name.startswith(f"{role}/")}
-        answers = [(of, len(turns[f"{role}/{question}"])) for question, of in asked.items()]
-        of_turns = math.sqrt(
-            sum(of.deviation**2 * count for of, count in answers) / max(1, sum(count for _, count in answers))
-        )
-        # Outcomes of a role that always loses, or always wins, deviate by almost nothing: divided by that, rewards
-        # of turns would be tens and hundreds.
-        deviations[role] = max(baseline.deviation, of_turns)
-        divides = config.normalize_by_std and deviations[role] > EQUAL_WITHIN
+        outcomes, bare = [row.outcome for row in members[role]], baseline
+        if with_kl:
+            (bare,) = role_baselines.compare({f"{role} without KL": outcomes}).values()
+        names = {f"{role}/{question}": question for question in turns[role]}
+        found = role_baselines.compare({name: turns[role][question] for name, question in names.items()})
+        asked = {names[name]: of for name, of in found.items()}
+        squares = [of.deviation**2 for question, of in asked.items() for _ in turns[role][question]]
+        # Where a role wins once after it has always lost, outcomes deviate by almost nothing: divided by that alone,
+        # rewards of turns would be tens and hundreds.
+        deviations[role] = max(baseline.deviation, math.sqrt(fmean(squares or [0.0])))
+        divides = config.normalize_by_std and baseline.deviation > EQUAL_WITHIN
         comparisons[role] = Comparison(
-            by_outcome=_differ_from(outcomes[role], bare[f"{role} without KL"].mean),
-            by_turn=any(_differ_from(turns[f"{role}/{question}"], of.mean) for question, of in asked.items()),
+            by_outcome=_differ_from(outcomes, bare.mean),
+            by_turn=any(_differ_from(turns[role][question], of.mean) for question, of in asked.items()),
             turn_means={question: of.mean for question, of in asked.items()},
             deviation=deviations[role] if divides else 1.0,
             mean=baseline.mean,

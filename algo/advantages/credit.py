@@ -9,7 +9,8 @@ that are in no trajectory. Then
   advantage A + (r_k - m) / s. m is the mean reward of turns with the same question in the group (deal and side), with
   role_baseline the role's running mean for the question: a reward for votes only must not lower the advantage of every
   speech. s is the standard deviation of O by which the estimator divides; 1 if it does not, or if all O are equal.
-  With role_baseline both are divided by the larger of the running deviations of O and, over all turns, of r_k - m.
+  With role_baseline, where O differ, both are divided by the larger of the running deviations of O and of r_k - m,
+  over all turns.
   Rewards per turn: Zeng et al., 2025, arXiv:2505.11821.
 
 ``credit=branch`` is credit=turn with outcomes by ``branching``.

@@ -25,6 +25,7 @@ from algo.run.names import EVALUATION_SUFFIX
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
+from algo.serving.launch import pool_servers
 from algo.serving.policies import FrozenServers, PolicyServers, check_public, frozen_with_own_server, open_frozen
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
@@ -171,7 +172,7 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
         newest = opened.state.policy_version if opened.state.step == 0 else -1
         await queue.cancel_later(opened.state.run_id + EVALUATION_SUFFIX, newest)
     names = workload.frozen_names()
-    check_public(config, names)
+    check_public(config, names, pool_servers(config))
     plan = make_plan(config, other_servers(config, names))
     logger.info("planned: %s", "; ".join(map(plan.line, plan.memories)))
     plan.check(config)

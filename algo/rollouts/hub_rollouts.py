@@ -23,8 +23,8 @@ _BEST_TO_ADOPT = ("succeeded", "running", "preparing", "requeuing", "queuing")
 _PROCESS = "process"
 """Key of a rollout's metadata: number of the process that enqueued it (``ResumePoint.number``; 0 started the run)."""
 _ROLLOUTS_PER_PAGE = 500
-_CHARACTERS_PER_REQUEST = 400_000
 _VERSION_DIGITS = 20
+_CHARACTERS_PER_REQUEST = 400_000
 """Of JSON, in a request with several tasks: our hub limits bytes, and JSON values where there are 500,000 bytes."""
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from algo.serving.launch import BASE_NAME, frozen_adapters, frozen_launch, policy_launches, pool_servers
+from algo.serving.launch import BASE_NAME, Launch, frozen_adapters, frozen_launch, policy_launches, pool_servers
 from algo.serving.preconditions import ServingError, require_servable_model
 from algo.serving.server_group import ServerGroup, gather_or_cancel, sum_metrics
 from algo.serving.vllm_server import VllmServer
@@ -207,12 +207,15 @@ def frozen_with_own_server(config: Config, names: Iterable[str]) -> dict[str, Fr
     return {name: known[name] for name in sorted({*names} - frozen_names_on_policy_servers(config).keys())}
 
 
-def check_public(config: Config, names: Iterable[str]) -> None:
-    """Raise ConfigError if ``serving.public_urls`` lacks servers that the run starts. names: of its frozen policies."""
+def check_public(config: Config, names: Iterable[str], pool: Sequence[Launch] = ()) -> None:
+    """Raise ConfigError if ``serving.public_urls`` lacks servers that are started here.
+
+    names: of frozen policies. pool: servers of past selves.
+    """
     if not config.serving.public_urls:
         return
     own = [name for name, policy in frozen_with_own_server(config, names).items() if policy.path is not None]
-    if own or pool_servers(config):
+    if own or pool:
         who = f"the frozen policies {', '.join(own)}" if own else "past selves (league)"
         raise ConfigError(
             f"serving.public_urls has no address of the servers of {who}, which listen on this machine only; runners "
@@ -247,8 +250,10 @@ async def open_frozen(config: Config, names: Iterable[str]) -> AsyncIterator[Fro
     """Serve frozen policies within the context.
 
     names: keys of ``config.frozen``, and "initial" for the weights in ``model.path``. A policy with a path gets its own
-    vLLM, one with a URL is attached to. Raises ServingError, see ``ServerGroup``.
+    vLLM, one with a URL is attached to. Raises ServingError, see ``ServerGroup``, and what ``check_public`` does.
     """
+    names = [*names]
+    check_public(config, names)
     policies = {name: config.frozen.get(name) or FrozenPolicyConfig(path=config.model.path) for name in names}
     opened = await _start_all({name: _open(config, name, policy) for name, policy in policies.items()})
     try:

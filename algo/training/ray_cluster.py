@@ -18,7 +18,7 @@ from verl.single_controller.ray.base import sort_placement_group_by_node_ip
 from algo.machine.ports import ray_node_address
 from algo.machine.secrets import without_secrets
 from algo.serving.control import CONTROL_VARIABLE, control_token
-from algo.serving.launch import frozen_adapters, pool_servers, visible_gpus
+from algo.serving.launch import pool_servers, visible_gpus
 from algo.training import cpu_platform
 from configs.schema import Config
 from configs.section import ConfigError
@@ -90,9 +90,7 @@ def training_gpus(config: Config) -> str | None:
     serving = config.serving
     first = range(config.started_servers * serving.tensor_parallel)
     of_policy = set(serving.devices or first) if serving.mode == "start" else set()
-    adapters = frozen_adapters(config)
-    frozen = [policy for name, policy in config.frozen.items() if policy.path is not None and name not in adapters]
-    of_others = {gpu for one in (*frozen, *pool_servers(config)) for gpu in one.devices or (0,)}
+    of_others = {gpu for one in (*config.frozen.values(), *pool_servers(config)) for gpu in one.devices or ()}
     taken = of_others - of_policy if serving.share_gpus else of_others | of_policy
     names = visible_gpus() or map(str, range(torch.cuda.device_count()))
     free = [(number, name) for number, name in enumerate(names) if number not in taken]

@@ -2,21 +2,19 @@
 
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from configs.section import Section
+from store.addresses import problem_with_base_url
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of vLLM's ``--max-lora-rank``."""
 
 
 def _check_base_url(url: str) -> str:
-    if not url.startswith(("http://", "https://")):
-        raise ValueError("must begin with http:// or https://")
-    if not urlsplit(url).hostname or urlsplit(url).port == 0:  # raises ValueError for another impossible port
-        raise ValueError("must have a host, and a port between 1 and 65535")
+    if problem := problem_with_base_url(url):
+        raise ValueError(problem)
     if url.rstrip("/").endswith("/v1"):
         raise ValueError("remove /v1: it is added")
     return url

@@ -29,6 +29,7 @@ _MOST_JSON_VALUES_OF = {"/v1/agl/spans": 500_000, "/v1/agl/queues/rollouts/enque
 _HELD_REQUESTS = 4
 """Memory limit of the bodies of all requests in progress, in multiples of the largest request."""
 
+_SMALL_BYTES = 64 * 1024
 _SECONDS = 60.0
 
 
@@ -55,7 +56,7 @@ class BodyLimitMiddleware:
             # No other variable may refer to the error: its traceback would keep the body in memory.
             status, detail = error.status_code, error.detail
             logger.warning("%s %s answered %d: %s", scope["method"], printable(scope["path"]), status, detail)
-            await JSONResponse({"detail": detail}, status)(scope, receive, send)
+            await JSONResponse({"detail": detail}, status, error.headers)(scope, receive, send)
             return
         whole: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -91,8 +92,7 @@ class BodyLimitMiddleware:
             check_otlp_size(body)
         else:
             _check_json_size(body, _MOST_JSON_VALUES_OF.get(scope["path"], _MOST_JSON_VALUES))
-        if self._held + len(body) > _HELD_REQUESTS * self._largest:
-            raise _too_much()
+        self._check_held(len(body))
         self._held += len(body)
         return scope, body
 
@@ -104,11 +104,18 @@ class BodyLimitMiddleware:
                 self._held += len(chunk)
                 if len(body) > largest:
                     raise _too_large(largest)
-                if self._held > _HELD_REQUESTS * self._largest:
-                    raise _too_much()
+                self._check_held(len(body), 0)
         finally:
             self._held -= len(body)
         return bytes(body)
+
+    def _check_held(self, size: int, more: int | None = None) -> None:
+        """Raise HTTPException for a body of ``size`` bytes that would exceed the limit; small ones are always accepted.
+
+        more: bytes of it that are not held yet; None for all. Heartbeats must not fail because of others' large bodies.
+        """
+        if size > _SMALL_BYTES and self._held + (size if more is None else more) > _HELD_REQUESTS * self._largest:
+            raise HTTPException(503, "too many large requests at once; retry", {"Retry-After": "1"})
 
 
 def _unpack(body: bytes, largest: int) -> bytes:
@@ -126,10 +133,6 @@ def _check_json_size(body: bytes, most: int) -> None:
     """Memory grows with the number of values; every one but the first has its own comma or bracket."""
     if len(body) > most and sum(map(body.count, (b",", b"[", b"{"))) > most:
         raise HTTPException(413, f"a request may have {most} JSON values here, which no option changes; send fewer")
-
-
-def _too_much() -> HTTPException:
-    return HTTPException(503, "too many large requests at once; retry")
 
 
 def _too_large(largest: int) -> HTTPException:

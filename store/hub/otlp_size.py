@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from starlette.exceptions import HTTPException
 
 from store.printable import printable
-from store.protocol import ATTEMPT_ID, ROLLOUT_ID
+from store.protocol import ATTEMPT_ID, ROLLOUT_ID, SPAN_SEQUENCE_ID
 
 _MOST_SPANS = 20_000
 _MOST_PARTS = 1_000_000
@@ -112,12 +112,20 @@ def _check_attributes(attributes: Iterable[KeyValue]) -> None:
     for attribute in attributes:
         kind = attribute.value.WhichOneof("value")
         possible = kind is not None and kind != "kvlist_value"
+        if attribute.key == SPAN_SEQUENCE_ID and not _is_sequence_id(attribute.value):
+            # agentlightning would log a line for each span that has it.
+            raise HTTPException(400, f"attributes: {SPAN_SEQUENCE_ID} must be a number that is not negative")
         if kind == "array_value":
             kinds = {value.WhichOneof("value") for value in attribute.value.array_value.values}
             possible = kinds <= _TEXTS or kinds <= _NUMBERS
         if not possible:
             name = printable(attribute.key)[:100]
             raise HTTPException(400, f"attributes: {name!r} must be a text, a number, or a list of one of them")
+
+
+def _is_sequence_id(value: AnyValue) -> bool:
+    text = str(value.int_value) if value.WhichOneof("value") == "int_value" else value.string_value
+    return text.isdecimal() and len(text) < 20
 
 
 def _check(holds: bool, otherwise: str) -> None:

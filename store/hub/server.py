@@ -111,7 +111,7 @@ class Hub(LightningStoreServer):
         return rollout
 
     async def serve(self, listener: socket.socket, parent: int | None = None) -> None:
-        """Serve until SIGINT or SIGTERM, then finish open requests. Raises CannotServe.
+        """Serve until SIGINT or SIGTERM, then finish open requests.
 
         parent: id of the parent process; when it ends, the hub stops.
         """
@@ -212,7 +212,6 @@ def check_certificate(settings: HubSettings) -> None:
 async def run(settings: HubSettings) -> None:
     """Run a hub until SIGINT or SIGTERM. Raises CannotServe or DatabaseUnusable."""
     require_auth(settings)
-    check_certificate(settings)
     allow_many_connections()
     with listen(settings.host, settings.port) as listener:
         await serve(settings, listener)
@@ -221,6 +220,7 @@ async def run(settings: HubSettings) -> None:
 
 async def serve(settings: HubSettings, listener: socket.socket, parent: int | None = None) -> None:
     """Serve at a socket until SIGINT or SIGTERM; see ``Hub.serve``. Raises CannotServe or DatabaseUnusable."""
+    check_certificate(settings)
     port = listener.getsockname()[1]
     async with open_store(settings) as store:
         hub = Hub(store, settings, port)

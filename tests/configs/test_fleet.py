@@ -62,6 +62,16 @@ async def test_a_runner_is_alive_while_the_hub_hears_of_it(hub, client):
         writer.close()
 
     others = [await asyncio.start_server(answers, "127.0.0.1", 0) for answers in (breaks_off, answers_for_the_hub)]
+    there = "http://{}:{}".format(*others[0].sockets[0].getsockname())
+
+    async def redirects(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(f"HTTP/1.1 302 Found\r\nLocation: {there}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+    async with await asyncio.start_server(redirects, "127.0.0.1", 0) as proxy:
+        alive, said = await runner_health("http://{}:{}".format(*proxy.sockets[0].getsockname()), "machine-1")
+        assert alive == 1 and "302" in said  # it does not follow, with the token
     for url in (hub.url, *("http://{}:{}".format(*other.sockets[0].getsockname()) for other in others)):
         alive, said = await runner_health(url, "machine-1")
         assert alive == 0 and "no hub answers" in said

@@ -30,10 +30,10 @@ def resources_at(url, **changes):
         (ELSEWHERE, "http://127.0.0.1:8000/v1", False),
         (ELSEWHERE, "http://0.0.0.0:8000/v1", False),
         (ELSEWHERE, "http://[::ffff:127.0.0.1]:8000/v1", False),
-        (HERE, "http://169.254.169.254/latest/meta-data", False),
+        (HERE, "http://169.254.169.254/v1", False),
         (HERE, "http://[::ffff:169.254.169.254]/v1", False),
         (HERE, "http://8.8.8.8/v1", False),
-        (HERE, "http://[fd00:ec2::254]/latest/meta-data", False),
+        (HERE, "http://[fd00:ec2::254]/v1", False),
     ],
 )
 async def test_machines_of_the_hub_and_private_networks_are_called_and_none_elsewhere(hub, url, allowed):
@@ -123,7 +123,8 @@ async def test_every_model_that_resources_name_is_looked_at(named):
 
 async def test_a_malformed_address_is_refused_by_name():
     with pytest.raises(AddressRefused, match="http://gpu:80800/v1 is not a URL: Port out of range"):
-        await Addresses(HERE).check(resources_at("http://gpu:80800/v1"))
+        player = ChatEndpoint(endpoint="http://gpu:80800/v1", model="m")
+        await Addresses(HERE).check(resources_at("http://127.0.0.1/v1", players={"api": player}))
 
 
 async def test_where_a_key_goes_has_a_rule_of_its_own():

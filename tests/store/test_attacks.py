@@ -237,12 +237,14 @@ async def test_bodies_that_wait_for_the_database_are_bounded_too(tmp_path):
     body, headers = gzip.compress(json.dumps(span).encode()), {"Content-Encoding": "gzip"}
     headers["Content-Type"] = "application/json"
     async with aiohttp.ClientSession(headers=headers) as session:
-        sent = [asyncio.create_task(session.post(f"{hub.url}/v1/agl/spans", data=body)) for _ in range(60)]
+        sent = [asyncio.create_task(session.post(f"{hub.url}/v1/agl/spans", data=body)) for _ in range(100)]
         done, waiting = await asyncio.wait(sent, return_when=asyncio.FIRST_COMPLETED)
         while len(done) < 40:
             more, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             done |= more
         assert {one.result().status for one in done} == {503} and memory(hub) - before < 150e6
+        async with session.post(f"{hub.url}/v1/agl/resources/latest", data=b"{}") as small:
+            assert small.status != 503
         lock.execute("ROLLBACK")
         later = [(await one).status for one in waiting]
         assert {*later} <= {404, 503} and later.count(404) > 10  # there is no such rollout
@@ -254,6 +256,8 @@ def test_spans_of_no_attempt_are_counted_in_one_line_of_log(open_hub):
     name = "agentlightning.rollout_id"
     forged = field(9, attribute(name, field(1, b"x\n12:00:00 the hub has stopped\x1b[31m")))
     assert post_packed(open_hub, gzip.compress(field(1, field(2, field(2, forged) * 5000)))) == 200
+    bad = field(9, attribute("agentlightning.span_sequence_id", field(1, b"x" * 1000)))
+    assert post_packed(open_hub, gzip.compress(one_span(bad))) == 400
     said = open_hub.log.read_text()
     assert "5000 spans without a rollout id and an attempt id are not stored" in said and "has stopped" not in said
 

@@ -181,7 +181,16 @@ async def test_outages_do_not_count_as_errors_of_the_hub(http_service, its_clien
 
 
 @pytest.mark.parametrize(
-    "url", ["127.0.0.1:4747", "http://", "http://[::1", "http://h:99999", "http://u:secret@h", "http://h?x=secret"]
+    "url",
+    [
+        "127.0.0.1:4747",
+        "http://",
+        "http://[::1",
+        "http://h:99999",
+        "http://u:secret@h",
+        "http://u:secret",
+        "http://h?x=secret",
+    ],
 )
 def test_an_address_that_is_none_is_refused_without_its_text(url):
     for use in (lambda: connect(url, token=""), lambda: load_config(None, [f"store.url={url}"])):

@@ -25,7 +25,10 @@ class Served:
         self.folders = {int(name.rpartition("-")[2]): folder for name, folder in folders.items()}
 
     def past(self, shares, held):
-        return [ServedPolicy(name=name, endpoints=("e",), model=name, share=share) for name, share in shares.items()]
+        return [
+            ServedPolicy(name=name, endpoints=("http://e/v1",), model=name, share=share)
+            for name, share in shares.items()
+        ]
 
 
 class Run:

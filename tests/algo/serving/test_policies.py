@@ -6,6 +6,7 @@ from itertools import chain
 
 import pytest
 
+from algo.serving.launch import pool_servers
 from algo.serving.policies import PolicyServers, check_public
 from configs.section import ConfigError
 from tests.support.algo.fake_vllm import port_of
@@ -21,7 +22,8 @@ def test_public_addresses_are_needed_of_every_server_that_the_run_starts(configu
         check_public(configure(frozen=own, **public), ["there", "old", "initial"])
     check_public(configure(model={"lora_rank": 8}, **public), ["initial"])  # the policy's servers have the base
     with pytest.raises(ConfigError, match="servers of past selves"):
-        check_public(configure(league={"every_steps": 1}, game={"opponent": "past"}, **public), [])
+        config = configure(league={"every_steps": 1}, game={"opponent": "past"}, **public)
+        check_public(config, [], pool_servers(config))
 
 
 async def test_each_policy_has_its_servers_and_is_given_its_weights(

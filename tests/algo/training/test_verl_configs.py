@@ -1,6 +1,8 @@
 """What verl is told where a run would need GPUs to show it, and what is refused before Ray starts."""
 
+import json
 import os
+import shutil
 
 import pytest
 import ray
@@ -86,6 +88,11 @@ def test_what_cannot_run_is_refused(model, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"must divide the model's number of attention heads \(2\)"):
         check_engine(make_config(model, model=flash, training=gpus | {"sequence_parallel": 3}))
     check_engine(make_config(model, model=flash, training=gpus | {"ranks": 2, "sequence_parallel": 2}))
+    sizes = json.loads((model / "config.json").read_text())
+    few = shutil.copytree(model, tmp_path / "few")
+    (few / "config.json").write_text(json.dumps(sizes | {"num_attention_heads": 12, "num_key_value_heads": 2}))
+    with pytest.raises(ConfigError, match=r"key-value heads \(2\)"):
+        check_engine(make_config(few, model=flash, training=gpus | {"ranks": 3, "sequence_parallel": 3}))
     for section, kl in (("reference", {"kl": "loss"}), ("critic", {})):
         with pytest.raises(ConfigError, match=rf"{section}\.path .*nowhere does not exist.*set {section}\.path"):
             check_engine(make_config(model, **{section: {"path": tmp_path / "nowhere", **kl}}))
@@ -128,7 +135,6 @@ def test_training_leaves_the_gpus_of_all_other_servers_alone(model, monkeypatch)
     assert gpus(policies={"wolves": {"side": "wolf"}, "villagers": {"side": "good"}}) == "GPU-c,GPU-d"
     others = {"frozen": {"old": {"path": model, "devices": (3,)}}}
     assert gpus(**others) == "GPU-b,GPU-c"
-    assert gpus(serving={"devices": (3,)}, frozen={"old": {"path": model}}) == "GPU-b,GPU-c"  # it is on GPU 0
     others |= {"league": {"every_steps": 1, "devices": (1,)}, "game": {"opponent": "past"}}
     assert gpus(**others) == "GPU-c"
     # On shared GPUs other servers may run beside those of the policy.
