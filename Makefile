@@ -14,6 +14,8 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3,$(shell comma
 VENV ?= .venv
 # cpu or gpu (default: the installed set), and real: EXTRA="gpu real".
 EXTRA ?=
+$(if $(filter-out cpu gpu real,$(EXTRA)),$(error EXTRA="$(EXTRA)": name cpu or gpu, and real))
+$(if $(word 2,$(filter cpu gpu,$(EXTRA))),$(error EXTRA="$(EXTRA)": cpu and gpu exclude each other))
 SET := $(or $(filter cpu gpu,$(EXTRA)),$(if $(wildcard $(VENV)/.installed-gpu),gpu,cpu))
 UV_FLAGS ?=
 PYTEST_FLAGS ?=
@@ -35,7 +37,7 @@ INSTALLED := $(VENV)/.installed-$(SET)
 REAL := $(VENV)/.installed-real
 DOCS := $(VENV)/.installed-docs
 RECIPE := $(BIN)/python -m algo.recipe configs/recipes
-RECIPE_FLAGS = $(if $(SEEDS),--seeds $(SEEDS)) $(if $(RESUME),--resume) $(LEARN_FLAGS)
+RECIPE_FLAGS = $(if $(SEEDS),--seeds $(SEEDS)) $(if $(filter-out 0,$(RESUME)),--resume) $(LEARN_FLAGS)
 OTHER_SET := $(filter-out $(SET),cpu gpu)
 # [tool.uv] of pyproject.toml overrides versions for the CPU set only.
 CONSTRAINTS := --constraint requirements-$(SET).lock $(if $(filter gpu,$(SET)),--no-config)
@@ -62,6 +64,7 @@ help: ## Show the targets
 install: $(INSTALLED) $(if $(filter real,$(EXTRA)),$(REAL)) ## Install into .venv (EXTRA=cpu or gpu; also EXTRA=real)
 
 $(INSTALLED): pyproject.toml requirements-$(SET).lock
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 is needed, and not found: name one with make PYTHON=..." >&2; exit 2; }
 	@"$(PYTHON)" -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else f"Python 3.11 or 3.12 is needed, $(PYTHON) is {v[0]}.{v[1]}: name one with make PYTHON=...")'
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "uv>=0.9"

@@ -34,7 +34,7 @@ from configs.loading import find_config, load_config, schema_of
 from configs.model_folder import check_model_folder
 from configs.schema import Config
 from configs.section import ConfigError
-from store.addresses import leads_to_loopback
+from store.addresses import leads_to_loopback, problem_with_base_url
 from store.client import StoreClient, StoreUnreachable, describe_error
 from store.printable import printable
 from store.program import status_of
@@ -148,6 +148,9 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
         return
     for line in answer.stdout.strip().splitlines():
         index, name, driver, total, used = map(str.strip, line.split(","))
+        if not (total.isdecimal() and used.isdecimal()):  # of GPUs that share the machine's memory
+            yield OK, f"{index}: {name}, driver {driver}"
+            continue
         found = f"{index}: {name}, driver {driver}, {int(used) / 1024:.1f} of {int(total) / 1024:.1f} GiB in use"
         is_free = int(used) < 0.05 * int(total)
         yield (OK, found) if is_free else (WARNING, f"{found}: end its processes (`nvidia-smi` lists them)")
@@ -235,6 +238,9 @@ async def _hub_finding(url: str) -> Finding:
 def _endpoints(subject: Subject) -> Iterator[Finding]:
     needed = subject.config.rollout.context_tokens
     for url in subject.endpoints:
+        if problem := problem_with_base_url(url):
+            yield PROBLEM, f"the address of a vLLM {problem}"
+            continue
         try:
             models = {
                 printable(str(one["id"])): one["max_model_len"] for one in asyncio.run(_get(f"{url}/v1/models"))["data"]
@@ -330,6 +336,8 @@ def subject_of(options: argparse.Namespace) -> Subject:
     if folder:  # its run.dir is relative to where the run was started
         run = config.run.model_copy(update={"dir": folder.parent, "name": folder.name})
         config = config.model_copy(update={"run": run})
+        if (published := folder / config.model.path).is_dir():  # of algo.publish
+            config = config.model_copy(update={"model": config.model.model_copy(update={"path": published})})
     urls = options.endpoint or config.serving.urls
     return Subject(
         config,

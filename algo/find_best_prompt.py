@@ -21,6 +21,7 @@ from configs.loading import CONFIG_DIR
 from configs.model_folder import check_model_folder
 from configs.schema import Config
 from configs.werewolf import WerewolfConfig
+from store.addresses import problem_with_base_url
 from store.program import number, run_program
 
 
@@ -93,8 +94,16 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("--generations and --edits must be at least 1")
     if bool(options.endpoint) != bool(options.model):
         parser.error("--endpoint and --model are given together")
-    if options.proposer_key_env and not os.environ.get(options.proposer_key_env):
-        parser.error(f"--proposer-key-env: {options.proposer_key_env} is not set")
+    for name in ("--proposer-url", "--endpoint"):
+        url = getattr(options, name.removeprefix("--").replace("-", "_"))
+        if url and (problem := problem_with_base_url(url) or (None if url.endswith("/v1") else "must end in /v1")):
+            parser.error(f"{name} {problem}")
+    if name := options.proposer_key_env:
+        key = os.environ.get(name, "").strip()
+        if not (key and key.isascii() and key.isprintable()):
+            parser.error(f"--proposer-key-env: {name} {'has invalid characters' if key else 'is not set'}")
+    if options.agent and not options.local:
+        parser.error("--agent needs --local: without it, runners are started by `python -m runners.agents`")
     if options.local and bool(options.tasks) != bool(options.agent):
         parser.error("--local: give --tasks and --agent together, or neither for the game")
     return options

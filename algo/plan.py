@@ -9,7 +9,7 @@ from configs.roles_and_decks import DECKS
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.werewolf import WerewolfConfig
-from store.program import run_program
+from store.program import number, run_program
 
 H100_GIB = 79.2
 """Memory of an H100 of 80 GB by CUDA."""
@@ -23,10 +23,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "nothing; the exit status is 2 for a run that does not fit.",
         example="model.lora_rank=32",
     )
-    parser.add_argument("--gpu-gib", type=float, help=f"memory of each GPU (default: this machine's, else {H100_GIB})")
+    parser.add_argument(
+        "--gpu-gib", type=number(float, 0.1), help=f"memory of each GPU (default: this machine's, else {H100_GIB})"
+    )
     parser.add_argument(
         "--host-gib",
-        type=float,
+        type=number(float, 0.1),
         help="memory of the machine (default: this one's, if the run has no GPUs or this machine has them)",
     )
     return parser.parse_args(arguments)

@@ -67,7 +67,7 @@ def publish(run: Path, directory: Path, step: int | None = None) -> Path:
             _copy_model(checkpoint / MODEL_FOLDER, unfinished)
         return directory
     state = load_state(checkpoint)
-    whole = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8"))
+    whole = yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")) or {}
     config = {
         section: {
             name: value for name, value in (whole.get(section) or {}).items() if name not in _LEFT_OUT.get(section, ())

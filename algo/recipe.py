@@ -45,6 +45,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help="run no stages: write the reports of these runs, and compare the later ones with the first",
     )
     options = parser.parse_args(arguments)
+    others = (options.file, options.resume, options.directory, options.seeds, options.overrides, options.taken)
+    if options.compare is not None and any(others):
+        parser.error("--compare runs no stages: give it folders of recipes alone")
     if options.compare is None and options.file is None and not (options.resume and options.directory):
         parser.error("name a recipe, e.g. demo")
     if options.resume and (options.overrides or options.taken):

@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     from algo.evaluation.games import GameRow
     from algo.evaluation.page import show_tables, wide_console
     from algo.evaluation.record import Record
-    from algo.evaluation.speech import score_speeches, speech_table
+    from algo.evaluation.speech import score_speeches, speech_table, write_bits
     from configs.model_folder import check_model_folder
     from configs.section import ConfigError
 
@@ -37,8 +37,11 @@ def main(arguments: list[str] | None = None) -> int:
             raise ConfigError(f"{options.run / EVALUATIONS_FILE} has no speech of a policy")
         model = options.model or Path(evaluations[0].header.initial)
         check_model_folder(model, "--model")
-    bits = score_speeches(evaluations, model, options.run)
+    with exit_on(OSError, ValueError, before=f"--model {model}: "):
+        bits = score_speeches(evaluations, model)
     show_tables([speech_table(evaluations, bits)], wide_console())
+    with exit_on(OSError):
+        write_bits(options.run, bits)
     return 0
 
 

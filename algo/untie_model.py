@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         parents=[source],
     )
     options = parser.parse_args(arguments)
-    with exit_on(ConfigError, OSError):
+    with exit_on(ConfigError, OSError, ValueError):  # also transformers' error for an unknown model
         directory = untie_model(options.source, options.directory, force=options.force)
     print(f"model ready in {directory}")
     return 0

@@ -23,14 +23,17 @@ class ApiKeys:
 
     @classmethod
     def of(cls, allowed: Iterable[str]) -> "ApiKeys":
-        """From texts like ``NAME=https://host``. Raises ValueError for an invalid one."""
+        """From texts like ``NAME=https://host``. Raises ValueError for others, which may be keys: not quoted."""
         places: dict[str, frozenset[str]] = {}
         for text in allowed:
             name, separator, url = text.strip().partition("=")
             if not separator or not name.isidentifier():
-                raise ValueError(f"{text!r} is not NAME=https://host, e.g. OPENAI_API_KEY=https://api.openai.com")
+                raise ValueError("an entry is not NAME=https://host, e.g. OPENAI_API_KEY=https://api.openai.com")
             if not _may_carry_keys(url):
-                raise ValueError(f"{text!r}: a key may only be sent over https, or to this machine")
+                raise ValueError(
+                    f"the entry of {name} must name the address that may receive the key (https, or this machine); the "
+                    f"key itself stays in the environment variable {name}"
+                )
             places[name] = places.get(name, frozenset()) | {origin_of(url)}
         return cls(places)
 

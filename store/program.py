@@ -1,6 +1,7 @@
 """How a program ends, and reads numbers from its command line."""
 
 import argparse
+import io
 import math
 import os
 import select
@@ -18,14 +19,21 @@ def run_program(main: Callable[[], int | None]) -> NoReturn:
 def status_of(main: Callable[[], int | None]) -> int:
     """The status of a program: 130 after Ctrl-C, 1 when the reader of its output has gone.
 
-    SIGTERM raises SystemExit, so that temporary files are removed. ``main`` may handle both signals itself.
+    SIGTERM and SIGHUP, unless it is ignored, raise SystemExit, so that temporary files are removed. ``main`` may handle
+    signals itself.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Texts are Chinese, and a terminal may have another character set.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             return main() or 0
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] closed by `>&-`
+                sys.stdout.flush()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:

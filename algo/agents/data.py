@@ -53,7 +53,7 @@ def read_data(config: AgentConfig) -> AgentData:
 def read_tasks(path: Path, setting: str) -> list[Any]:
     """A file's tasks, one JSON value a line. setting: names the file in errors. Raises ConfigError."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # Windows' editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{setting}: cannot read {path}: {error}") from error
     tasks = []

@@ -65,10 +65,11 @@ def speech_table(evaluations: Iterable[GameEvaluation], bits: Bits) -> Table:
     return Table("Replies and speeches of the policy", ("evaluation and side", *head), rows)
 
 
-def score_speeches(evaluations: Iterable[GameEvaluation], model: Path, folder: Path) -> Bits:
+def score_speeches(evaluations: Iterable[GameEvaluation], model: Path) -> Bits:
     """Bits a character of every evaluation under a model folder: -log2 of the texts' probability over their length.
 
-    Each text stands alone, after the token that begins a text. Computed in float32 on the CPU; written into ``folder``.
+    Each text stands alone, after the token that begins a text. Computed in float32 on the CPU.
+    Raises OSError or ValueError for a model that cannot be loaded.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -86,18 +87,21 @@ def score_speeches(evaluations: Iterable[GameEvaluation], model: Path, folder: P
             nats -= count * float(log_probs.gather(1, ids[0, 1:, None]).sum())
         return nats / math.log(2) / sum(map(len, texts))
 
-    bits = {
+    return {
         evaluation.header.label: {
             side: bits_per_character([said.text for said in spoken[:: math.ceil(len(spoken) / MOST_SPEECHES)]])
             for side, spoken in speeches_by_side(evaluation).items()
         }
         for evaluation in evaluations
     }
+
+
+def write_bits(folder: Path, bits: Bits) -> None:
+    """For the report of the run in the folder. Raises OSError."""
     write_atomically(folder / SPEECH_FILE, json.dumps(bits, indent=1))
-    return bits
 
 
 def read_bits(folder: Path) -> Bits:
-    """The bits that ``score_speeches`` wrote; empty without a file."""
+    """The bits that ``write_bits`` wrote; empty without a file."""
     path = folder / SPEECH_FILE
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

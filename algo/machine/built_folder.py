@@ -38,7 +38,10 @@ def build_folder(
                 f"{directory} exists and was not written by {recipe['built_by']} (it has no {marker}): name another "
                 f"folder, or remove it"
             )
-        found = json.loads((directory / marker).read_text(encoding="utf-8"))
+        try:
+            found = json.loads((directory / marker).read_text(encoding="utf-8"))
+        except ValueError:
+            found = None
         if found != recipe and not force:
             raise FileExistsError(
                 f"{directory} has a model built from {found}, not from {recipe}: rebuild it with --force, or name "

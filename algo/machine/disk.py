@@ -50,8 +50,9 @@ def remove_on_error(path: Path, remedy: str) -> Iterator[None]:
     """
     try:
         yield
-    except Exception as error:
-        found = disk_full(error, path, f"The partial file has been removed. {remedy}")
+    except BaseException as error:  # also Ctrl-C
+        text = f"The partial file has been removed. {remedy}"
+        found = disk_full(error, path, text) if isinstance(error, Exception) else None
         for each in (path, *path.parent.glob(f"{path.name}.*")):
             if each.is_dir():
                 shutil.rmtree(each, ignore_errors=True)

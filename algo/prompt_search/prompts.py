@@ -223,6 +223,6 @@ def _read_prompts(path: Path) -> list[tuple[str, str]]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return file.read_text(encoding="utf-8-sig").strip()  # Windows' editors begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--prompts: cannot read {file}: {error}") from error

@@ -92,7 +92,7 @@ async def _search(opened: OpenedRun, options: argparse.Namespace, plan: SearchPl
         stack.callback(_write_tree, folder, tree)  # also after a failed search
         proposer = None
         if options.proposer_url:
-            key = os.environ[options.proposer_key_env] if options.proposer_key_env else "none"
+            key = os.environ[options.proposer_key_env].strip() if options.proposer_key_env else "none"
             client = openai.AsyncOpenAI(base_url=options.proposer_url, api_key=key, timeout=_PROPOSER_SECONDS)
             await stack.enter_async_context(client)
             bounds, language = (options.proposer_calls, options.proposer_tokens), "en" if options.tasks else "zh"

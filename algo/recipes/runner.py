@@ -25,6 +25,7 @@ from rich.markup import escape
 from algo.advantages.registry import check_estimator
 from algo.evaluate import check_matches
 from algo.machine.atomic_files import make_private_folder, write_atomically
+from algo.machine.disk import disk_full
 from algo.machine.ports import free_port, is_taken
 from algo.machine.processes import (
     CONSOLE,
@@ -175,17 +176,23 @@ def begin(
     if directory.exists() and any(directory.iterdir()):
         remedy = "--resume continues its recipe" if (directory / RECIPE_FILE).exists() else "it holds no recipe"
         raise ConfigError(f"{directory} is not empty; {remedy}, --directory names another folder")
+    made = not directory.exists()
     make_private_folder(directory)
-    for name, config in configs.items():
-        (directory / f"{name}.yaml").write_text(as_yaml(config), encoding="utf-8")
-    opened = RecipeFolder(directory.resolve(), recipe, (command,), (_versions(),))
-    if other is not None:
-        try:
+    try:
+        for name, config in configs.items():
+            (directory / f"{name}.yaml").write_text(as_yaml(config), encoding="utf-8")
+        opened = RecipeFolder(directory.resolve(), recipe, (command,), (_versions(),))
+        if other is not None:
             _copy_stages(opened, other)
-        except BaseException:  # of a full disk or Ctrl-C, too
-            shutil.rmtree(directory)
-            raise
-    return _write(opened)  # last: until then nothing resumes it, as a recipe that runs the stages itself
+        return _write(opened)  # last: until then nothing resumes it, as a recipe that runs the stages itself
+    except BaseException as error:  # of a full disk or Ctrl-C, too
+        for each in directory.iterdir():  # it was empty
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        if made:
+            directory.rmdir()
+        if isinstance(error, Exception) and (full := disk_full(error, directory, "Free some space there.")):
+            raise full from error
+        raise
 
 
 def read_recipe_folder(directory: Path) -> RecipeFolder:
@@ -195,7 +202,7 @@ def read_recipe_folder(directory: Path) -> RecipeFolder:
         document = json.loads(path.read_text(encoding="utf-8"))
         recipe, commands = Recipe.model_validate(document["recipe"]), tuple(document["commands"])
         return RecipeFolder(directory.resolve(), recipe, commands, tuple(document.get("versions", ())))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{directory} holds no recipe: {path}: {error}") from error
 
 

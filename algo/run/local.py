@@ -13,6 +13,7 @@ from algo.machine.processes import CONSOLE, Interrupted, local_processes, start_
 from algo.run.names import run_name
 from configs.command_line import exit_on
 from configs.schema import Config
+from store.program import number
 
 _AT_ONCE = 8
 
@@ -21,7 +22,7 @@ def add_local_option(parser: argparse.ArgumentParser, what: str = "games") -> No
     """Add ``--local``. what: name of rollouts, in the plural."""
     parser.add_argument(
         "--local",
-        type=int,
+        type=number(int, 0),
         nargs="?",
         const=_AT_ONCE,
         default=0,

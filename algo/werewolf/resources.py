@@ -11,7 +11,7 @@ def game_resources(config: WerewolfConfig) -> dict[str, Any]:
     prompts = {}
     for name, path in config.game.prompts.items():
         try:
-            prompts[name] = path.read_text(encoding="utf-8").strip()
+            prompts[name] = path.read_text(encoding="utf-8-sig").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"game.prompts.{name}: cannot read {path}: {error}") from error
     return {"prompt_templates": prompts, "players": config.players, "judge": config.judge}

@@ -53,6 +53,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     add_play_command(commands)
     add_web_command(commands)
     options = parser.parse_args(arguments)
+    if "run" in options and options.dry_run:
+        parser.error("--dry-run plays one game itself: omit play and web")
     if "run" not in options:
         if options.dry_run and options.processes > 1:
             parser.error("--processes excludes --dry-run, which plays one game")

@@ -5,6 +5,7 @@ person is reproducible.
 """
 
 import argparse
+import io
 import json
 import random
 import sys
@@ -140,9 +141,13 @@ def play(options: argparse.Namespace) -> int:
             options.output.open("a").close()  # fail before the game, not after it
         brains = seeded_brains(preset, options.seed, options.players)
         if options.human is not None:
+            if isinstance(sys.stdin, io.TextIOWrapper):
+                sys.stdin.reconfigure(errors="replace")  # a half character that a terminal sends must not end the game
             brains[options.human] = Person(preset)
         state = play_locally(preset, options.seed, brains)
     except (ValueError, OSError) as error:
+        if made:
+            options.output.unlink(missing_ok=True)
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (PersonLeft, KeyboardInterrupt):
@@ -156,9 +161,13 @@ def play(options: argparse.Namespace) -> int:
         written = game_text(state, options.view)
     if options.output is None:
         sys.stdout.write(written)
-    else:
+        return 0
+    try:
         options.output.write_text(written, encoding="utf-8")
-        print(f"written to {options.output}", file=sys.stderr)
+    except OSError as error:
+        print(f"error: {options.output} could not be written: {error.strerror}", file=sys.stderr)
+        return 2
+    print(f"written to {options.output}", file=sys.stderr)
     return 0
 
 

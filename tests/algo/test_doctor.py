@@ -6,9 +6,12 @@ import threading
 
 from algo import doctor
 from algo.doctor import OK, PROBLEM, WARNING, examine, main, parse_arguments, subject_of
+from configs.loading import CONFIG_DIR
 from store.auth import TOKEN_VARIABLE
 from tests.support.hub.hub_process import HubProcess
 from tests.support.processes import exit_status
+
+ROOT = CONFIG_DIR.parent
 
 
 async def findings(*arguments):
@@ -37,6 +40,13 @@ async def test_the_kind_of_a_hub_and_its_token(hub, tmp_path, monkeypatch):
         assert level == OK and "of this project" in text and "accepts ours" in text and "secret" not in text
     finally:
         ours.kill()
+
+
+async def test_a_published_folder_has_its_model_and_an_address_with_a_password_is_not_shown(monkeypatch):
+    found = await findings("--config", str(ROOT / "models" / "wolves"), "--endpoint", "http://u:secret@127.0.0.1:1")
+    assert found["model"][0][0] == OK
+    ((level, text),) = found["vLLM"]
+    assert level == PROBLEM and "no user, password" in text and "secret" not in text
 
 
 async def test_an_address_that_never_answers_is_a_problem():

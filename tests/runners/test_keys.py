@@ -51,12 +51,15 @@ def test_one_place_has_many_spellings(told, url):
     "text, problem",
     [
         ("BIG_KEY", "is not NAME=https://host"),
-        ("BIG_KEY=http://api.example", "only be sent over https"),
+        ("sk-secret", "is not NAME=https://host"),
+        ("BIG_KEY=http://api.example", r"entry of BIG_KEY .*\(https, or"),
+        ("BIG_KEY=sk-secret", r"the key itself stays in the environment variable BIG_KEY"),
     ],
 )
-def test_invalid_key_options_are_named(text, problem):
-    with pytest.raises(ValueError, match=problem):
+def test_invalid_key_options_are_named_and_a_key_in_one_is_not_shown(text, problem):
+    with pytest.raises(ValueError, match=problem) as raised:
         ApiKeys.of([text])
+    assert "secret" not in str(raised.value)
 
 
 def test_a_file_adds_to_the_command_line(tmp_path):

@@ -25,10 +25,20 @@ def test_the_status_is_that_of_the_end_and_there_is_no_traceback(body, status):
     assert (ended.returncode, ended.stderr) == (status, b"")
 
 
-def test_sigterm_removes_temporary_folders(tmp_path):
-    body = f"with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}): os.kill(os.getpid(), signal.SIGTERM)"
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_removes_temporary_folders(tmp_path, number):
+    body = f"with tempfile.TemporaryDirectory(dir={str(tmp_path)!r}): os.kill(os.getpid(), {int(number)})"
     ended = subprocess.run([sys.executable, "-c", f"{BEGIN}def main():\n    {body}\nrun_program(main)"])
-    assert ended.returncode == 128 + signal.SIGTERM and not any(tmp_path.iterdir())
+    assert ended.returncode == 128 + number and not any(tmp_path.iterdir())
+
+
+def test_a_terminal_without_chinese_or_no_output_at_all_ends_nothing():
+    program = f"{BEGIN}def main():\n    print('狼人杀 –')\nrun_program(main)"
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, b"") and rb"\u72fc" in ended.stdout
+    closed = subprocess.run(["sh", "-c", '"$0" -c "$1" >&-', sys.executable, program], stderr=subprocess.PIPE)
+    assert (closed.returncode, closed.stderr) == (0, b"")
 
 
 def test_another_broken_pipe_is_an_error():

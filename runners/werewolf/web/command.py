@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from store.addresses import is_loopback
 from store.printable import printable
 from store.program import port
 
@@ -120,13 +121,14 @@ async def _serve(options: argparse.Namespace) -> None:
     from runners.werewolf.web.hub_games import HubGames
     from runners.werewolf.web.opponents import Opponents, keys_of
     from runners.werewolf.web.tables import Tables
-    from store.addresses import is_loopback
     from store.client import connect
     from store.schema import TokenLimits
 
     for path in options.games:
         if not path.is_file():
             raise ValueError(f"{path} is not a file; `python -m runners.werewolf play --output {path}` writes one")
+    if options.model is not None and options.model_url is None:
+        raise ValueError("--model names a model at --model-url, which is missing")
     if options.tokenizer is not None and not (options.tokenizer / "tokenizer.json").is_file():
         raise ValueError(f"--tokenizer {options.tokenizer} holds no tokenizer.json: give the folder of a model")
     client = None if options.store is None else connect(options.store, retry_seconds=5.0)
@@ -146,7 +148,7 @@ async def _serve(options: argparse.Namespace) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(pages.close)
         await opponents.newest()  # report an invalid opponent at the start
-        token = None if is_loopback(options.host) else _access_token(options.access_token_file)
+        token = _access_token(options.host, options.access_token_file)
         app = make_app(pages, token, (*options.public_host, options.host))
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         stack.push_async_callback(runner.cleanup)
@@ -171,10 +173,10 @@ def address_of(host: str, port: int, token: str | None) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/{query}"
 
 
-def _access_token(file: Path | None) -> str:
+def _access_token(host: str, file: Path | None) -> str | None:
     if file is None:
-        return secrets.token_urlsafe(24)
-    token = file.read_text(encoding="utf-8").strip()
+        return None if is_loopback(host) else secrets.token_urlsafe(24)
+    token = file.read_text(encoding="utf-8", errors="replace").strip()
     if len(token) < 16 or not token.isascii() or " " in token:
         raise ValueError(f"{file} must hold a token of at least 16 visible characters, such as `openssl rand -hex 32`")
     return token

@@ -61,11 +61,11 @@ def test_bits_a_character_are_those_of_the_text_alone(tmp_path, tiny_model, monk
         nats += sum(torch.logsumexp(row, 0) - row[token] for row, token in zip(logits, ids[1:], strict=False)).item()
     expected = nats / math.log(2) / sum(map(len, texts))
     made = evaluation("step 0", *(spoken(2, text) for text in texts))
-    assert score_speeches([made], tiny_model, tmp_path)["step 0"]["good"] == pytest.approx(expected, rel=1e-5)
+    assert score_speeches([made], tiny_model)["step 0"]["good"] == pytest.approx(expected, rel=1e-5)
     # Of too many, evenly: the first ones are all against the first opponent.
     monkeypatch.setattr(speech, "MOST_SPEECHES", 3)
     more = evaluation("step 0", *(spoken(2, text) for text in texts for _ in range(2)))
-    assert score_speeches([more], tiny_model, tmp_path)["step 0"]["good"] == pytest.approx(expected, rel=1e-5)
+    assert score_speeches([more], tiny_model)["step 0"]["good"] == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("model", [["--model", "nowhere"], []])

@@ -90,8 +90,9 @@ def test_a_limit_of_file_size_is_reported_too(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
-def test_other_errors_stay_what_they_are(tmp_path):
-    with pytest.raises(ValueError, match="a bug"), remove_on_error(tmp_path / "file", ""):
+@pytest.mark.parametrize("error", [ValueError("a bug"), KeyboardInterrupt("a bug")])
+def test_other_errors_stay_what_they_are(tmp_path, error):
+    with pytest.raises(type(error), match="a bug"), remove_on_error(tmp_path / "file", ""):
         (tmp_path / "file").write_text("half")
-        raise ValueError("a bug")
+        raise error
     assert not any(tmp_path.iterdir())

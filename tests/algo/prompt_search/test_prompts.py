@@ -31,6 +31,8 @@ def test_prompts_are_lines_or_stand_between_dashes_or_in_a_folder(tmp_path):
     file.write_text("one\nmore {q}\n---\ntwo {q}\n")
     assert texts_in(file) == ["one\nmore {q}", "two {q}"]
     assert texts_in(tmp_path) == [file.read_text().strip()]
+    file.write_text("one {q}\n", encoding="utf-8-sig")  # as Windows' editors write it
+    assert texts_in(file) == ["one {q}"]
 
 
 def test_prompts_of_the_game_come_from_folders_named_after_what_they_replace(tmp_path):

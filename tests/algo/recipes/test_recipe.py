@@ -3,6 +3,7 @@
 Hub, runner and the programs of the stages are small stand-ins; with real ones: tests/end_to_end/test_recipe.py.
 """
 
+import errno
 import json
 import os
 import re
@@ -20,6 +21,7 @@ import yaml
 from algo.agents.evaluate import AttemptRow
 from algo.evaluation.games import GameRow
 from algo.evaluation.record import EVALUATIONS_FILE, Record
+from algo.machine.disk import DiskFull
 from algo.recipe import main
 from algo.recipes import runner
 from algo.recipes.comparison import comparison_tables
@@ -224,6 +226,20 @@ def test_the_newest_run_of_a_recipe_is_none_of_another_whose_name_begins_alike(t
     assert newest(tmp_path, "small").name == "other"
     with pytest.raises(ConfigError, match="no run of the recipe 'sma'"):
         newest(tmp_path, "sma")
+
+
+def test_a_recipe_that_cannot_be_begun_leaves_an_empty_folder(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("algo.recipes.runner._write", full)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(DiskFull, match="mine could not be written"):
+        begin(recipe_file(tmp_path), [], None, tmp_path / "mine", tmp_path, "command")
+    assert not any((tmp_path / "mine").iterdir())
+    (tmp_path / "mine" / "recipe.json").write_text("[]")
+    with pytest.raises(ConfigError, match="holds no recipe"):
+        read_recipe_folder(tmp_path / "mine")
 
 
 # --- killed in each stage ---------------------------------------------------------------------------------------------

@@ -66,6 +66,12 @@ def test_a_person_may_leave(capsys, monkeypatch, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["earlier"]
 
 
+def test_half_a_character_of_a_terminal_ends_no_game(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"\304\343\n"), encoding="utf-8"))
+    status, _, told = run_play(capsys, "--preset", "5p_tiny", "--human", "4", "--output", str(tmp_path / "new"))
+    assert status == 130 and "interrupted" in told and not any(tmp_path.iterdir())
+
+
 def test_what_cannot_be_written_or_listened_on_is_refused_at_once(capsys, tmp_path):
     assert "Is a directory" in run_play(capsys, "--seed", "5", "--output", str(tmp_path))[2]
     with pytest.raises(SystemExit):
@@ -82,6 +88,9 @@ def test_what_cannot_be_written_or_listened_on_is_refused_at_once(capsys, tmp_pa
     with pytest.raises(SystemExit):
         parse_arguments(["web", "--port", "9" * 400])  # larger than any float
     assert "is not an integer from 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parse_arguments(["--dry-run", "play"])
+    assert "omit play and web" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         parse_arguments(["--endpoint", "http://127.0.0.1:8000/v1", "--model", "policy"])
     assert "need --dry-run" in capsys.readouterr().err
