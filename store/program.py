@@ -32,12 +32,12 @@ def status_of(main: Callable[[], int | None]) -> int:
         try:
             return main() or 0
         finally:
-            if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] closed by `>&-`
+            if sys.stdout is not None:  # it is closed by `>&-`
                 sys.stdout.flush()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        if not _reader_has_gone(sys.stdout.fileno()):
+        if sys.stdout is None or not _reader_has_gone(sys.stdout.fileno()):
             raise  # of another pipe
         # What is left in the buffer would fail again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
