@@ -7,7 +7,11 @@ import sys
 
 import pytest
 
-BEGIN = "import os, signal, tempfile\nfrom store.program import run_program\n"
+BEGIN = (
+    "import os, signal, tempfile\n"
+    "from store.program import run_program\n"
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # nohup ignores it, also in these tests
+)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from algo.sequences.trajectories import TrajectorySet, synthetic_trajectory
 from configs.loading import load_config
 
 
-async def test_vllm_sleeps_while_the_trainer_is_at_work(monkeypatch):
+async def test_vllm_sleeps_while_the_trainer_is_at_work(monkeypatch, tiny_model):
     events = []
 
     def event(name, result=None):
@@ -26,7 +26,7 @@ async def test_vllm_sleeps_while_the_trainer_is_at_work(monkeypatch):
         events.append(function.__name__)
         return [torch.zeros(3)] if function is dry_run.log_probs_of else (None, None)
 
-    config = load_config(None, ["training.device=cuda", "serving.share_gpus=true"])
+    config = load_config(None, ["training.device=cuda", "serving.share_gpus=true", f"model.path={tiny_model}"])
     game = SimpleNamespace(triplets=[], outcome=SimpleNamespace(transcript=""))
     run = SimpleNamespace(
         config=config,

@@ -143,7 +143,7 @@ def updated(config, engine, share, *_):
 
 
 @pytest.fixture
-def machine(client, tmp_path, monkeypatch):
+def machine(client, tmp_path, monkeypatch, tiny_model):
     def make(lag, every_steps=1, **settings):
         config = werewolf_config(
             groups_per_step=2,
@@ -151,6 +151,7 @@ def machine(client, tmp_path, monkeypatch):
             max_policy_lag=lag,
             checkpoint={"every_steps": every_steps},
             log={"transcripts_per_step": 0},
+            model={"path": tiny_model},
             **settings,
         )
         run = config.run.model_copy(update={"dir": tmp_path, "steps": STEPS})
@@ -284,7 +285,7 @@ class PlayAgainstThePast(OneTurnPlay):
 
 async def test_killed_anywhere_a_league_counts_every_game_once(machine, tmp_path):
     league = {"every_steps": 1, "choice": "newest", "size": 3}
-    machine = machine(0, every_steps=2, opponent="past", league=league, model={"path": tmp_path})
+    machine = machine(0, every_steps=2, opponent="past", league=league)
     machine.play = PlayAgainstThePast()
     machine.kill_in = {(2, "push"), (3, "rest"), (5, "push")}
     summary = await machine.to_the_end()
