@@ -69,7 +69,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         help="range of possible rewards, which verdicts depend on (default: 0 1)",
     )
     agent.add_argument("--agent", metavar="MODULE:NAME", help="with --local: the agent of the runner")
-    agent.add_argument("--endpoint", default="", metavar="URL", help="vLLM server for agents that use the policy, ending in /v1")
+    agent.add_argument(
+        "--endpoint", default="", metavar="URL", help="vLLM server for agents that use the policy, ending in /v1"
+    )
     agent.add_argument("--model", default="", help="the model's name at --endpoint")
     game = parser.add_argument_group("the game's prompts")
     game.add_argument("--player", default="policy", help="the player with the searched prompts (default: %(default)s)")
