@@ -21,7 +21,7 @@ from configs.loading import CONFIG_DIR
 from configs.model_folder import check_model_folder
 from configs.schema import Config
 from configs.werewolf import WerewolfConfig
-from store.addresses import problem_with_base_url
+from store.endpoints import problem_with_endpoint
 from store.program import number, run_program
 
 
@@ -98,7 +98,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         parser.error("--endpoint and --model are given together")
     for name in ("--proposer-url", "--endpoint"):
         url = getattr(options, name.removeprefix("--").replace("-", "_"))
-        if url and (problem := problem_with_base_url(url) or (None if url.endswith("/v1") else "must end in /v1")):
+        if url and (problem := problem_with_endpoint(url)):
             parser.error(f"{name} {problem}")
     if name := options.proposer_key_env:
         key = os.environ.get(name, "").strip()

@@ -7,13 +7,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from store.addresses import problem_with_base_url
 
 
+def problem_with_endpoint(url: str) -> str | None:
+    """What the address of an OpenAI-compatible server must be; None if it is.
+
+    Runners add a path to it. With another path or a query, a published address could be any request to a server in
+    their network.
+    """
+    return problem_with_base_url(url) or (None if url.endswith("/v1") else "must end in /v1")
+
+
 def _base_url(url: str) -> str:
-    # Runners add a path to it. With another path or a query, a published address could be any request to a server in
-    # their network.
-    problem = problem_with_base_url(url)
-    if problem is None and not url.endswith("/v1"):
-        problem = "must end in /v1"
-    if problem is not None:
+    if problem := problem_with_endpoint(url):
         raise ValueError(f"a policy's endpoint {problem}")
     return url
 

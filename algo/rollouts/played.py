@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from algo.rollouts.triplets import FinishedRollout, IncompleteRollout, WrongLearner, read_attempt
+from store.client import LONGEST_REASON
 from store.protocol import Attempt, Rollout, Span
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan, TaskKind
@@ -15,7 +16,6 @@ logger = logging.getLogger(__name__)
 FAILED_ROLLOUT = "failed_rollout"
 SUPERSEDED_ATTEMPT = "superseded_attempt"
 UNREADABLE_ROLLOUT = "unreadable_rollout"
-_LONGEST_REASON = 10_000
 
 
 class UnusableRollouts(RuntimeError):
@@ -94,7 +94,7 @@ NO_ROLLOUTS = PlayedRollouts.merge([])
 def reason_of(attempt: Attempt) -> str:
     """Why an attempt did not succeed: the runner's reason, or the attempt's status."""
     reason = (attempt.metadata or {}).get("reason")  # any client may write it
-    return reason[:_LONGEST_REASON] if isinstance(reason, str) and reason else f"attempt {attempt.status}"
+    return reason[:LONGEST_REASON] if isinstance(reason, str) and reason else f"attempt {attempt.status}"
 
 
 def read_rollout(

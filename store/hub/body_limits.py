@@ -92,7 +92,7 @@ class BodyLimitMiddleware:
             check_otlp_size(body)
         else:
             _check_json_size(body, _MOST_JSON_VALUES_OF.get(scope["path"], _MOST_JSON_VALUES))
-        self._check_held(len(body))
+        self._check_held(len(body), self._held + len(body))
         self._held += len(body)
         return scope, body
 
@@ -104,17 +104,17 @@ class BodyLimitMiddleware:
                 self._held += len(chunk)
                 if len(body) > largest:
                     raise _too_large(largest)
-                self._check_held(len(body), 0)
+                self._check_held(len(body), self._held)
         finally:
             self._held -= len(body)
         return bytes(body)
 
-    def _check_held(self, size: int, more: int | None = None) -> None:
-        """Raise HTTPException for a body of ``size`` bytes that would exceed the limit; small ones are always accepted.
+    def _check_held(self, size: int, held: int) -> None:
+        """Raise HTTPException for a body of ``size`` bytes with which more than the limit is held.
 
-        more: bytes of it that are not held yet; None for all. Heartbeats must not fail because of others' large bodies.
+        Small bodies are always accepted: heartbeats must not fail because of others' large ones.
         """
-        if size > _SMALL_BYTES and self._held + (size if more is None else more) > _HELD_REQUESTS * self._largest:
+        if size > _SMALL_BYTES and held > _HELD_REQUESTS * self._largest:
             raise HTTPException(503, "too many large requests at once; retry", {"Retry-After": "1"})
 
 
