@@ -32,6 +32,7 @@ from store.auth import TOKEN_VARIABLE, check_token, read_token
 from store.otlp import encode_otlp
 from store.printable import printable
 from store.protocol import (
+    LONGEST_REASON,
     Attempt,
     AttemptedRollout,
     AttemptStatus,
@@ -57,7 +58,6 @@ Item = TypeVar("Item")
 _NETWORK_ERRORS = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, TimeoutError)
 _CONNECT_SECONDS = 5.0
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
-LONGEST_REASON = 4_000
 _TRIES = 5
 _CONFLICT = 409
 TOO_LARGE = 413

@@ -23,6 +23,9 @@ RolloutMode = Literal["train", "val", "test"]
 CLOSED: frozenset[RolloutStatus] = frozenset({"succeeded", "failed", "cancelled"})
 """The states in which a rollout stays."""
 
+LONGEST_REASON = 4_000
+"""Characters of the reason of a failed attempt that are kept."""
+
 AttributeValue = str | bool | int | float | list[str] | list[bool] | list[int] | list[float]
 Attributes = dict[str, AttributeValue]
 

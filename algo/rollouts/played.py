@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from algo.rollouts.triplets import FinishedRollout, IncompleteRollout, WrongLearner, read_attempt
-from store.client import LONGEST_REASON
-from store.protocol import Attempt, Rollout, Span
+from store.protocol import LONGEST_REASON, Attempt, Rollout, Span
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan, TaskKind
 

@@ -8,7 +8,8 @@ from algo.machine.ports import free_port
 from runners.errors import CannotPlay, PolicyUnavailable, UnusableTask
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
-from store.client import LONGEST_REASON, StoreUnreachable, connect
+from store.client import StoreUnreachable, connect
+from store.protocol import LONGEST_REASON
 from store.werewolf import ResultSpan, TurnSpan
 from tests.runners.test_network_faults import TURNS, Play, all_closed, enqueue, working
 from tests.support.fakes import make_turn

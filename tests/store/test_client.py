@@ -9,8 +9,8 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from configs.loading import load_config
-from store.client import _SPANS_PER_REQUEST, LONGEST_REASON, NotAHub, StoreUnreachable, _span_size, batches, connect
-from store.protocol import EnqueueRolloutRequest
+from store.client import _SPANS_PER_REQUEST, NotAHub, StoreUnreachable, _span_size, batches, connect
+from store.protocol import LONGEST_REASON, EnqueueRolloutRequest
 from store.status import HubUnreachable, ask
 from tests.support import fakes
 from tests.support.fakes import make_result, make_turn
