@@ -11,6 +11,7 @@ from configs.sections.opponents import SeatingRuleConfig
 from store.players import NAMES_WITHOUT_A_MODEL
 
 FRAME: Literal["system"] = "system"
+REMINDER: Literal["reminder"] = "reminder"
 
 _NAME = re.compile(r"\{\{[^\W\d]\w*\}\}|\{([^\W\d]\w*)\}")
 
@@ -54,9 +55,10 @@ class GameConfig(Section):
 
     preset: str = Field("5p_tiny", description=f"rule preset: {', '.join(DECKS)}")
     rules: RulesConfig = Field(RulesConfig(), description="overrides of the preset's rules, e.g. {win_rule: parity}")
-    prompts: dict[Literal["system"] | Role, FilePath] = Field(
+    prompts: dict[Literal["system", "reminder"] | Role, FilePath] = Field(
         {},
-        description="text files that replace the system prompt (system) or a role's guidance (wolf, …)",
+        description="text files that replace the system prompt (system) or a role's guidance (wolf, …), or are added "
+        "to the end of each question (reminder)",
     )
     train_sides: tuple[SideName, ...] = Field(
         ("wolf", "good"), min_length=1, description="sides to train; only turns of the policy are trained on"
@@ -86,7 +88,7 @@ class GameConfig(Section):
 
     @model_validator(mode="after")
     def _prompts_reach_players(self) -> "GameConfig":
-        frame, guidance = self.prompts.get(FRAME), [name for name in self.prompts if name != FRAME]
+        frame, guidance = self.prompts.get(FRAME), [name for name in self.prompts if name not in (FRAME, REMINDER)]
         if frame is not None and guidance:
             try:
                 read = placeholders(frame.read_text(encoding="utf-8"))

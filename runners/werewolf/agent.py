@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -19,8 +19,8 @@ from runners.werewolf.api.player import ApiPlayer
 from runners.werewolf.brains import BRAINS
 from runners.werewolf.demonstrations import DemonstratingPlayer
 from runners.werewolf.game import Role, get_preset, new_game
-from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer
-from runners.werewolf.prompts_zh.system import check_templates, system_prompt
+from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer, Reminder
+from runners.werewolf.prompts_zh.system import check_templates, reminder, system_prompt
 from runners.werewolf.replay import RepeatedReplies
 from runners.werewolf.seating import players_by_seat
 from runners.werewolf.table import play_game
@@ -91,6 +91,10 @@ class WerewolfGames:
         demonstrators = task.demonstrators.intersection(names.values())
         tokens = await self.policies.tokens(resources) if demonstrators else None
 
+        def prompts_of(seat: int, role: Role) -> tuple[str, Reminder]:
+            templates = resources.prompt_templates
+            return system_prompt(preset, seat, role, templates), partial(reminder, seat, role, templates)
+
         def player_of(seat: int, role: Role, name: str) -> Player:
             key = f"{task.sampling_seed}/{seat}"
             if name in guests:
@@ -99,13 +103,13 @@ class WerewolfGames:
                 began = task.sampling_seed if past is None else past.sampling_seed
                 chances[seat] = random.Random(seed_of(f"{began}/{seat}"))
                 return BrainPlayer(seat, BRAINS[name](chances[seat]))
-            prompt = system_prompt(preset, seat, role, resources.prompt_templates)
+            prompts = prompts_of(seat, role)
             if seat in served:
                 server, own_tokens = served[seat]
                 sampler = server if past is None else RepeatedReplies(server, past, seat)
-                return PolicyPlayer(seat, TokenExactChatModel(sampler, own_tokens, task.limits, key), prompt)
+                return PolicyPlayer(seat, TokenExactChatModel(sampler, own_tokens, task.limits, key), *prompts)
             if name in resources.players:
-                return ApiPlayer(seat, self._api_models.get(resources.players[name]), prompt)
+                return ApiPlayer(seat, self._api_models.get(resources.players[name]), *prompts)
             known = ", ".join((TRAINED_POLICY, *BRAINS, *resources.players, *resources.frozen))
             raise UnknownPlayer(f"game {task.game_id} seats {name!r}; this runner has {known}")
 
@@ -113,8 +117,7 @@ class WerewolfGames:
             player = player_of(seat, role, name)
             if tokens is None or name not in demonstrators:
                 return player
-            prompt = system_prompt(preset, seat, role, resources.prompt_templates)
-            return DemonstratingPlayer(player, tokens, task.limits, prompt)
+            return DemonstratingPlayer(player, tokens, task.limits, *prompts_of(seat, role))
 
         def reseed_players() -> None:
             for seat, chance in chances.items():

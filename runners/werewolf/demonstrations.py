@@ -14,7 +14,7 @@ from runners.policy.client import Completion
 from runners.policy.model import TokenExactChatModel
 from runners.werewolf.game import Observation
 from runners.werewolf.language.replies import render_reply
-from runners.werewolf.players import BeliefQuestion, Believed, Decided, Player, PolicyPlayer
+from runners.werewolf.players import BeliefQuestion, Believed, Decided, Player, PolicyPlayer, Reminder
 from store.schema import TokenLimits
 
 DEFAULTED = "defaulted"
@@ -47,9 +47,12 @@ class DemonstratingPlayer(PolicyPlayer):
     is truncated in both.
     """
 
-    def __init__(self, demonstrator: Player, tokens: ChatTokens, limits: TokenLimits, system_prompt: str):
+    def __init__(
+        self, demonstrator: Player, tokens: ChatTokens, limits: TokenLimits, system_prompt: str, reminder: Reminder
+    ):
         self._replies = DemonstratedReplies(tokens)
-        super().__init__(demonstrator.seat, TokenExactChatModel(self._replies, tokens, limits, ""), system_prompt)
+        model = TokenExactChatModel(self._replies, tokens, limits, "")
+        super().__init__(demonstrator.seat, model, system_prompt, reminder)
         self._demonstrator = demonstrator
 
     async def observe(self, msg: Msg | list[Msg] | None) -> None:

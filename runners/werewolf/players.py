@@ -7,7 +7,7 @@ A player receives events through ``observe`` and answers the referee's request t
 import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, NoReturn
@@ -86,6 +86,10 @@ class Believed:
     asked: tuple[ProbeTokens, ...] = ()
 
 
+Reminder = Callable[[Sequence[Event]], str]
+NO_REMINDER: Reminder = lambda known: ""  # noqa: E731
+
+
 class Player(AgentBase):
     """A seat's agent. ``heard`` holds the events since its last decision, oldest first."""
 
@@ -141,11 +145,14 @@ class BrainPlayer(Player):
 
 
 class PolicyPlayer(Player):
-    """Calls a policy once per decision, and once more after an invalid reply."""
+    """Calls a policy once per decision, and once more after an invalid reply.
 
-    def __init__(self, seat: int, model: TokenExactChatModel, system_prompt: str):
+    reminder: ends each question, made of the known events.
+    """
+
+    def __init__(self, seat: int, model: TokenExactChatModel, system_prompt: str, reminder: Reminder = NO_REMINDER):
         super().__init__(seat)
-        self._model = model
+        self._model, self._reminder = model, reminder
         self._system: ChatMessage = {"role": "system", "content": system_prompt}
         self._conversation: list[ChatMessage] = [self._system]
         self._known: list[Event] = []
@@ -155,8 +162,9 @@ class PolicyPlayer(Player):
         request = observation.question
         news, self.heard = self.heard, []
         self._known += news
-        question = render_question(request)
-        content = render_observation(replace(observation, events=tuple(news)))
+        reminder = self._reminder(self._known)
+        question = render_question(request) + reminder
+        content = render_observation(replace(observation, events=tuple(news))) + reminder
         turns: list[ModelTurn] = []
         for is_reask in (False, True):
             response = await self._ask(content, question)
@@ -168,7 +176,7 @@ class PolicyPlayer(Player):
             except ReplyError as error:
                 log_refusal(self.name, request.decision, error, reply)
                 turns.append(ModelTurn(sampled, is_reask, reply, thought, error.code))
-                content = question = render_reply_error(error, request)
+                content = question = render_reply_error(error, request) + reminder
             else:
                 turns.append(ModelTurn(sampled, is_reask, reply, thought, None))
                 return Decided(action, reasked=is_reask, turns=tuple(turns))

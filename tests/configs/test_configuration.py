@@ -8,7 +8,7 @@ from configs.agents import AgentConfig
 from configs.loading import CONFIG_DIR, load_config
 from configs.roles_and_decks import DECKS, Role
 from configs.section import ConfigError
-from configs.sections.game import FRAME, RulesConfig
+from configs.sections.game import FRAME, REMINDER, RulesConfig
 from configs.sections.policies import learner_of
 from configs.sections.training import fastest_precision
 from configs.werewolf import WerewolfConfig
@@ -44,7 +44,7 @@ def test_presets_rules_and_prompts_are_those_of_the_game():
     for preset in PRESETS.values():
         rules = RulesConfig.model_validate({name: getattr(preset, name) for name in OPTIONS})
         assert get_preset(preset.name, rules.chosen()) == preset
-    assert {FRAME, *Role} == set(REPLACEABLE)
+    assert {FRAME, REMINDER, *Role} == set(REPLACEABLE)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from agentscope.message import Msg
 
 from runners.werewolf.game import Event, Observation
 from runners.werewolf.language.replies import ReplyError, parse_reply
-from runners.werewolf.players import Decided, Player, log_refusal
+from runners.werewolf.players import NO_REMINDER, Decided, Player, Reminder, log_refusal
 from runners.werewolf.prompts_zh.history import answer_line, said_lines
 from runners.werewolf.prompts_zh.questions import render_question, render_reply_error
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
@@ -31,11 +31,12 @@ class ApiPlayer(Player):
 
     ``model.endpoint.history_chars`` bounds the history: in a longer one, all events but the latest become a recap, and
     later events are added in full. Decisions leave no turns, since there are no token ids.
+    reminder: ends each question, made of the known events.
     """
 
-    def __init__(self, seat: int, model: "ApiModel", system_prompt: str):
+    def __init__(self, seat: int, model: "ApiModel", system_prompt: str, reminder: Reminder = NO_REMINDER):
         super().__init__(seat)
-        self._model = model
+        self._model, self._reminder = model, reminder
         self._system = Msg("system", system_prompt, "system")
         self._known: list[Event] = []
         self._recapped = 0
@@ -48,7 +49,8 @@ class ApiPlayer(Player):
         news, self.heard = self.heard, []
         self._known += news
         history = list(said_lines(self._history(len(news))))
-        question = render_question(request)
+        reminder = self._reminder(self._known)
+        question = render_question(request) + reminder
         for is_reask in (False, True):
             reply = await self._model.reply(await self._messages(history, question))
             try:
@@ -56,7 +58,7 @@ class ApiPlayer(Player):
             except ReplyError as error:
                 log_refusal(self.name, request.decision, error, reply.text)
                 history += [*said_lines(question), answer_line(self.seat, reply.text)]
-                question = render_reply_error(error, request)
+                question = render_reply_error(error, request) + reminder
         return Decided(request.default, reasked=True, defaulted=True)
 
     def _history(self, news: int) -> str:

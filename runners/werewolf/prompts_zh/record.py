@@ -26,6 +26,9 @@ from runners.werewolf.prompts_zh.quoting import quote_speech
 RECAP_SPEECH_CHARS = 40
 """Greatest length of a quotation in a recap."""
 
+_PRIVATE = (EventKind.WOLF_TEAM, EventKind.SEER_RESULT, EventKind.ANTIDOTE_USED, EventKind.POISON_USED)
+"""What the referee told a seat by night and it needs by day."""
+
 BADGE_LOST_REASONS: Mapping[BadgeLost, str] = {
     BadgeLost.NOBODY_RUNS: "没有候选人",
     BadgeLost.NO_VOTERS: "警下无人，无法投票",
@@ -56,6 +59,11 @@ def render_events(events: Iterable[Event], speech_chars: int | None = None) -> s
         else:
             lines.extend(render_event(event, speech_chars) for event in group)
     return "\n".join(lines)
+
+
+def render_private(known: Iterable[Event]) -> str:
+    """What a seat knows by its role, without line breaks: mates, checks, used potions. known: the seat's events."""
+    return "".join(_EVENT_TEXTS[event.kind](event) for event in known if event.kind in _PRIVATE)
 
 
 def render_recap(events: Iterable[Event], seat: int, speech_chars: int | None = RECAP_SPEECH_CHARS) -> str:

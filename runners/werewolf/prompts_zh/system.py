@@ -1,4 +1,4 @@
-"""The system prompt of a seat: rules, role, guidance and reply format."""
+"""The system prompt of a seat: rules, role, guidance and reply format; and the reminder after its questions."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -7,10 +7,11 @@ from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from runners.werewolf.game import Decision, Preset, Role, Side
+from runners.werewolf.game import Decision, Event, Preset, Role, Side
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.prompts_zh.names import DECISION_MARKER, REFEREE, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.quoting import fill, placeholders
+from runners.werewolf.prompts_zh.record import render_private
 
 REPLY_FORMAT = (
     f"回答方式：要你选择时，可先写理由（别人看不到），最后一行写“{DECISION_MARKER}：X号”（X为座位号）或题中的其他选项；"
@@ -20,14 +21,16 @@ FRAME = (
     f"你在玩狼人杀。只有{REFEREE}开头的行是法官说的，其余都是玩家说的，可能是假话。\n"
     "{rules}\n你是{seat}，身份是{role}，属{side}。{guidance}\n{reply_format}"
 )
-REPLACEABLE = ("system", *(role.value for role in Role))
-"""Parts of the system prompt that a run may replace by name: the frame and the guidance of each role, with the preset's
-additions. Rules and reply format are fixed, since they must agree with the referee and the parser."""
+REPLACEABLE = ("system", "reminder", *(role.value for role in Role))
+"""Texts that a run may replace by name: the frame of the system prompt, the reminder after each question (built in:
+none), and the guidance of each role, with the preset's additions. Rules and reply format are fixed, since they must
+agree with the referee and the parser."""
 
 # Rules and guidance are optional: a small model learns them by playing, and every token of a prompt has a cost.
 _FRAME_REQUIRES = frozenset({"reply_format", "seat", "role"})
 _FRAME_ALLOWS = _FRAME_REQUIRES | {"rules", "guidance", "side"}
 _GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
+_REMINDER_ALLOWS = _GUIDANCE_ALLOWS | {"private"}
 
 NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
@@ -51,7 +54,7 @@ def system_prompt(preset: Preset, seat: int, role: Role, templates: Mapping[str,
     templates: replacements by name (``REPLACEABLE``). Raises ValueError as ``check_templates``.
     """
     check_templates(templates)
-    seated = {"seat": seat_name(seat), "role": ROLE_NAMES[role], "side": SIDE_NAMES[role.side]}
+    seated = _seated(seat, role)
     return fill(
         templates.get("system", FRAME),
         rules=rules_prompt(preset),
@@ -59,6 +62,14 @@ def system_prompt(preset: Preset, seat: int, role: Role, templates: Mapping[str,
         reply_format=REPLY_FORMAT,
         **seated,
     )
+
+
+def reminder(seat: int, role: Role, templates: Mapping[str, str], known: Iterable[Event]) -> str:
+    """The text after each question to a seat.
+
+    templates: as in ``system_prompt``; ``check_templates`` has passed. known: the seat's events so far.
+    """
+    return fill(templates.get("reminder", ""), **_seated(seat, role), private=render_private(known))
 
 
 def rules_prompt(preset: Preset) -> str:
@@ -73,6 +84,10 @@ def guidance(preset: Preset, role: Role) -> str:
     facts = _facts(preset)
     own = _texts.from_string(CARDS[role].guidance).render(facts)
     return _texts.get_template("guidance.jinja").render(facts, role=role, own=own)
+
+
+def _seated(seat: int, role: Role) -> dict[str, str]:
+    return {"seat": seat_name(seat), "role": ROLE_NAMES[role], "side": SIDE_NAMES[role.side]}
 
 
 def _facts(preset: Preset) -> dict[str, object]:
@@ -104,7 +119,8 @@ def _problems(name: str, template: str) -> Iterable[str]:
     if name not in REPLACEABLE:
         yield f"unknown template {shown}; valid: {', '.join(f'prompt_{known}' for known in REPLACEABLE)}"
         return
-    required, allowed = (_FRAME_REQUIRES, _FRAME_ALLOWS) if name == "system" else (frozenset(), _GUIDANCE_ALLOWS)
+    required = _FRAME_REQUIRES if name == "system" else frozenset()
+    allowed = {"system": _FRAME_ALLOWS, "reminder": _REMINDER_ALLOWS}.get(name, _GUIDANCE_ALLOWS)
     used = placeholders(template)
     valid = f"valid: {_in_braces(allowed)} (a literal one is written {{{{name}}}})"
     if unknown := used - allowed:

@@ -1,5 +1,6 @@
 """Demonstrations: a turn holds what the policy would have been sent, token by token, and what its demonstrator did."""
 
+import re
 from collections import Counter
 
 import pytest
@@ -10,7 +11,7 @@ from runners.policy.model import TokenExactChatModel
 from runners.werewolf.demonstrations import DEFAULTED
 from runners.werewolf.game import PRESETS, get_preset
 from runners.werewolf.players import PolicyPlayer
-from runners.werewolf.prompts_zh.names import REFEREE
+from runners.werewolf.prompts_zh.names import REFEREE, ROLE_NAMES
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.table import play_game
 from store.schema import PolicyResources
@@ -79,6 +80,27 @@ async def test_every_decision_is_a_turn_that_a_policy_with_these_replies_would_h
     again = await play_game(task, 0, policy_seat, lambda turn, *times: asked.append(turn))
     assert again.transcript == result.transcript
     assert sorted(map(what_was_seen, asked), key=str) == sorted(map(what_was_seen, turns), key=str)
+
+
+@pytest.mark.parametrize("context_tokens", [20_000, 3_500], ids=["whole", "recaps"])
+async def test_every_question_ends_with_the_reminder(unserved, tiny_tokenizer, context_tokens):
+    task = make_task("12p_sheriff", context_tokens)
+    reminding = unserved.model_copy(update={"prompt_templates": {"reminder": "记住，你是{role}。{private}"}})
+    result, turns = await play(task, reminding)
+    roles = {seat.seat: ROLE_NAMES[seat.role] for seat in result.seats}
+    checks: list[str] = []
+    for turn in turns:
+        asked, reminded, private = tiny_tokenizer.decode(turn.prompt_ids).rpartition(
+            f"。记住，你是{roles[turn.seat]}。"
+        )
+        assert reminded and private.count("<|im_end|>") == 1 and "\n" not in private.partition("<|im_end|>")[0]
+        if turn.role == "seer":
+            checks += [one for one in re.findall(r"【法官】(查验结果：\d+号是..。)", asked) if one not in checks]
+            assert private.startswith("".join(checks) + "<|im_end|>")
+        else:
+            assert "查验" not in private and private.startswith("狼人是") == (turn.side == "wolf")
+    assert len(checks) > 1
+    assert (context_tokens == 3_500) == any(turn.segment for turn in turns)
 
 
 async def test_only_demonstrators_leave_turns_and_only_trainable_sides_are_trained_on(unserved):

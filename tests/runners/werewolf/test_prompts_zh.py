@@ -41,6 +41,7 @@ from runners.werewolf.prompts_zh.system import (
     REPLY_FORMAT,
     check_templates,
     guidance,
+    reminder,
     rules_prompt,
     system_prompt,
 )
@@ -179,6 +180,19 @@ def test_system_prompt_templates_can_be_replaced():
     assert text == f"{rules_prompt(TINY)}|{REPLY_FORMAT}|1号|狼人|1号要狠|狼人阵营"
 
 
+def test_the_reminder_after_questions_names_the_seat_and_what_it_is_and_there_is_none_by_default():
+    assert reminder(1, Role.WOLF, {"reminder": "{seat}是{role}，{side}。"}, []) == "1号是狼人，狼人阵营。"
+    assert reminder(1, Role.WOLF, {}, []) == ""
+    told = [
+        Event(EventKind.WITCH_TOLD, 1, target=3),
+        Event(EventKind.ANTIDOTE_USED, 1, seat=1, target=3),
+        Event(EventKind.LAST_WORDS, 1, seat=2, text="1号是女巫。"),
+        Event(EventKind.POISON_USED, 2, seat=1, target=4),
+    ]
+    private = "1号用解药救了3号。1号用毒药毒了4号。"
+    assert reminder(1, Role.WITCH, {"reminder": "你是{role}。{private}"}, told) == f"你是女巫。{private}"
+
+
 def test_literal_braces_are_safe():
     braces = '{"json": 1} {} {x: 1} { seat } {0} {{seat}} {{unknown}} {{}} }{'
     shown = '{"json": 1} {} {x: 1} { seat } {0} {seat} {unknown} {{}} }{'
@@ -190,11 +204,15 @@ def test_literal_braces_are_safe():
 @pytest.mark.parametrize(
     ("templates", "problems"),
     [
-        ({"wolff": ""}, [r"unknown template prompt_wolff; valid: prompt_system, prompt_wolf, prompt_wolf_king"]),
+        (
+            {"wolff": ""},
+            [r"unknown template prompt_wolff; valid: prompt_system, prompt_reminder, prompt_wolf, "],
+        ),
         ({"guidance_wolf": ""}, [r"unknown template prompt_guidance_wolf"]),
         ({"system": SYSTEM + "{身份}{Seat}"}, [r"prompt_system uses unknown \{Seat\}, \{身份\}"]),
         ({"system": SYSTEM.replace("{role}", "{{role}}")}, [r"prompt_system lacks \{role\}; valid: .*\{side\}"]),
         ({"seer": "{rules}"}, [r"prompt_seer uses unknown \{rules\}"]),
+        ({"reminder": "{rules}"}, [r"prompt_reminder uses unknown \{rules\}; valid: \{private\}, \{role\}, "]),
         ({"seer": "{a}", "witch": "{b}", "cupid": ""}, ["prompt_seer", "prompt_witch", "prompt_cupid"]),
     ],
 )

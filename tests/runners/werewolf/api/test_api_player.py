@@ -73,7 +73,7 @@ async def test_nobody_can_speak_for_another(api, models):
 
 
 async def test_one_reask_with_the_reply_and_the_reason_then_the_default(api, models):
-    player = ApiPlayer(2, models.get(api.endpoint()), "你是2号。")
+    player = ApiPlayer(2, models.get(api.endpoint()), "你是2号。", lambda known: "你是村民。")
     await hear(player, event(text="过"))
     replies = iter(["<think>装傻</think>不投3号\n【法官】" + "啊" * 400, "决定：3号", "嗯", "嗯", "决定：1号"])
     api.answer = lambda messages: next(replies)
@@ -83,6 +83,7 @@ async def test_one_reask_with_the_reply_and_the_reason_then_the_default(api, mod
     before, after = reask.split("\n</history>\n")
     assert before.index("可选：1号、3号") < before.index("2号回答")
     assert after.startswith("【法官】刚才的回答无效：") and "可选：1号、3号" in after
+    assert sent(api, 0)[1].endswith("。你是村民。") and after.endswith("。你是村民。")
     assert await player.decide(vote()) == Decided(vote().request.default, reasked=True, defaulted=True)
     assert len(api.requests) == 4
     assert await player.decide(vote()) == Decided(Action(1))

@@ -19,12 +19,16 @@ SEEN = seen(QUESTIONS["vote"])
 async def test_what_a_policy_had_not_finished_is_no_choice():
     finish_reasons = iter(["length", "stop"])
 
+    asked = []
+
     async def model(messages):
+        asked.append(messages[-1]["content"])
         sampled = SampledTurn(0, 0, "", (1,), (2,), (-1.0,), next(finish_reasons), 0.0, 0.0)
         return ChatResponse(content=[{"type": "text", "text": "决定：1"}], metadata={"sampled": sampled})
 
-    decided = await PolicyPlayer(2, model, "你是2号。").decide(SEEN)
+    decided = await PolicyPlayer(2, model, "你是2号。", lambda known: "你是村民。").decide(SEEN)
     assert decided.action == Action(1) and [turn.error for turn in decided.turns] == ["cut", None]
+    assert [text.endswith("”。你是村民。") for text in asked] == [True, True]
 
 
 @pytest.mark.parametrize(("used", "chosen"), [(64, 12), (63, 1)])
