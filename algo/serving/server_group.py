@@ -251,8 +251,10 @@ class ServerGroup(contextlib.AbstractAsyncContextManager["ServerGroup"]):
         """Stop the started servers; attached ones are left running. May be called again."""
         for watcher in self._watchers:
             watcher.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
-        await asyncio.gather(*(server.stop() for server in self._all))
+        try:
+            await asyncio.gather(*self._watchers, return_exceptions=True)
+        finally:  # a second Ctrl-C may cancel the first wait
+            await asyncio.gather(*(server.stop() for server in self._all))
 
     async def __aexit__(self, *error: object) -> None:
         await self.stop()

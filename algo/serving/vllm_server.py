@@ -312,8 +312,10 @@ class VllmServer:
 
     async def stop(self) -> None:
         """``terminate``, and close the connections. May be called again."""
-        await self.terminate()
-        await self._http.close()
+        try:
+            await self.terminate()
+        finally:  # a second Ctrl-C cancels the wait for vLLM's end
+            await self._http.close()
 
     async def _wait_until_healthy(self) -> None:
         timeout = self._config.serving.start_timeout_seconds
@@ -323,6 +325,8 @@ class VllmServer:
             await asyncio.sleep(0.2)
             self._raise_if_exited()
             with contextlib.suppress(ServingError):  # not listening yet
+                # It needs our control token: until ours listens, a vLLM of another run may answer at this port.
+                await self._get("/is_paused")
                 await self._get("/health")
                 logger.info("vLLM is ready on %s after %.0f s", self.base_url, now - started)
                 return

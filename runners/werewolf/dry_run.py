@@ -42,7 +42,7 @@ async def dry_run(options: argparse.Namespace, show: Show = print) -> int:
         addresses = Addresses(options.store, [options.endpoint] if options.endpoint else options.allow_address)
         resources = _served_at(options) if options.endpoint else await _newest_resources(options)
         await addresses.check(resources)
-        games = WerewolfGames(addresses, options.tokenizer, keys=options.keys)
+        games = WerewolfGames(addresses, options.tokenizer, options.policy_timeout, options.keys)
         try:
             await _play(games, options, resources, show)
         finally:

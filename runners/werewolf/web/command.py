@@ -129,6 +129,8 @@ async def _serve(options: argparse.Namespace) -> None:
             raise ValueError(f"{path} is not a file; `python -m runners.werewolf play --output {path}` writes one")
     if options.model is not None and options.model_url is None:
         raise ValueError("--model names a model at --model-url, which is missing")
+    if options.policy is not None and options.store is None:
+        raise ValueError("--policy names a run of the hub at --store, which is missing")
     if options.tokenizer is not None and not (options.tokenizer / "tokenizer.json").is_file():
         raise ValueError(f"--tokenizer {options.tokenizer} holds no tokenizer.json: give the folder of a model")
     client = None if options.store is None else connect(options.store, retry_seconds=5.0)

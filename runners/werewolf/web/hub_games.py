@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from runners.werewolf.game import Role, Side, get_preset, new_game
+from runners.werewolf.game import Side, get_preset, new_game
 from runners.werewolf.seating import players_by_seat
 from runners.werewolf.transcript import asked_in, event_data
 from runners.werewolf.web.folders import NotThere
@@ -262,7 +262,5 @@ def _end(result: ResultSpan) -> dict[str, Any]:
         "unusable": sum(seat.invalid_turns for seat in result.seats),
         "leaks": sum(seat.facts.get("identity_leak", 0.0) > 0 for seat in result.seats),
         "winners": sorted({seat.role for seat in result.seats if seat.outcome > 0}),
-        "players": {
-            side: sorted({seat.policy for seat in result.seats if Role(seat.role).side == side}) for side in Side
-        },
+        "players": {side: sorted({seat.policy for seat in result.seats if seat.side == side}) for side in Side},
     }

@@ -4,6 +4,7 @@ If a vLLM serves a checkpoint in the folder of runs, games are recorded as again
 prompts.
 """
 
+import hashlib
 import logging
 import os
 import re
@@ -99,6 +100,7 @@ class Opponents:
                 run_id = update.resources_id.rpartition(VERSION_SEPARATOR)[0]
                 if self._run in (run_id, run_id.rpartition("-")[0]):
                     return PolicyResources.decode(update)
+            logger.warning("the hub has no policy of the run %s (--policy)", self._run)
         except aiohttp.ClientResponseError as error:
             logger.warning("the hub's policy is not offered as an opponent: %s", describe_error(error))
         except (ValueError, *_NO_ANSWER):
@@ -110,8 +112,10 @@ class Opponents:
         if published is not None and (self._run is not None or url in published.endpoints):
             others = tuple(policy for policy in published.policies if policy.seated_as != TRAINED_POLICY)
             return published.model_copy(update={"endpoints": (url,), "model": model, "policies": others})
+        # The folder is part of the name: connections and tokenizers are kept by run.
+        of_folder = hashlib.blake2b(root.encode(), digest_size=4).hexdigest()
         return self._checkpoint(model, root) or PolicyResources(
-            run_name=_NOBODYS, version=0, endpoints=(url,), model=model
+            run_name=f"{_NOBODYS}-{of_folder}", version=0, endpoints=(url,), model=model
         )
 
     def _checkpoint(self, model: str, root: str) -> PolicyResources | None:

@@ -49,6 +49,21 @@ async def test_a_start_of_which_one_fails_leaves_nothing_behind(configure, fakes
     assert fakes.ended(first)
 
 
+@pytest.mark.parametrize("early", [True, False])
+async def test_a_second_interrupt_stops_the_servers_and_closes_their_connections(group, fakes, early):
+    with contextlib.suppress(asyncio.CancelledError):
+        async with group() as (serving, port):
+            stopped, (server,) = fakes.pid(port), serving.servers
+            stopping = asyncio.create_task(serving.stop())
+            await asyncio.sleep(0)
+            if not early:
+                await until(lambda: all(watcher.done() for watcher in serving._watchers))
+            stopping.cancel()
+            await asyncio.wait([stopping])
+            assert server._http.closed
+            await until(lambda: not Path(f"/proc/{stopped}").exists() or fakes.ended(port))
+
+
 @pytest.mark.parametrize(("version", "told"), [(0, "0"), (None, "none")])
 async def test_the_only_server_is_started_again_under_the_same_address(group, fakes, tiny_model, version, told):
     async with group(version) as (serving, port):

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import http.server
 import json
 import os
 import shutil
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -167,6 +169,39 @@ async def test_a_taken_port_is_refused_before_anything_starts(configure, monkeyp
     port = config.serving.port
     with socket.create_server(("127.0.0.1", port)), pytest.raises(ServingError, match=f"port {port}.*--set serving"):
         await ServerGroup.open(config)
+
+
+class AnotherRunsVllm(http.server.BaseHTTPRequestHandler):
+    """Answers /health, and rejects what needs its control token; creates ``asked`` at each request."""
+
+    asked: Path
+
+    def do_GET(self):
+        self.asked.touch()
+        self.send_response(200 if self.path == "/health" else 403)
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+async def test_a_vllm_of_another_run_that_took_the_port_meanwhile_is_not_ours(configure, monkeypatch, tmp_path):
+    config, asked = configure(), tmp_path / "asked"
+    handler = type("Handler", (AnotherRunsVllm,), {"asked": asked})
+    with http.server.HTTPServer(("127.0.0.1", config.serving.port), handler, bind_and_activate=False) as other:
+        other.server_bind()  # as a vLLM that still loads its model: the port is bound, and nobody listens
+
+        def command(*_):
+            other.server_activate()
+            threading.Thread(target=other.serve_forever, daemon=True).start()
+            # As vLLM ends where another one listens, here once that one has been asked.
+            wait = f"while not os.path.exists({str(asked)!r}): time.sleep(0.01)"
+            return [sys.executable, "-c", f"import os, time\n{wait}\nraise SystemExit(3)"]
+
+        monkeypatch.setattr(vllm_launch, "vllm_command", command)
+        with pytest.raises(ServingDied, match="exited with code 3"):
+            await ServerGroup.open(config)
+        other.shutdown()
 
 
 async def test_a_start_that_takes_too_long_leaves_nothing_behind(configure, monkeypatch, tmp_path):

@@ -23,7 +23,7 @@ from store.auth import TOKEN_VARIABLE
 from store.client import StoreClient
 from store.schema import PolicyResources
 from store.token_spans import MalformedSpan
-from store.werewolf import encode_events, read_events
+from store.werewolf import ResultSpan, encode_events, read_events
 from tests.support.fakes import make_turn, spans_of
 from tests.support.hub.asking import RETRY, enqueue_tasks
 from tests.support.hub.hub_process import HubProcess
@@ -150,6 +150,21 @@ async def test_tokens_are_those_of_the_spans_with_their_texts(
     assert "".join(tokens["texts"]) == tiny_tokenizer.decode(tokens["ids"], skip_special_tokens=False)
     assert tokens["advantages"] is None and tokens["batch"] is None
     assert set(tokens["logprobs"]) == {None}  # a demonstration: no policy sampled it
+
+
+async def test_a_result_with_a_role_of_another_version_is_listed(hub, client, unserved, monkeypatch):
+    await enqueue_tasks(client, unserved, [make_task(1)])
+    await play_all(client)
+    decode = ResultSpan.decode
+
+    def thieves(span):
+        result = decode(span)
+        seats = tuple(seat.model_copy(update={"role": "thief"}) for seat in result.seats)
+        return result.model_copy(update={"seats": seats})
+
+    monkeypatch.setattr(ResultSpan, "decode", thieves)
+    (row,) = (await HubGames(client, hub.url).page({}))["rows"]
+    assert row["players"] == {"wolf": ["scripted"], "good": ["timid"]}
 
 
 class CountingClient(StoreClient):

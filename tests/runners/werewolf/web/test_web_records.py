@@ -137,7 +137,9 @@ async def test_a_checkpoint_is_played_with_its_prompts_and_under_its_runs_name(p
     assert found.resources_id == "first-0123abcd.policy-000024" and found.endpoints == (url,)
     assert (found.sampling.temperature, found.prompt_templates) == (0.5, {"wolf": "你是{seat}号。"})
     other = await Opponents(model_url=await policy("/nowhere")).newest()
-    assert other.resources_id == "web.policy-000000" and other.model == "policy"
+    assert other.resources_id.startswith("web-") and other.model == "policy"
+    # Another model behind the same address has connections and a tokenizer of its own.
+    assert (await Opponents(model_url=await policy("/elsewhere")).newest()).run_name != other.run_name
 
 
 async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_trained_with(
@@ -219,13 +221,14 @@ def test_a_checkpoint_is_served_however_its_run_served_its_policy(tmp_path, sett
     assert (launch.model, launch.devices, version) == (checkpoint / "huggingface", (0,), 3)
 
 
-async def test_the_policy_of_a_run_is_found_among_those_of_a_hub(hub, client):
+async def test_the_policy_of_a_run_is_found_among_those_of_a_hub(hub, client, caplog):
     for run, version in (("old-00000001", 5), ("old-00000001", 6), ("new-00000002", 1), ("older-00000003", 9)):
         resources = PolicyResources(run_name=run, version=version, endpoints=("http://127.0.0.1:1/v1",), model="m")
         await client.update_resources(resources.resources_id, resources.encode())
     assert (await Opponents(client).newest()).run_name == "older-00000003"
     assert (await Opponents(client, run="old").newest()).resources_id == "old-00000001.policy-000006"
     assert not (await Opponents(client, run="nobodys").newest()).endpoints
+    assert "no policy of the run nobodys" in caplog.text
 
 
 async def test_a_policy_at_an_address_plays_in_place_of_those_that_learned_together(hub, client, policy):
