@@ -98,7 +98,7 @@ _LEAD_IN = re.compile(
 _NOT_MINE = re.compile(
     "[说讲称喊骂认觉疑猜指咬验报证信诬污听问票像似若谁哪怎何眼投出推刀毒踩打盘点保选留让把被给对喷抓帮替骗请向要换逼催劝等怕]|"
     "以为|当(?:[成做作]?我|$)|看[我来]|意味|代表|表[示明]|等于|不|没|非|别|未|无|难道|莫|假|如果|就算|即[使便]|万一|除非|只要|"
-    r"既然|宁|可能|大概|也许|知道|想象|[跟和向]$|\b(?:not|if|sa(?:ys?|id)|think|thought|claim|accus|call|why|how|would|never|"
+    r"既然|宁|查|判断|分析|主张|坚持|公布|可能|大概|也许|知道|想象|[跟和向]$|\b(?:not|if|sa(?:ys?|id)|think|thought|claim|accus|call|why|how|would|never|"
     "told|dont|isnt|arent|wasnt)"
 )
 """In the clause before a statement: it is another speaker's, denied, or doubtful."""
