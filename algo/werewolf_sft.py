@@ -77,14 +77,15 @@ def run(config: WerewolfConfig, options: argparse.Namespace) -> int:
     logger.info("warm start %s in %s", config.run.name, config.run_dir)
     logger.info("%s", how_to_watch(config))
     again = "--from-people" if options.from_people else f"--from-run {options.from_run or opened.state.run_id}"
+    stays = options.local is None  # the hub of --local ends with this command
     summary = run_to_completion(
         warm_start(opened, stored),
         config,
         logger,
-        f"interrupted; finished games stay in the hub: reuse them with {again}",
+        f"interrupted; finished games stay in the hub: reuse them with {again}" if stays else "interrupted",
         {
             NoUsableGames: "{}",
-            RayError: f"the trainer's Ray workers failed: {{}}. Reuse the games with {again}",
+            RayError: "the trainer's Ray workers failed: {}" + (f". Reuse the games with {again}" if stays else ""),
         },
     )
     show_summary(summary, options.config, wide_console())

@@ -175,10 +175,11 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Rejects duplicate keys, of which YAML takes the last, and takes 010 and 1:30 as text, not as 8 and 90."""
+    """Rejects duplicate keys, of which YAML takes the last, and takes 010, 1:30 and 0.5_5 as text, not as 8, 90 and
+    0.55."""
 
     yaml_implicit_resolvers: ClassVar = {
-        first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:int"]
+        first: [(tag, pattern) for tag, pattern in found if not tag.endswith((":int", ":float"))]
         for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -191,7 +192,12 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"),
+    list("-+0123456789."),
+)
 
 
 def explain(problem: Any, schema: type[Section]) -> str:

@@ -32,7 +32,7 @@ from configs.section import ConfigError
 
 logger = logging.getLogger(__name__)
 
-_BACKENDS_WITH_A_PACKAGE = frozenset({"swanlab", "trackio", "mlflow", "wandb", "clearml"})
+_BACKENDS_WITH_A_PACKAGE = frozenset({"swanlab", "trackio", "mlflow", "wandb"})
 
 
 def check_before_starting(config: Config) -> None:
@@ -52,9 +52,11 @@ def check_before_starting(config: Config) -> None:
 
 def check_log_backends(config: Config) -> None:
     """Raise ConfigError for a backend unknown to verl's Tracking, or without an installed package."""
-    unknown = sorted(set(config.log.backends) - set(Tracking.supported_backend))
+    # verl's ClearML logger splits every metric at a slash, which policy_version lacks.
+    known = [name for name in Tracking.supported_backend if name != "clearml"]
+    unknown = sorted(set(config.log.backends) - set(known))
     if unknown:
-        raise ConfigError(f"log.backends {unknown} are unknown to verl; known: {', '.join(Tracking.supported_backend)}")
+        raise ConfigError(f"log.backends {unknown} cannot be used; known: {', '.join(known)}")
     for name in _BACKENDS_WITH_A_PACKAGE.intersection(config.log.backends):
         if find_spec(name) is None:
             raise ConfigError(f"log.backends: {name!r} is not installed: pip install {name}")
@@ -149,7 +151,9 @@ def open_tracking(config: Config, summary: RunSummary) -> Tracking:
     os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
     os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
     backends = sorted({"file", *config.log.backends})  # pages and reports read the file
-    tracking = Tracking(config.project, config.run.name, backends, config.model_dump(mode="json"))
+    # verl reads wandb's proxy from its own section.
+    shown = config.model_dump(mode="json") | {"trainer": {"wandb_proxy": None}}
+    tracking = Tracking(config.project, config.run.name, backends, shown)
     for number, metrics in enumerate([summary.before, *summary.steps]):
         if metrics:
             tracking.log(metrics, step=number, backend=["file"])

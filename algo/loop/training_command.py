@@ -93,12 +93,14 @@ def run_training(
         )
         return 0
     workload = workload_of(config)
+    # The hub of --local ends with this command; agents have no such option.
+    hub_stays = getattr(options, "local", None) is None
     summary = run_to_completion(
         dry_run(opened, workload, wide_console()) if options.dry_run else train(opened, workload),
         config,
         logger,
-        f"interrupted; finished rollouts stay in the hub, checkpoints in {config.run_dir / 'checkpoints'}; {resume} "
-        f"continues",
+        f"interrupted; {'finished rollouts stay in the hub, ' if hub_stays else ''}checkpoints stay in "
+        f"{config.run_dir / 'checkpoints'}; {resume} continues",
         {
             Collapsed: f"{{}}: the run stops (watch.*.stop). {resume} continues from the newest checkpoint before "
             "this; lower training.learning_rate or set reference.kl",

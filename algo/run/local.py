@@ -25,7 +25,6 @@ def add_local_option(parser: argparse.ArgumentParser, what: str = "games") -> No
         type=number(int, 0),
         nargs="?",
         const=_AT_ONCE,
-        default=0,
         metavar="N",
         help=f"start a hub and a runner of N concurrent {what} on this machine (default: {_AT_ONCE}), and stop them at "
         "the end. The hub is in memory: its rollouts are lost then",
@@ -47,7 +46,7 @@ def run_locally(
         make_private_folder(folder)
         logs = folder / "logs"
         logs.mkdir(exist_ok=True)
-    own = ["--local", "0"]  # the last one takes precedence: the child starts no hub
+    own = ["--local", "0"]  # the last one takes precedence: the child starts no hub, and knows that its hub ends
     with local_processes() as processes:
         try:
             hub = start_hub(processes, logs)

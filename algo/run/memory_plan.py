@@ -123,11 +123,12 @@ def shape_of(model: ModelConfig) -> Shape:
     heads, layers, hidden = sizes.num_attention_heads, sizes.num_hidden_layers, sizes.hidden_size
     kv_heads = getattr(sizes, "num_key_value_heads", None) or heads
     head_size = getattr(sizes, "head_dim", None) or hidden // heads
+    inner = getattr(sizes, "intermediate_size", None) or 4 * hidden  # the default of GPT-2 and others
     return Shape(
         parameters=sum(weight.numel() for weight in skeleton.parameters()),
         head=head.weight.numel(),
         layer=max((sum(weight.numel() for weight in part.parameters()) for part in decoders), default=0),
-        kept=6 * hidden + 3 * (heads + 2 * kv_heads) * head_size + 4 * sizes.intermediate_size,
+        kept=6 * hidden + 3 * (heads + 2 * kv_heads) * head_size + 4 * inner,
         kv=2 * layers * kv_heads * head_size,
         adapters=model.lora_rank * sum(part.in_features + part.out_features for part in adapted),
         layers=layers,

@@ -97,6 +97,9 @@ def training_gpus(config: Config) -> str | None:
     return ",".join(name for _, name in sorted(free, key=lambda one: one[0] not in of_policy))
 
 
+_SHARE = ". A GPU of a vLLM that this machine starts is not counted: with serving.share_gpus=true training uses it, too"
+
+
 def resource_pool(training: TrainingConfig) -> RayResourcePool:
     """A pool with one place per rank, grouped by machine.
 
@@ -113,7 +116,7 @@ def resource_pool(training: TrainingConfig) -> RayResourcePool:
         shown = "; ".join(", ".join(f"{node.get(name, 0):g} {name}" for name in wanted) for node in nodes)
         raise ConfigError(
             f"{needed} on each node, but the Ray cluster has {len(nodes)} node(s): {shown}. Add machines with "
-            f"`ray start --address=...`, or lower training.ranks"
+            f"`ray start --address=...`, or lower training.ranks{_SHARE if 'GPU' in wanted else ''}"
         )
     free = ray.available_resources()
     for name, count in wanted.items():

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig
+from transformers import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING, AutoConfig
 from verl.trainer.config import CheckpointConfig
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
 from verl.workers.config import (
@@ -120,6 +120,14 @@ def check_engine(config: Config) -> None:
         sizes = AutoConfig.from_pretrained(config.model.path).get_text_config()
     except ValueError as error:  # an architecture that this transformers does not have
         raise ConfigError(f"model.path {config.model.path}: {error}") from error
+    if needs_values(config.advantage.estimator):
+        critic = AutoConfig.from_pretrained(config.critic.path or config.model.path)
+        if type(critic) not in MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING:
+            raise ConfigError(
+                f"advantage.estimator={config.advantage.estimator} needs a critic, and transformers makes none of "
+                f"{critic.model_type}: set critic.path to a model of another family with the same tokenizer, or use an "
+                "estimator without a critic, such as role_baseline"
+            )
     heads = getattr(sizes, "num_attention_heads", parallel)
     of_keys = getattr(sizes, "num_key_value_heads", heads)
     if parallel > 1 and (heads % parallel or (of_keys % parallel and parallel % of_keys)):

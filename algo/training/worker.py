@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from peft.tuners.lora import LoraLayer
 from safetensors.torch import save_file
 from tensordict import TensorDict
 from torch.distributed.tensor import DTensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils
@@ -186,8 +187,9 @@ class TrainingRank(Worker):
         drop_tied_target_keys(state, skeleton, config)
         save_torch_state_dict(state, directory)
         config.save_pretrained(directory)
-        if (Path(source) / "generation_config.json").is_file():
-            GenerationConfig.from_pretrained(source).save_pretrained(directory)
+        generation = Path(source) / "generation_config.json"
+        if generation.is_file():  # as it is: transformers rejects some that others wrote
+            shutil.copy(generation, directory)
         AutoTokenizer.from_pretrained(source).save_pretrained(directory)
         make_portable(Path(directory))
 

@@ -14,7 +14,8 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from itertools import compress, islice
+from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -66,7 +67,6 @@ from store.werewolf import GAME
 
 logger = logging.getLogger("algo.werewolf_sft")
 _CUT_SHARE_TO_WARN_OF = 0.1
-_REPLIES_COMPARED = 100
 _ANSWER_LOSS = "imitation/held_out_answer_loss"
 
 
@@ -255,27 +255,36 @@ async def _games(opened: OpenedRun, stored: StoredGames | None) -> PlayedRollout
             return await _play(opened, client, stack)
         logger.info("reading the games of %s", stored.run_id or "people")
         played = await stored_games(client, stored, settings.games + settings.held_out_games)
-        await asyncio.to_thread(check_tokenizer, played.finished, config.model.path)
-        return played
+        return replace(played, finished=await asyncio.to_thread(games_in_tokens_of, config.model.path, played.finished))
 
 
-def check_tokenizer(games: Sequence[FinishedRollout], model: Path) -> None:
-    """Raise ConfigError if the tokenizer in the folder ``model`` decodes most stored replies differently.
+def games_in_tokens_of(model: Path, games: Sequence[FinishedRollout]) -> tuple[FinishedRollout, ...]:
+    """The games whose replies the tokenizer in the folder ``model`` decodes as recorded; others are left out.
 
-    Single replies may differ by control tokens.
+    Raises ConfigError if none is left. Single replies may differ by control tokens, so half of a game's must agree.
     """
     tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
-    trained = (triplet for game in games for triplet in game.triplets if triplet.metadata["trainable"])
-    replies = list(islice(trained, _REPLIES_COMPARED))
-    agreeing = sum(
-        triplet.metadata["reply"] in tokenizer.decode(triplet.response["token_ids"], skip_special_tokens=True)
-        for triplet in replies
-    )
-    if agreeing < len(replies) / 2:
-        raise ConfigError(
-            f"the games were played with another tokenizer than that of model.path {model}: it decodes only {agreeing} "
-            f"of {len(replies)} replies as recorded; set model.path to a model with that run's tokenizer"
+
+    def agrees(game: FinishedRollout) -> bool:
+        replies = [triplet for triplet in game.triplets if triplet.metadata["trainable"]]
+        agreeing = sum(
+            triplet.metadata["reply"] in tokenizer.decode(triplet.response["token_ids"], skip_special_tokens=True)
+            for triplet in replies
         )
+        return agreeing >= len(replies) / 2
+
+    found = tuple(filter(agrees, games))
+    if not found:
+        raise ConfigError(
+            f"the games were played with another tokenizer than that of model.path {model}: it decodes the replies of "
+            f"none of {len(games)} games as recorded; set model.path to a model with that run's tokenizer"
+        )
+    if len(found) < len(games):
+        logger.warning(
+            "%d of %d games were played with another tokenizer than that of model.path %s and are left out",
+            *(len(games) - len(found), len(games), model),
+        )
+    return found
 
 
 async def _play(opened: OpenedRun, client: StoreClient, stack: AsyncExitStack) -> PlayedRollouts:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections import Counter, defaultdict
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,9 +24,10 @@ from algo.werewolf.demonstrations import (
     split_by_deal,
     stored_games,
 )
-from algo.werewolf.imitation import imitation_batch, run_id_of, warm_start
+from algo.werewolf.imitation import games_in_tokens_of, imitation_batch, run_id_of, warm_start
 from algo.werewolf.resources import game_resources
 from configs.loading import load_config
+from configs.section import ConfigError
 from configs.sections.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames
 from store.players import SCRIPTED_PLAYER
@@ -195,6 +197,19 @@ async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
     assert len((await stored_games(client, StoredGames("mine"), newest=3)).finished) == 3
     with pytest.raises(NoUsableGames, match="run 'nobodys'"):
         await stored_games(client, StoredGames("nobodys"), newest=3)
+
+
+def test_games_in_another_tokenizers_ids_are_left_out(tiny_model, tiny_tokenizer, caplog):
+    def game(shift):
+        ids = [token + shift for token in tiny_tokenizer.encode("我是好人，过。")]
+        triplet = SimpleNamespace(metadata={"trainable": True, "reply": "我是好人，过。"}, response={"token_ids": ids})
+        return SimpleNamespace(triplets=(triplet,))
+
+    own, other = game(0), game(100_000)
+    assert games_in_tokens_of(tiny_model, [own, other, own]) == (own, own)
+    assert "1 of 3 games" in caplog.text
+    with pytest.raises(ConfigError, match="none of 1 games"):
+        games_in_tokens_of(tiny_model, [other])
 
 
 @pytest.mark.timeout(400)

@@ -102,6 +102,8 @@ def test_files_are_relative_to_the_configuration_and_those_of_overrides_to_the_w
     monkeypatch.setenv("HOME", "/home/me")
     run = load_config(None, ["run.dir=~/runs", "run.seed=010"]).run
     assert (str(run.dir), run.seed) == ("/home/me/runs", 10)
+    training = load_config(None, ["training.rollout_correction.rollout_is_threshold=0.5_5"]).training
+    assert training.rollout_correction.rollout_is_threshold == "0.5_5"  # two bounds, not YAML's 0.55
     prompts = load_config(Path("../run/mine.yaml"), ["game.prompts.seer=wolf.txt"]).game.prompts
     assert (prompts["wolf"].read_text(), prompts["seer"].read_text()) == ("run", "elsewhere")
     assert "{role}" in load_config(Path("../run/copy.yaml")).game.prompts["system"].read_text()

@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
+import os
+import sys
 import threading
 from types import SimpleNamespace
 
 import pytest
 
 from algo.loop import startup
+from algo.run.summary import RunSummary
 from algo.serving.preconditions import ServingError
 from configs.loading import load_config
+from configs.section import ConfigError
 
 
 class Machine:
@@ -105,3 +109,19 @@ async def test_a_trainer_that_loads_while_the_start_ends_is_closed(monkeypatch, 
     with pytest.raises(ServingError if ends == "vLLM fails" else asyncio.CancelledError):
         await starting
     assert machine.events == ["vLLM begins", "the trainer loads", "the trainer stops"]
+
+
+def test_wandb_gets_the_settings_and_clearml_is_rejected(monkeypatch, tmp_path):
+    """verl's own Tracking; a fake stands for the package of wandb."""
+    begun = []
+    wandb = SimpleNamespace(init=lambda **given: begun.append(given), Settings=SimpleNamespace)
+    wandb.log = wandb.finish = lambda **_: None
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "log.backends=[wandb]"])
+    config.run_dir.mkdir()
+    startup.open_tracking(config, RunSummary(config.run_dir)).finish()
+    (given,) = begun
+    assert given["name"] == "mine" and given["config"]["run"]["name"] == "mine"
+    with pytest.raises(ConfigError, match=r"\['clearml'\] cannot be used; known: .*wandb"):
+        startup.check_log_backends(load_config(None, ["log.backends=[clearml]"]))

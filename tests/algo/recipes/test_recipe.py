@@ -132,6 +132,7 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         ({"name": "../else where"}, "name: String should match pattern"),
         ({"concurent_games": 8}, "unknown key 'concurent_games': did you mean 'concurrent_games'"),
         ({"stages": [{"do": "train"}, {"do": "train", "name": "more"}]}, "at most one stage train"),
+        ({"stages": [{"do": "train"}, {"do": "evaluate", "name": "after"}]}, "after .evaluate. stands after train"),
         ({"workload": "agents", "stages": SMALL["stages"][:1]}, "of agents has one stage train"),
         (with_service("x {nope}"), "local.service 'x {nope}' is no valid"),
         ({"stages": [{"do": "evaluate", "players": ["random"]}]}, "players needs panel: cross"),
@@ -532,7 +533,8 @@ def test_a_training_that_goes_on_has_no_result_and_other_seeds_are_no_failure(tm
 def test_versions_are_those_of_the_run_and_win_tables_those_of_each_policy(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.metadata.version", lambda name: "1")
     again = {"do": "evaluate", "name": "again", "panel": "cross", "players": ["random", "policy"]}
-    opened = finished(begun(tmp_path, stages=[*SMALL["stages"], again]))
+    *before, train = SMALL["stages"]
+    opened = finished(begun(tmp_path, stages=[*before, again, train]))
     evaluations = [step for step in opened.steps() if step.stage.do == "evaluate"]
     keep(evaluations[1].folder, GameRow, made_evaluation(rows(40), "again", "cross", ["scripted"]))
     monkeypatch.setattr("importlib.metadata.version", lambda name: "2")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import GPT2Config, Qwen3Config, Qwen3ForCausalLM
 
 from algo.plan import H100_GIB, main
 from algo.run.memory_plan import GIB, make_plan, other_servers, pass_parts, shape_of, trained_parts
@@ -145,6 +145,12 @@ for _ in range(2):
     optimizer.zero_grad()
 print(1024 * (kib("VmHWM") - before))
 """
+
+
+def test_a_model_without_intermediate_size_has_four_times_its_width(tmp_path):
+    GPT2Config(n_layer=2, n_embd=64, n_head=4, vocab_size=100).save_pretrained(tmp_path)
+    shape = shape_of(load_config(None, [f"model.path={tmp_path}"], WerewolfConfig).model)
+    assert shape.kept == 6 * 64 + 3 * 12 * 16 + 4 * 256
 
 
 @pytest.mark.slow  # computes for half a minute

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import ray
 import torch
+from transformers import Gemma3TextConfig
 from verl.workers.config import FSDPOptimizerConfig
 
 from algo.advantages.credit import kl_in_reward
@@ -96,6 +97,11 @@ def test_what_cannot_run_is_refused(model, tmp_path, monkeypatch):
     for section, kl in (("reference", {"kl": "loss"}), ("critic", {})):
         with pytest.raises(ConfigError, match=rf"{section}\.path .*nowhere does not exist.*set {section}\.path"):
             check_engine(make_config(model, **{section: {"path": tmp_path / "nowhere", **kl}}))
+    other = shutil.copytree(model, tmp_path / "other")
+    (other / "config.json").write_text(Gemma3TextConfig(num_hidden_layers=1).to_json_string())
+    for gae in ({"model": {"path": other}}, {"critic": {"path": other}}):
+        with pytest.raises(ConfigError, match="gae needs a critic, and transformers makes none of gemma3_text"):
+            check_engine(make_config(model, advantage={"estimator": "gae"}, **gae))
     for name in ("geo_mean", "clip_cov", "kl_cov", "bypass_mode", "dro"):
         with pytest.raises(ConfigError, match=f"'{name}' cannot be used"):
             actor_config(TrainingConfig(policy_loss=name))
