@@ -9,8 +9,9 @@ from pydantic import Field, model_validator
 from configs.schema import RUN_NAME, Config, EvaluationConfig, RunConfig
 from configs.section import Section
 from configs.sections.watch import BoundConfig
+from store.agents import AGENT, MAIN_LLM
 
-_SECONDS_TO_END = 15
+SECONDS_TO_END = 15
 """Of a runner, to stop an attempt at its timeout, check the servers and store the spans."""
 
 
@@ -75,6 +76,11 @@ class AgentRewardConfig(Section):
             raise ValueError(
                 f"failure has several rewards ({', '.join(self.failure)}), of which only the agent's first one would "
                 f"count: set weights"
+            )
+        if self.failure and self.actors and not self.weights:
+            raise ValueError(
+                "failure and actors are set and weights is not: actors without weights of their own earn the agent's "
+                "first reward, which a failed agent does not name; set weights"
             )
         return self
 
@@ -148,10 +154,12 @@ class AgentConfig(Config):
             raise ValueError("selection.winners, losers and draws apply to games only: leave them at 1.0 for agents")
         if self.advantage.credit == "branch":
             raise ValueError("advantage.credit=branch applies to games only: set it to game or turn for agents")
-        latest = self.rollout.timeout_seconds - _SECONDS_TO_END
+        for name in sorted(self.frozen.keys() & {AGENT, MAIN_LLM}):
+            raise ValueError(f"frozen.{name}: agents use this name for the trained policy; choose another")
+        latest = self.rollout.timeout_seconds - SECONDS_TO_END
         if self.agents.max_seconds is not None and self.agents.max_seconds > latest:
             raise ValueError(
-                f"agents.max_seconds ({self.agents.max_seconds:g}) must be at most {latest:g}, {_SECONDS_TO_END} "
+                f"agents.max_seconds ({self.agents.max_seconds:g}) must be at most {latest:g}, {SECONDS_TO_END} "
                 f"seconds below rollout.timeout_seconds, at which the hub retries the task"
             )
         return self

@@ -29,6 +29,7 @@ from algo.rollouts.resources import policy_resources
 from algo.run.command_line import begin_run, run_to_completion
 from algo.run.folder import OpenedRun, cancel_on_signals
 from algo.run.names import resume_options
+from configs.agents import SECONDS_TO_END
 from configs.schema import Config
 from configs.section import ConfigError
 from store.agents import AGENTS
@@ -119,7 +120,10 @@ async def _agent(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterato
         await client.wait_until_reachable()
         queue = RolloutQueue(client, AGENTS, config.rollout, opened.resumption)
         stack.push_async_callback(queue.cancel_open)
-        workload = AgentTasks(searched, held_out, base, limits, config.run.seed, tuple(options.reward_range))
+        # A prompt that makes the agent hang earns the lowest reward; the hub's timeout would leave its tasks out.
+        seconds = max(config.rollout.timeout_seconds - SECONDS_TO_END, config.rollout.timeout_seconds / 2)
+        bounds = tuple(options.reward_range)
+        workload = AgentTasks(searched, held_out, base, limits, config.run.seed, bounds, seconds)
         yield workload, queue, client.wait_until_reachable
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from algo.evaluation.page import value_text
 from algo.evaluation.statistics import Estimate, mean_by_cluster, paired_difference
 from algo.prompt_search.arena import Arena, TaskResult
-from algo.prompt_search.plan import PREVIEW_TASKS, SearchPlan
+from algo.prompt_search.plan import CONFIRMING_TASKS, PREVIEW_TASKS, SearchPlan
 from algo.prompt_search.prompts import Candidate, Slots, Tree
 from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.tasks import Stage
@@ -32,7 +32,8 @@ _SEED = 1
 class Verdict:
     """Result of the confirmation. tasks: finished by both. difference: challenger less incumbent, on these.
 
-    better: the difference's interval is above zero; with ``disjoint_intervals`` the other two do not overlap, either.
+    better: at least ``CONFIRMING_TASKS`` tasks, and the difference's interval is above zero; with
+    ``disjoint_intervals`` the other two do not overlap, either.
     """
 
     better: bool
@@ -45,6 +46,8 @@ class Verdict:
     def claim(self) -> str:
         if self.better:
             return "is better than the baseline, #0"
+        if self.tasks < CONFIRMING_TASKS:
+            return f"is not confirmed, since both finished fewer than {CONFIRMING_TASKS} held-out tasks; keep #0"
         return (
             "is worse than the baseline; keep #0"
             if self.difference.high < 0
@@ -93,7 +96,8 @@ def judge(
     if difference is None:
         return None
     challenger, incumbent = (_mean(column, bounds) for column in both.T)
-    better = difference.low > 0 and not (disjoint_intervals and challenger.overlaps(incumbent))
+    apart = not (disjoint_intervals and challenger.overlaps(incumbent))
+    better = len(both) >= CONFIRMING_TASKS and difference.low > 0 and apart
     return Verdict(better, len(both), _as_reward(difference, 0.0, bounds), challenger, incumbent)
 
 

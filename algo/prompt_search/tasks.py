@@ -33,6 +33,7 @@ class AgentTasks:
 
     Hence a result holds for the mean over that half, however few tasks it has. searched, held_out: the two halves.
     base: resources; prompts and version are replaced. limits: of one call. bounds: of a reward.
+    max_seconds: timeout of the agent, which then earns the lower bound; see ``AgentTask``.
     """
 
     searched: Sequence[object]
@@ -41,6 +42,7 @@ class AgentTasks:
     limits: TokenLimits
     seed: int
     bounds: tuple[float, float]
+    max_seconds: float | None = None
 
     def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
         chance = random.Random(f"{self.seed}/{stage.name}/{number}")
@@ -54,6 +56,7 @@ class AgentTasks:
                 sampling_seed=chance.getrandbits(31),
                 limits=self.limits,
                 failure_rewards={"reward": self.bounds[0]},
+                max_seconds=self.max_seconds,
             )
         ]
 

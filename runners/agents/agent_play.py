@@ -19,13 +19,10 @@ from runners.play import TurnSink
 from runners.policy.client import POLICY_TIMEOUT_SECONDS
 from runners.policy.connections import Connections
 from runners.policy.resources import PublishedResources
-from store.agents import AGENT, AgentOutcome, AgentTask
+from store.agents import AGENT, MAIN_LLM, AgentOutcome, AgentTask
 from store.client import StoreClient
 from store.protocol import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
-from store.schema import TRAINED_POLICY, PolicyResources, check_kind
-
-MAIN_LLM = "main_llm"
-"""Name of the trained policy's ``LLM``, the first of an agent's resources."""
+from store.schema import PROMPT_RESOURCE_PREFIX, TRAINED_POLICY, PolicyResources, check_kind
 
 _STOP_SECONDS = 5.0
 
@@ -82,7 +79,7 @@ class Session:
         named: NamedResources = {MAIN_LLM: at_gateway(self.model)}
         named |= {name: at_gateway(name) for name in self.resources.frozen}
         named |= {
-            name: PromptTemplate(template=template, engine="f-string")
+            PROMPT_RESOURCE_PREFIX + name: PromptTemplate(template=template, engine="f-string")
             for name, template in self.resources.prompt_templates.items()
         }
         return named

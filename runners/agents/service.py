@@ -13,6 +13,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in_thread, without_exit
 from runners.agents.rewards import dimensions_of
 from runners.errors import CannotPlay
+from store.schema import PROMPT_RESOURCE_PREFIX
 
 _POLL_SECONDS = 0.5
 _TRY_AGAIN = (429, 502, 503, 504)
@@ -30,7 +31,8 @@ class ServicePlayer:
     """A ``runners.agents.agent_play.Player`` for the service at ``url``.
 
     A task is a JSON POST of the task's input with ``base_url``, ``model``, ``trace_id``, ``temperature`` and
-    ``max_tokens`` added; an input that is not an object becomes the field ``input``.
+    ``max_tokens`` added, and the published prompts by their names in the hub, such as ``prompt_template``; an input
+    that is not an object becomes the field ``input``.
     reward: computes the reward from the answer, decoded if it is JSON; None: the answer's field ``reward``.
     retry_seconds: how long to retry a service that refuses connections.
     """
@@ -54,6 +56,7 @@ class ServicePlayer:
             "trace_id": session.trace_id,
             "temperature": session.resources.sampling.temperature,
             "max_tokens": session.task.limits.reply_tokens,
+            **{PROMPT_RESOURCE_PREFIX + name: text for name, text in session.resources.prompt_templates.items()},
         }
         answer = await self._ask(body)
         if self._reward is None:

@@ -12,6 +12,7 @@ from runners.policy.codecs import Codec, Message, UnusableTemplate
 # New messages are rendered after this question and one of these replies.
 _QUESTION = {"role": "user", "content": "?"}
 _REPLIES = ("A", "B")
+_INSTRUCTING = ("system", "developer")
 
 
 class ChatTemplate:
@@ -52,6 +53,11 @@ class ChatTemplate:
         if calls:  # counted from within a placeholder call
             before = self._before
         cut = [place for place, token in enumerate(ids) if token == self.end_of_turn][count - 1]
+        if any(message["role"] in _INSTRUCTING for message in new):
+            changed = [{**message, "content": "?"} if message["role"] in _INSTRUCTING else message for message in new]
+            other = await self._codec.render(_replied(_REPLIES[0], calls, changed))
+            if other[: cut + 1] != ids[: cut + 1]:
+                raise UnusableTemplate("the chat template moves a later system message to the beginning")
         return ids[cut + 1 :] if last_id == self.end_of_turn else ids[cut - before :]
 
 

@@ -159,5 +159,10 @@ def test_weights_by_name_and_by_actor_and_what_a_broken_call_costs():
     assert reward.failure_rewards() == {"right": 0.0, "short": 0.0}
     with pytest.raises(ValueError, match=r"failure has several rewards \(a, b\)"):
         config_of(reward={"failure": {"a": -1, "b": 0}})
+    with pytest.raises(ValueError, match="earn the agent's first reward"):
+        config_of(reward={"failure": {"a": -1}, "actors": {"planner": {"a": 1}}})
+    for name in ("agent", "main_llm"):
+        with pytest.raises(ValueError, match=f"frozen.{name}: agents use this name"):
+            config_of(frozen={name: {"path": "model"}})
     with pytest.raises(UnusableRollouts, match="'right', which is no reward of task t; its rewards are reward"):
         agent_rewards(rollout_of({"reward": 1.0}, calls), reward)

@@ -33,9 +33,12 @@ def test_failed_plays_are_left_out_of_comparisons():
 
 
 def test_a_worse_challenger_is_called_worse_and_a_better_one_may_have_to_stand_apart():
+    few = judge(np.array([[1.0, 0.0]] * 19))
+    assert few.difference.low > 0 and not few.better and "fewer than 20" in few.claim
+    assert judge(np.array([[1.0, 0.0]] * 20)).better
     verdict = judge(StandIns([0.2, 0.8], seed=5).play((0, 1), 50))
     assert "is worse than the baseline" in verdict.claim and verdict.difference.high < 0
-    unclear = judge(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    unclear = judge(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]] * 7))
     assert unclear.difference.value > 0 and not unclear.better and "not clearly better" in unclear.claim
     # Better on every task by the same little: the difference is clear, and the two means are about the same.
     incumbent = np.linspace(0.0, 0.9, 50)

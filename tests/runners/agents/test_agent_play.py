@@ -34,9 +34,10 @@ async def vllm(tiny_tokenizer):
         yield vllm
 
 
-async def played(client, vllm, player, *tasks, at_once=4, policy_timeout=0.0):
+async def played(client, vllm, player, *tasks, at_once=4, policy_timeout=0.0, prompts=None):
     """Play the tasks to their end; of each its rollout, and its spans read back, None where it failed."""
-    ids = await enqueue_tasks(client, resources_of(vllm.endpoint), tasks, config=RETRY)
+    resources = resources_of(vllm.endpoint).model_copy(update={"prompt_templates": prompts or {}})
+    ids = await enqueue_tasks(client, resources, tasks, config=RETRY)
     play = AgentPlay(client, player, policy_timeout_seconds=policy_timeout)
     async with working(Worker(client, play, "w", max_concurrent=at_once)):
         await all_closed(client, ids)
@@ -364,6 +365,20 @@ async def test_a_service_plays_tasks_and_a_function_judges_its_answers(client, v
     (body, *_) = service.bodies
     assert body["trace_id"].count("/") == 1
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("policy", 1.0, 300)
+
+
+class ReadsItsPrompt(LitAgent):
+    def rollout(self, task, resources, rollout):
+        return float(resources["prompt_template"].template == "be brief")
+
+
+async def test_a_published_prompt_reaches_agents_and_services_by_its_name_in_the_hub(client, vllm, service):
+    brief = {"template": "be brief"}
+    ((_, read, _),) = await played(client, vllm, LitPlayer(ReadsItsPrompt()), task_of(1), prompts=brief)
+    assert read.outcome.dimensions == {"reward": 1.0}
+    task = task_of(2, input={"question": "?"})
+    await played(client, vllm, ServicePlayer(service.url, judge), task, prompts=brief)
+    assert service.bodies[-1]["prompt_template"] == "be brief"
 
 
 async def out_of_time(task, answer):

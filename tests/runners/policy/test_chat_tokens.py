@@ -113,6 +113,21 @@ async def test_the_end_of_a_turn_is_the_templates_not_the_models(tiny_tokenizer)
         assert following == before + "<|im_start|>user\n？ <|endoftext|>\n<|im_start|>assistant\n"
 
 
+_OTHERS = "{%- for m in messages if m.role != 'system' -%}" + _MESSAGE + "{%- endfor -%}" + _ANSWER + "{%- endif -%}"
+
+
+@pytest.mark.parametrize("end", ["", "<|im_end|>"])
+async def test_a_template_that_moves_system_messages_to_the_beginning_does_not_lose_a_later_one(tiny_tokenizer, end):
+    """As those of DeepSeek; the conversation is then rendered whole."""
+    template = (
+        "{%- for m in messages if m.role == 'system' -%}{{- m.content + '" + end + "' -}}{%- endfor -%}" + _OTHERS
+    )
+    tokens = chat_tokens(with_template(tiny_tokenizer, template))
+    assert await tokens.next_prompt([5], [user("？")])
+    with pytest.raises(UnusableTemplate, match="moves a later system message"):
+        await tokens.next_prompt([5], [SYSTEM, user("？")])
+
+
 @pytest.mark.parametrize("role", ["system", "user"])
 async def test_text_never_becomes_a_control_token(tokenizer, role):
     tokens = chat_tokens(tokenizer)
