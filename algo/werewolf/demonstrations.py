@@ -10,6 +10,7 @@ from typing import get_args
 from algo.rollouts.hub_rollouts import iter_rollouts
 from algo.rollouts.played import PlayedRollouts, read_rollout
 from algo.rollouts.triplets import FinishedRollout, Triplet
+from algo.run.names import EVALUATION_SUFFIX
 from algo.sequences.selection import select_sequences
 from algo.sequences.trajectories import Trajectory, build_trajectories
 from algo.werewolf.rewards import game_rewards
@@ -69,7 +70,8 @@ class StoredGames:
         metadata = rollout.metadata or {}
         if self.kept_for is None:
             return metadata.get("run") == self.run_id
-        against = (rollout.resources_id or "").rpartition(VERSION_SEPARATOR)[0]
+        # While a run evaluates, the hub's newest policy is its evaluation's, with the same weights.
+        against = (rollout.resources_id or "").rpartition(VERSION_SEPARATOR)[0].removesuffix(EVALUATION_SUFFIX)
         return metadata.get(PEOPLE) == self.kept_for and self.run_id in (None, against)
 
     @property

@@ -31,7 +31,7 @@ from configs.section import ConfigError
 from configs.sections.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames
 from store.players import SCRIPTED_PLAYER
-from store.werewolf import GAME, seat_name
+from store.werewolf import EVALUATION, GAME, PEOPLE, seat_name
 from tests.algo.test_evaluate import runner_at
 from tests.support.algo.playing import alive
 from tests.support.fakes import spans_of
@@ -197,6 +197,13 @@ async def test_games_of_a_run_are_found_again_in_the_hub(client, tiny_model):
     assert len((await stored_games(client, StoredGames("mine"), newest=3)).finished) == 3
     with pytest.raises(NoUsableGames, match="run 'nobodys'"):
         await stored_games(client, StoredGames("nobodys"), newest=3)
+
+
+def test_games_of_people_during_an_evaluation_count_for_its_run():
+    of_first = StoredGames("first-0123abcd", EVALUATION)
+    for policy, counts in (("first-0123abcd", True), ("first-0123abcd-evaluation", True), ("second-0123abcd", False)):
+        rollout = SimpleNamespace(metadata={PEOPLE: EVALUATION}, resources_id=f"{policy}.policy-000003")
+        assert of_first.includes(rollout) is counts
 
 
 def test_games_in_another_tokenizers_ids_are_left_out(tiny_model, tiny_tokenizer, caplog):

@@ -115,15 +115,21 @@ def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
 
 
 def _headline(path: Path) -> dict[str, Any]:
-    """steps, metric and curve of a run's card, from the end of its log."""
-    steps, _ = _read_log(path, max(0, path.stat().st_size - _MOST_AT_ONCE))
+    """steps, metric and curve of a run's card, from the end of its log; the first point from its beginning."""
+    skipped = max(0, path.stat().st_size - _MOST_AT_ONCE)
+    steps, _ = _read_log(path, skipped)
+    earliest = _read_log(path, 0)[0] if skipped else []
     known = {metric for one in steps for metric, value in one["data"].items() if value is not None}
     metric = next((metric for metric in _HEADLINES if metric in known), None)
-    curve = [
-        [one["step"], *(one["data"].get(f"{metric}{end}") for end in ("", "/low", "/high"))]
-        for one in steps
-        if one["data"].get(metric) is not None
+    points = [
+        [
+            [one["step"], *(one["data"].get(f"{metric}{end}") for end in ("", "/low", "/high"))]
+            for one in part
+            if one["data"].get(metric) is not None
+        ]
+        for part in (earliest, steps)
     ]
+    curve = points[0][:1] + points[1]
     shown = curve[:: len(curve) // _CURVE_POINTS + 1][:-1] + curve[-1:]
     return {"steps": steps[-1]["step"] if steps else None, "metric": metric, "curve": shown}
 

@@ -2,7 +2,7 @@
 
 import { spark } from "./chart.js";
 import { h, tidy } from "./dom.js";
-import { boardName, playerName, presetParts, runName, say, stateWord, stepName, words } from "./words.js";
+import { boardName, playerName, presetParts, runName, say, stateWord, stepName, withoutHash, words } from "./words.js";
 
 const gameAddress = (id) => `/game?${new URLSearchParams({ id })}`;
 
@@ -21,7 +21,7 @@ function whoPlays({ players = {} }) {
 }
 
 function whence(game) {
-  const run = game.id.startsWith("run:") ? game.id.slice(4).split("/")[0] : (game.run ?? "").replace(/(-evaluation)?-[0-9a-f]{8}$/, "");
+  const run = game.id.startsWith("run:") ? game.id.slice(4).split("/")[0] : withoutHash(game.run ?? "");
   const at = game.step !== undefined && game.step !== null ? say(`第${game.step}步`, `step ${game.step}`) : game.evaluation ? stepName(game.evaluation) : game.version ? say(`第${game.version}版`, `version ${game.version}`) : null;
   const purpose = game.evaluation || game.mode === "val" ? say("评估", "evaluation") : null;
   const when = game.when && (game.id.startsWith("table:") || game.file) ? new Date(game.when * 1000).toLocaleString(say("zh-CN", "en-GB"), { dateStyle: "short", timeStyle: "short" }) : null;

@@ -52,15 +52,15 @@ export function fold(events, at, seats) {
       case "poison_used": poisoned.add(target); table.arrows.push({ from: seat, to: target, kind: "poison" }); mark(target, "poison"); break;
       case "signed_up": table.running = new Set(seatList(event)); break;
       case "withdrew": table.running.delete(seat); break;
-      case "sheriff_elected": table.sheriff = target; table.running = new Set(); break;
-      case "badge_lost": table.running = new Set(); break;
+      case "sheriff_elected": table.sheriff = target; table.running = new Set(); table.tied = new Set(); break;
+      case "badge_lost": table.running = new Set(); table.tied = new Set(); break;
       case "badge_passed": table.sheriff = target; table.arrows = [{ from: seat, to: target, kind: "badge" }]; break;
       case "badge_torn": table.sheriff = null; break;
       case "deaths_announced":
         for (const dead of seatList(event)) table.deaths.set(dead, poisoned.has(dead) ? "poison" : "night");
         break;
       case "exiled": table.deaths.set(target, "exile"); break;
-      case "exploded": table.deaths.set(seat, "explode"); table.arrows = []; break;
+      case "exploded": table.deaths.set(seat, "explode"); table.arrows = []; table.tied = new Set(); break;
       case "shot": table.deaths.set(target, event.data?.exploded ? "taken" : "shot"); table.arrows = [{ from: seat, to: target, kind: "shot" }]; break;
       case "speaking_order": table.arrows = []; break;
       case "vote": case "sheriff_vote":

@@ -4,11 +4,12 @@ import { Board } from "./board.js";
 import { ask, copy, h, icon, listen, quoted, replace, tidy } from "./dom.js";
 import { fold, isSpeech, parts } from "./fold.js";
 import { openTokens } from "./tokens.js";
-import { explain, isWolf, lineOf, playerName, presetName, replyError, runName, say, stateWord, stepName, words } from "./words.js";
+import { explain, isWolf, lineOf, playerName, presetName, replyError, runName, say, stateWord, stepName, withoutHash, words } from "./words.js";
 
 const ABOUT = { run: ["训练", "run"], version: ["策略版本", "version"], step: ["步", "step"], game: ["编号", "id"], mode: ["用途", "mode"], status: ["状态", "state"], group: ["同一副牌的组", "group of its deal"], evaluation: ["评估", "evaluation"], seed: ["种子", "seed"] };
 const MODES = { train: ["训练", "training"], val: ["评估", "evaluation"] };
 const SPEEDS = [0.5, 1, 2, 4, 8];
+const NEAR_END = 80; // pixels
 
 /** options: id, view, at (null: the end of a live game, else the beginning), thoughts, small, onMove(replay). */
 export class Replay {
@@ -64,8 +65,8 @@ export class Replay {
       this.game.turns.push(...news.turns);
       Object.assign(this.game, { attempt: news.attempt, asked: news.asked, live: news.live, result: news.result, notice: news.notice });
       if (this.following) this.at = this.game.events.length - 1;
-      this.grow();
-      this.show();
+      const atEnd = this.grow();
+      this.show(atEnd);
     }, (state) => {
       this.away = state === "away";
       this.fill();
@@ -114,13 +115,17 @@ export class Replay {
   }
 
   // New events of a live game: what a person has opened, focused or scrolled to stays as it is.
+  // Returns whether the end of the log was in view.
   grow() {
-    const { log, strip } = this, top = log.scrollTop;
+    const { log, strip } = this, top = log.scrollTop, controls = () => [...this.log.querySelectorAll("a, button, summary, [tabindex]")];
+    const atEnd = log.scrollHeight - top - log.clientHeight < NEAR_END, focused = controls().indexOf(document.activeElement);
     this.fill();
     this.range.max = String(Math.max(this.game.events.length - 1, 0));
     strip.replaceWith(this.strip = this.buildStrip());
     log.replaceWith(this.log = this.buildLog());
     this.log.scrollTop = top;
+    if (focused >= 0) controls()[focused]?.focus({ preventScroll: true });
+    return atEnd;
   }
 
   buildBar() {
@@ -219,7 +224,7 @@ export class Replay {
 
   // --- moving --------------------------------------------------------------------------------------------------------
 
-  show() {
+  show(scrolls = true) {
     const events = this.game.events, table = fold(events, this.at, this.game.seats);
     for (const [seat, role] of Object.entries(this.game.roles)) if (!table.roles.has(Number(seat))) table.roles.set(Number(seat), role);
     const atEnd = this.at >= events.length - 1;
@@ -238,7 +243,7 @@ export class Replay {
       entry?.classList.toggle("now", index === this.at);
       entry?.classList.toggle("later", index > this.at);
     });
-    this.scrollLog();
+    if (scrolls) this.scrollLog();
     this.options.onMove?.(this);
     document.body.dataset.time = table.night ? "night" : "day";
     if (events[this.at] && !this.options.lobby) announce(heard(events[this.at]));
@@ -331,7 +336,7 @@ export function isForControl(event) {
 
 // Source and players of the game: names of runs and players, never an id.
 function whoPlayed({ about = {}, players = {}, title = "", id = "" }) {
-  const run = about.run ? runName(String(about.run).replace(/(-evaluation)?-[0-9a-f]{8}$/, "")) : null;
+  const run = about.run ? runName(withoutHash(String(about.run))) : null;
   const step = about.evaluation ?? about.step;
   const names = [...new Set(Object.values(players))].map(playerName).join(say("、", ", "));
   return [run, step && stepName(step), names, id.startsWith("file:") ? tidy(title) : null].filter(Boolean).join(" · ");

@@ -20,9 +20,11 @@ const LEARNED = [
   [/^evaluation\/invalid_replies$/, () => say("评估中的无效回答", "invalid replies in evaluations"), "share"], [/^evaluation\/games_with_identity_leak$/, () => say("评估中泄露身份的局", "evaluated games with an identity leak"), "share"],
   [/^imitation\/held_out_loss$/, () => say("模仿：留出数据的损失", "imitation: held-out loss"), "nats/token"], [/^imitation\/loss$/, () => say("模仿：训练损失", "imitation: loss"), "nats/token"], [/^games\/days_mean$/, () => say("一局的天数", "days of a game"), say("天", "days")], [/^turns\/per_rollout$/, () => say("一局的模型回合", "model turns of a game")],
 ];
+// who: the policy, where several learn.
+const ofPolicy = (who, name) => (who ? `${name}, ${tidy(who)}` : name);
 const INSIDE = [
-  [/^(?:[^/]+\/)?actor\/entropy$/, () => say("熵", "entropy"), "nats"], [/^sampling\/entropy\/(wolf|good)$/, (who) => say(`采样的熵，${side(who)}`, `entropy of sampling, ${side(who)}`), "nats"], [/^(?:[^/]+\/)?actor\/ppo_kl$/, () => say("一步更新的 KL", "KL of one update"), "nats"], [/^(?:[^/]+\/)?actor\/kl_loss$/, () => say("离起点的 KL", "KL from the initial policy"), "nats"], [/^(?:[^/]+\/)?actor\/pg_clipfrac$/, () => say("被截断的 token", "clipped tokens"), "share"],
-  [/^(?:[^/]+\/)?actor\/pg_loss$/, () => say("策略梯度损失", "policy-gradient loss")], [/^(?:[^/]+\/)?actor\/grad_norm$/, () => say("梯度范数", "gradient norm")], [/^policy_lag\/mean$/, () => say("策略滞后", "policy lag"), say("版", "versions")], [/^tokens\/trained$/, () => say("每步训练的 token", "tokens trained a step")], [/^tokens\/sampled_and_trained$/, () => say("每步训练的采样 token", "sampled tokens trained a step")],
+  [/^(?:([^/]+)\/)?actor\/entropy$/, (who) => ofPolicy(who, say("熵", "entropy")), "nats"], [/^sampling\/entropy\/(wolf|good)$/, (who) => say(`采样的熵，${side(who)}`, `entropy of sampling, ${side(who)}`), "nats"], [/^(?:([^/]+)\/)?actor\/ppo_kl$/, (who) => ofPolicy(who, say("一步更新的 KL", "KL of one update")), "nats"], [/^(?:([^/]+)\/)?actor\/kl_loss$/, (who) => ofPolicy(who, say("离起点的 KL", "KL from the initial policy")), "nats"], [/^(?:([^/]+)\/)?actor\/pg_clipfrac$/, (who) => ofPolicy(who, say("被截断的 token", "clipped tokens")), "share"],
+  [/^(?:([^/]+)\/)?actor\/pg_loss$/, (who) => ofPolicy(who, say("策略梯度损失", "policy-gradient loss"))], [/^(?:([^/]+)\/)?actor\/grad_norm$/, (who) => ofPolicy(who, say("梯度范数", "gradient norm"))], [/^policy_lag\/mean$/, () => say("策略滞后", "policy lag"), say("版", "versions")], [/^tokens\/trained$/, () => say("每步训练的 token", "tokens trained a step")], [/^tokens\/sampled_and_trained$/, () => say("每步训练的采样 token", "sampled tokens trained a step")],
   [/^seconds\/(step|play|update|evaluate)$/, (part) => ({ step: say("一步的时间", "time of a step"), play: say("对局的时间", "time of rollouts"), update: say("更新的时间", "time of the update"), evaluate: say("评估的时间", "time of an evaluation") })[part], say("秒", "s")],
 ];
 const REPORTS = { "evaluations.html": ["评估报告", "Report of the evaluations"], "prompts.html": ["提示词报告", "Report on prompts"], "report.html": ["训练报告", "Report"], "recipe-report.html": ["整个配方的报告", "Report of the whole recipe"] };
@@ -91,11 +93,11 @@ export async function runPage(main, name) {
 
   function drawEvaluations(found) {
     if (!found.length) return replace(evaluations, h("p", { class: "faint" }, say("还没有评估（evaluation.every_steps）", "no evaluations yet (evaluation.every_steps)")));
-    const reward = say("奖励", "reward"), of = found.some((entry) => Object.keys(entry.scores).length) ? [say("对手", "against"), say("合计", "both sides"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("局数", "games"), say("强度", "strength")] : [reward];
+    const reward = say("奖励", "reward"), of = found.some((entry) => Object.keys(entry.scores).length) ? [say("对手", "against"), say("合计", "both sides"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("局数", "games"), say("强度", "strength")] : [found.some((entry) => entry.reward) ? reward : say("结果", "result")];
     const columns = [say("何时", "when"), ...of];
     const rows = found.flatMap((entry) => {
       const scores = Object.entries(entry.scores), span = Math.max(scores.length, 1), when = h("th", { scope: "rowgroup", rowspan: span }, stepName(entry.label));
-      if (!scores.length) return entry.reward ? [h("tr", {}, when, h("td", { colspan: columns.length - 1, "data-name": reward }, columns.length > 2 ? `${reward} ` : null, interval(entry.reward)))] : [];
+      if (!scores.length) return [h("tr", {}, when, h("td", { colspan: columns.length - 1, "data-name": columns.at(-1) }, entry.reward ? [columns.length > 2 ? `${reward} ` : null, interval(entry.reward)] : entry.strength ? [`${say("强度", "strength")} `, interval(entry.strength)] : say("还没有结果", "no result yet")))];
       return scores.map(([opponent, of], number) => h("tr", {}, number ? null : when, h("td", {}, playerName(opponent)), ["both", "wolf", "good"].map((who) => h("td", { class: "value" }, share(of[who]))), h("td", { class: "value" }, String(of.both?.games ?? "–")), number ? null : h("td", { class: "value", rowspan: span }, entry.strength ? interval(entry.strength) : "–")));
     });
     replace(evaluations, table(columns, rows));

@@ -7,6 +7,8 @@ import { playNow } from "./host.js";
 import { Replay, announce, heard, isForControl } from "./replay.js";
 import { QUESTIONS, explain, isWolf, lineOf, markOf, say, words } from "./words.js";
 
+const home = () => h("a", { class: "home", href: "/" }, say("回首页", "Home"));
+
 export async function seatPage(main, secret) {
   const { guest } = await load(`/api/seat/${secret}`); // an invalid link is an error instead of endless reconnects
   const text = words(), key = `draft-${secret.slice(0, 8)}`;
@@ -19,7 +21,7 @@ export async function seatPage(main, secret) {
     link.textContent = text.connectionLost;
     if (state !== "away") return;
     const problem = await load(`/api/seat/${secret}`).then(() => null, (error) => error);
-    if (problem?.status === 404) { stop(); replace(link, explain(problem)); } // the server was restarted
+    if (problem?.status === 404) { stop(); replace(link, explain(problem), guest ? null : home()); } // the server was restarted
   });
 
   function show(data) {
@@ -69,7 +71,7 @@ export async function seatPage(main, secret) {
     if (data.phase !== "playing") {
       asked = null;
       question.classList.remove("mine");
-      replace(question, data.phase === "waiting" ? [h("h2", {}, say("等其他人入座…", "Waiting for the others…"))] : data.phase === "failed" ? [h("h2", {}, text.failed), h("p", {}, tidy(data.problem))] : ending(data));
+      replace(question, data.phase === "waiting" ? [h("h2", {}, say("等其他人入座…", "Waiting for the others…"))] : data.phase === "failed" ? [h("h2", {}, text.failed), h("p", {}, tidy(data.problem)), h("div", { class: "choices" }, onwards(data.again))] : ending(data));
       return;
     }
     if (!request) {
@@ -142,16 +144,20 @@ export async function seatPage(main, secret) {
     question.dataset.outcome = result === "draw" ? "draw" : result === side ? "won" : "lost";
     const told = { draw: say(`平局，你是${role}`, `A draw; you were ${role}`), won: say(`你赢了！你是${role}`, `You won as ${role}`), lost: say(`你输了，你是${role}`, `You lost as ${role}`) };
     return [h("h2", { class: "outcome" }, told[question.dataset.outcome]), h("p", {}, text.results[result], say("。所有身份都在桌上翻开了。", ". All roles are revealed on the table.")), problem ? h("p", { class: "notice" }, tidy(problem)) : null,
-      h("div", { class: "choices" }, again.people === 1 && !guest ? h("button", { type: "button", class: "primary again", onclick: (event) => playNow(event.target, again) }, say("再来一局", "Play again")) : null,
-        h("button", { type: "button", class: "replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")), guest ? null : h("a", { class: "home", href: "/" }, say("回首页", "Home")))];
+      h("div", { class: "choices" }, h("button", { type: "button", class: "replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")), onwards(again))];
+  }
+
+  function onwards(again) {
+    if (guest) return [];
+    return [again.people === 1 ? h("button", { type: "button", class: "primary again", onclick: (event) => playNow(event.target, again) }, say("再来一局", "Play again")) : null, home()];
   }
 
   // A finished game has no secrets.
   async function watchAll() {
     const replay = new Replay({ id: "", view: "god", at: null, source: (view) => load(`/api/seat/${secret}/game`, { view }) });
-    replace(main, replay.element);
+    replace(main, guest ? null : h("p", {}, home()), replay.element);
     document.addEventListener("keydown", (event) => { if (replay.game && !isForControl(event)) replay.key(event); });
-    try { await replay.load(); } catch (problem) { replace(main, h("p", { class: "notice" }, explain(problem)), guest ? null : h("a", { class: "home", href: "/" }, say("回首页", "Home"))); }
+    try { await replay.load(); } catch (problem) { replace(main, h("p", { class: "notice" }, explain(problem)), guest ? null : home()); }
   }
 
   // A click on a seat of the table equals its button.

@@ -101,10 +101,13 @@ export const PLAYERS = {
 const LONGEST_NAME = 60;
 export const playerName = (name) => (Object.hasOwn(PLAYERS, name) ? say(PLAYERS[name][0], PLAYERS[name][1]) : tidy(name).slice(0, LONGEST_NAME));
 
+/** A run's name from its id, also from that of its evaluations. */
+export const withoutHash = (run) => run.replace(/(-evaluation)?-[0-9a-f]{8}(-evaluation)?$/, "");
+
 /** A policy by its resources id: run name and version. */
 export function policyName(id) {
-  const [, run, version] = /^(.+?)(?:-[0-9a-f]{8})?\.policy-0*(\d+)$/.exec(id) ?? [null, id];
-  return [runName(run), version && words().version(version)].filter(Boolean).join(" · ");
+  const [, run, version] = /^(.+?)\.policy-0*(\d+)$/.exec(id) ?? [null, id];
+  return [runName(withoutHash(run ?? "")), version && words().version(version)].filter(Boolean).join(" · ");
 }
 
 const REPLY_ERRORS = {

@@ -68,6 +68,21 @@ async def test_a_game_is_replayed_to_its_end_by_keys_and_clicks(tmp_path, person
         await at_the_browser(visit, person)
 
 
+async def test_after_the_run_off_no_candidate_is_tied_and_runs_are_named_without_their_hash(tmp_path, person):
+    def visit(p):
+        p.opens(f"{server.url}/?lang=zh")
+        tied = "{kind: 'vote_tied', data: {seats: '1,2'}}"
+        for after, size in (("{kind: 'speech', seat: 1}", 2), ("{kind: 'sheriff_elected', target: 1}", 0)):
+            count = f"return import('/static/fold.js').then((it) => it.fold([{tied}, {after}], 1, 5).tied.size)"
+            assert p.run(count) == size
+        for run in ("demo-1a2b3c4d", "demo-1a2b3c4d-evaluation", "demo-evaluation-1a2b3c4d-evaluation"):
+            name = f"return import('/static/words.js').then((it) => it.policyName('{run}.policy-000003'))"
+            assert p.run(name) == "demo · 策略 v3"
+
+    async with WebServer(tmp_path) as server:
+        await at_the_browser(visit, person)
+
+
 async def test_two_games_are_compared_by_keys(tmp_path, person):
     paths = [written(tmp_path, name, "5p_tiny", seed)[0] for name, seed in (("one", 7), ("other", 8))]
 

@@ -150,11 +150,17 @@ async def test_new_events_leave_what_a_person_has_opened_and_focused(tmp_path, p
         p.opens(f"{server.url}/game?id=hub:x&lang=zh")
         p.sees(".place", first)
         p.clicks(".about summary")
-        p.run("document.querySelector('.view-picker').focus()")
+        p.run(
+            "const low = new CSSStyleSheet(); low.replaceSync('.log { max-height: 40px }');"
+            "document.adoptedStyleSheets = [low];"
+            "document.querySelector('.log').scrollTop = 0;"
+            "document.querySelector('.log [tabindex], .log button').focus()"
+        )
         loop.call_soon_threadsafe(games.spoken.set)
         p.sees(".place", second)
         assert p.run("return document.querySelector('.about').open")
-        assert p.run("return document.activeElement.className") == "view-picker"
+        assert p.run("const log = document.querySelector('.log'); return log.contains(document.activeElement)")
+        assert p.run("return document.querySelector('.log').scrollTop") == 0
 
     async with WebServer(tmp_path, games=games) as server:
         await at_the_browser(visit, person)
@@ -228,6 +234,7 @@ def make_imitation(folder):
 def log(run, step, win_rate):
     data = {"evaluation/win_rate": win_rate, "evaluation/win_rate/low": win_rate - 0.1,
             "evaluation/win_rate/high": win_rate + 0.1, "reward/wolf": -0.1 * step, "turns/valid_share": 0.9,
+            "wolves/actor/entropy": 0.3, "villagers/actor/entropy": 0.6,
             "odd/<b>metric": -5.3e-10 * (step + 1)}  # fmt: skip
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": step, "data": data}) + "\n")
@@ -270,6 +277,8 @@ async def test_a_runs_page_follows_it_and_a_kept_games_tokens_show_what_training
         p.resize(*LAPTOP)
         log(run, 3, 0.75)
         p.sees(".numbers b", "75 %")  # without a reload
+        p.clicks("details.card summary", "优化与速度")
+        p.sees(".chart figcaption", "熵, wolves")
         p.clicks("details.card summary", "其他所有曲线")
         p.sees(".chart figcaption", "odd/<b>metric")
         p.clicks(".games a", "第1步")

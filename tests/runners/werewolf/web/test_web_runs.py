@@ -71,6 +71,14 @@ def test_a_card_shows_the_first_metric_that_has_a_value(runs):
     assert (card["metric"], card["curve"]) == ("imitation/loss", [[1, 0.5, None, None]])
 
 
+def test_a_card_of_a_long_log_begins_with_its_first_value(runs, monkeypatch):
+    monkeypatch.setattr("runners.werewolf.web.run_numbers._MOST_AT_ONCE", 1000)
+    lines = [json.dumps({"step": step, "data": {"evaluation/win_rate": step / 100}}) for step in range(100)]
+    (runs / "first" / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    curve = RunNumbers(RunFolders(runs)).card("first")["curve"]
+    assert (curve[0][:2], curve[-1][:2]) == ([0, 0.0], [99, 0.99]) and curve[1][0] > 50
+
+
 def test_a_batch_that_cannot_be_read_does_not_hide_the_run(runs):
     (runs / "first" / "batches").mkdir(exist_ok=True)
     (runs / "first" / "batches" / "step-9999.jsonl").write_text("damaged\n")
