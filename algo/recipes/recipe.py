@@ -4,7 +4,6 @@ With ``extends: other.yaml`` mappings are merged key by key, everything else rep
 """
 
 from functools import partial
-from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -87,12 +86,6 @@ class Recipe(Section):
         trainings = sum(stage.do == "train" for stage in self.stages)
         if trainings > 1:
             raise ValueError("a recipe has at most one stage train, since the seed names its run")
-        for stage in dropwhile(lambda one: one.do != "train", self.stages):
-            if stage.do in ("evaluate", "imitate"):
-                raise ValueError(
-                    f"stage {stage.name} ({stage.do}) stands after train and would use the weights from before it; "
-                    "train evaluates its result itself (section evaluation)"
-                )
         if self.workload == "agents" and (trainings == 0 or {stage.do for stage in self.stages} - {"build", "train"}):
             raise ValueError("a recipe of agents has one stage train, and only build stages before it")
         if len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
-from itertools import count
+from itertools import count, dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -375,6 +375,12 @@ def command_line(text: str, values: Mapping[str, str], setting: str) -> list[str
 
 
 def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
+    for stage in dropwhile(lambda one: one.do != "train", recipe.stages):
+        if stage.do in ("evaluate", "imitate"):
+            raise ConfigError(
+                f"stage {stage.name} ({stage.do}) stands after train and would use the weights from before it; train "
+                "evaluates its result itself (section evaluation)"
+            )
     for stage in recipe.stages:
         if stage.do == "build":
             command_line(stage.command, {"model": "model"}, f"command of stage {stage.name}")

@@ -129,7 +129,7 @@ def _headline(path: Path) -> dict[str, Any]:
         ]
         for part in (earliest, steps)
     ]
-    curve = points[0][:1] + points[1]
+    curve = points[1] if points[0][:1] == points[1][:1] else points[0][:1] + points[1]
     shown = curve[:: len(curve) // _CURVE_POINTS + 1][:-1] + curve[-1:]
     return {"steps": steps[-1]["step"] if steps else None, "metric": metric, "curve": shown}
 

@@ -9,7 +9,6 @@ import { explain, isWolf, lineOf, playerName, presetName, replyError, runName, s
 const ABOUT = { run: ["训练", "run"], version: ["策略版本", "version"], step: ["步", "step"], game: ["编号", "id"], mode: ["用途", "mode"], status: ["状态", "state"], group: ["同一副牌的组", "group of its deal"], evaluation: ["评估", "evaluation"], seed: ["种子", "seed"] };
 const MODES = { train: ["训练", "training"], val: ["评估", "evaluation"] };
 const SPEEDS = [0.5, 1, 2, 4, 8];
-const NEAR_END = 80; // pixels
 
 /** options: id, view, at (null: the end of a live game, else the beginning), thoughts, small, onMove(replay). */
 export class Replay {
@@ -66,7 +65,7 @@ export class Replay {
       Object.assign(this.game, { attempt: news.attempt, asked: news.asked, live: news.live, result: news.result, notice: news.notice });
       if (this.following) this.at = this.game.events.length - 1;
       const atEnd = this.grow();
-      this.show(atEnd);
+      this.show(atEnd && this.following);
     }, (state) => {
       this.away = state === "away";
       this.fill();
@@ -115,10 +114,11 @@ export class Replay {
   }
 
   // New events of a live game: what a person has opened, focused or scrolled to stays as it is.
-  // Returns whether the end of the log was in view.
+  // Returns whether the last entry was in view.
   grow() {
     const { log, strip } = this, top = log.scrollTop, controls = () => [...this.log.querySelectorAll("a, button, summary, [tabindex]")];
-    const atEnd = log.scrollHeight - top - log.clientHeight < NEAR_END, focused = controls().indexOf(document.activeElement);
+    const last = log.lastElementChild, focused = controls().indexOf(document.activeElement);
+    const atEnd = !last || last.offsetTop - log.offsetTop < top + log.clientHeight; // an entry may be longer than the box
     this.fill();
     this.range.max = String(Math.max(this.game.events.length - 1, 0));
     strip.replaceWith(this.strip = this.buildStrip());
