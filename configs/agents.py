@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from configs.schema import RUN_NAME, Config, EvaluationConfig, RunConfig
 from configs.section import Section
 from configs.sections.watch import BoundConfig
-from store.agents import AGENT, MAIN_LLM
+from store.players import AGENT, MAIN_LLM
 
 SECONDS_TO_END = 15
 """Of a runner, to stop an attempt at its timeout, check the servers and store the spans."""

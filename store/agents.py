@@ -6,13 +6,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
+from store.players import AGENT
 from store.schema import TokenLimits
 from store.token_spans import CallSpan, OutcomeSpan, TaskKind
-
-AGENT = "agent"
-"""Kind of an agent's tasks; also the actor of a call that names none."""
-MAIN_LLM = "main_llm"
-"""Name of the trained policy's ``LLM``, the first of an agent's resources."""
 
 CALL_FACTS: Mapping[str, str] = {
     "invalid": "1.0 when a tool call names no offered tool, or its arguments are no JSON object",

@@ -8,6 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 TRAINED_POLICY = "policy"
 """Name of the trained policy, as a resource and as a player."""
+AGENT = "agent"
+"""Kind of an agent's tasks; also the actor of a call that names none."""
+MAIN_LLM = "main_llm"
+"""Name of the trained policy's ``LLM``, the first of an agent's resources."""
 SCRIPTED_PLAYER = "scripted"
 EXPERT_PLAYER = "expert"
 PATIENT_PLAYER = "patient"

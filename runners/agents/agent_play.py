@@ -19,8 +19,9 @@ from runners.play import TurnSink
 from runners.policy.client import POLICY_TIMEOUT_SECONDS
 from runners.policy.connections import Connections
 from runners.policy.resources import PublishedResources
-from store.agents import AGENT, MAIN_LLM, AgentOutcome, AgentTask
+from store.agents import AgentOutcome, AgentTask
 from store.client import StoreClient
+from store.players import AGENT, MAIN_LLM
 from store.protocol import LLM, AttemptedRollout, NamedResources, PromptTemplate, Rollout
 from store.schema import PROMPT_RESOURCE_PREFIX, TRAINED_POLICY, PolicyResources, check_kind
 

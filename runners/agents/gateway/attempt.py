@@ -27,7 +27,8 @@ from runners.play import TurnSink
 from runners.policy.client import Completion, seed_of
 from runners.policy.codecs import UnusableTemplate
 from runners.policy.connections import Connections
-from store.agents import AGENT, ActorResult, AgentCallSpan, AgentOutcome, AgentTask
+from store.agents import ActorResult, AgentCallSpan, AgentOutcome, AgentTask
+from store.players import AGENT
 from store.protocol import AttemptedRollout
 from store.schema import TRAINED_POLICY, PolicyResources
 from store.token_spans import context_digest
