@@ -8,7 +8,8 @@ speaker's choice (归票, a wolf's proposal).
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 
-from runners.werewolf.game import BadgeLost, Decision, Event, EventKind, Option, Result, Role, Side
+from runners.werewolf.game import SPEECHES, BadgeLost, Decision, Event, EventKind, Option, Result, Role, Side
+from runners.werewolf.language.speech import understand
 from runners.werewolf.prompts_zh.names import (
     CHECK_NAMES,
     OPTION_WORDS,
@@ -64,6 +65,21 @@ def render_events(events: Iterable[Event], speech_chars: int | None = None) -> s
 def render_private(known: Iterable[Event]) -> str:
     """What a seat knows by its role, without line breaks: mates, checks, used potions. known: the seat's events."""
     return "".join(_EVENT_TEXTS[event.kind](event) for event in known if event.kind in _PRIVATE)
+
+
+def render_reports(known: Iterable[Event]) -> str:
+    """Who reported which check in public, one clause each, oldest first; empty without any. known: the seat's events.
+
+    Of reports by one seat about another the last counts. Reports are not verified: a wolf may pose as the seer.
+    """
+    reports = {
+        (event.seat, checked): f"{seat_name(event.seat)}报{seat_name(checked)}是{CHECK_NAMES[side]}"
+        for event in known
+        if event.kind in SPEECHES
+        for checked, side in understand(event.text).reports
+        if checked != event.seat
+    }
+    return f"公开的查验：{'，'.join(reports.values())}。" if reports else ""
 
 
 def render_recap(events: Iterable[Event], seat: int, speech_chars: int | None = RECAP_SPEECH_CHARS) -> str:

@@ -11,7 +11,7 @@ from runners.werewolf.game import Decision, Event, Preset, Role, Side
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.prompts_zh.names import DECISION_MARKER, REFEREE, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.quoting import fill, placeholders
-from runners.werewolf.prompts_zh.record import render_private
+from runners.werewolf.prompts_zh.record import render_private, render_reports
 
 REPLY_FORMAT = (
     f"回答方式：要你选择时，可先写理由（别人看不到），最后一行写“{DECISION_MARKER}：X号”（X为座位号）或题中的其他选项；"
@@ -30,7 +30,7 @@ agree with the referee and the parser."""
 _FRAME_REQUIRES = frozenset({"reply_format", "seat", "role"})
 _FRAME_ALLOWS = _FRAME_REQUIRES | {"rules", "guidance", "side"}
 _GUIDANCE_ALLOWS = frozenset({"seat", "role", "side"})
-_REMINDER_ALLOWS = _GUIDANCE_ALLOWS | {"private"}
+_REMINDER_ALLOWS = _GUIDANCE_ALLOWS | {"private", "reports"}
 
 NO_OVERRIDES: Mapping[str, str] = MappingProxyType({})
 
@@ -69,7 +69,10 @@ def reminder(seat: int, role: Role, templates: Mapping[str, str], known: Iterabl
 
     templates: as in ``system_prompt``; ``check_templates`` has passed. known: the seat's events so far.
     """
-    return fill(templates.get("reminder", ""), **_seated(seat, role), private=render_private(known))
+    told = tuple(known)
+    return fill(
+        templates.get("reminder", ""), **_seated(seat, role), private=render_private(told), reports=render_reports(told)
+    )
 
 
 def rules_prompt(preset: Preset) -> str:

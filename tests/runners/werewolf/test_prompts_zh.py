@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -193,6 +194,23 @@ def test_the_reminder_after_questions_names_the_seat_and_what_it_is_and_there_is
     assert reminder(1, Role.WITCH, {"reminder": "你是{role}。{private}"}, told) == f"你是女巫。{private}"
 
 
+def test_the_reminder_lists_checks_that_were_reported_in_public():
+    def said(seat, text, kind=EventKind.SPEECH):
+        return Event(kind, 1, seat=seat, text=text)
+
+    listed = partial(reminder, 1, Role.VILLAGER, {"reminder": "{reports}你是{role}。"})
+    assert listed([said(2, "我是好人，3号像狼。")]) == "你是村民。"
+    told = [
+        said(2, "我是预言家，昨晚验了3号，是狼人。", EventKind.LAST_WORDS),
+        said(4, "我才是预言家，昨晚验了2号，是狼人。今晚验5号。"),
+        said(4, "我是预言家，昨晚验了1号，是好人。2号是我验的狼人。"),
+        Event(EventKind.WOLF_SAYS, 2, seat=5, text="我是预言家，昨晚验了1号，是狼人。"),
+    ]
+    assert listed(told) == "公开的查验：2号报3号是狼人，4号报2号是狼人，4号报1号是好人。你是村民。"
+    told.append(said(2, "我昨晚验了3号，是好人，刚才说错了。"))
+    assert listed(told).startswith("公开的查验：2号报3号是好人，4号报2号")
+
+
 def test_literal_braces_are_safe():
     braces = '{"json": 1} {} {x: 1} { seat } {0} {{seat}} {{unknown}} {{}} }{'
     shown = '{"json": 1} {} {x: 1} { seat } {0} {seat} {unknown} {{}} }{'
@@ -212,7 +230,10 @@ def test_literal_braces_are_safe():
         ({"system": SYSTEM + "{身份}{Seat}"}, [r"prompt_system uses unknown \{Seat\}, \{身份\}"]),
         ({"system": SYSTEM.replace("{role}", "{{role}}")}, [r"prompt_system lacks \{role\}; valid: .*\{side\}"]),
         ({"seer": "{rules}"}, [r"prompt_seer uses unknown \{rules\}"]),
-        ({"reminder": "{rules}"}, [r"prompt_reminder uses unknown \{rules\}; valid: \{private\}, \{role\}, "]),
+        (
+            {"reminder": "{rules}"},
+            [r"prompt_reminder uses unknown \{rules\}; valid: \{private\}, \{reports\}, \{role\}, "],
+        ),
         ({"seer": "{a}", "witch": "{b}", "cupid": ""}, ["prompt_seer", "prompt_witch", "prompt_cupid"]),
     ],
 )
