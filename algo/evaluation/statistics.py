@@ -79,7 +79,7 @@ def mean_by_cluster(
     """
     total, count = _totals(clusters, values, counts)
     mean = float(total.sum() / count.sum())
-    if np.ptp(total / count) == 0:
+    if np.ptp(total / count) <= _ROUNDING:
         within = shares and 0 <= mean <= 1
         return wilson_interval(mean * len(total), len(total)) if within else Estimate(value=mean, low=mean, high=mean)
     weights = _draws(len(total), _RESAMPLES, seed)

@@ -174,6 +174,8 @@ _ASIDE = re.compile(
 )
 """毒药，8号; 解药：救5号; 翻牌，决斗3号; 同意队友的提议，刀8号."""
 _POISONS = re.compile("(?!.*[不别没留]).*(?:毒.*[0-9]号|[0-9]号.*毒|(?:使用|用|开)毒药)")
+_NAMES_POTION = re.compile("[解救毒]")
+_CHANGES = re.compile("[改转换](?:为|成)?[投刀杀验查守毒救带归]")
 _SAID_BY = re.compile(r"(?:号|[他她]|player [0-9]+ )(?:是?这[么样])?(?:说|讲|said|says)的?[。!\"]*$")
 _WRITER = ("我", "本人", "俺", "老子")
 _PROPOSES = re.compile(
@@ -359,17 +361,20 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
     found: dict[str | Option | None, None] = {}
     refused: set[str | Option | None] = set()
     problem = ""
+    uses_nothing = False
     for clause in _clauses(text, request):
         stated = clause.stated
         if stated is None:
             problem = problem or ("negated" if (marked or found) and lexicon.DOUBT.fullmatch(clause.text) else "")
             refused.add(_refused(clause.text, request))
             continue
+        uses_nothing |= stated.choice is None and _NAMES_POTION.search(clause.text) is None
+        changes = _CHANGES.search(clause.text) is not None
         own = clause.alone and clause.last if stated.bare else stated.led_in or clause.alone
         # 8号被查杀，选择自爆 tells what another does, unless that is what is asked.
         own = own and (clause.of_writer or stated.choice is not Option.EXPLODE or not request.targets)
         # A list of seats and a supposed choice are doubtful.
-        in_doubt = marked or (clause.earnest and (stated.led_in or (found and not stated.bare)))
+        in_doubt = marked or (clause.earnest and (stated.led_in or (found and not stated.bare))) or (found and changes)
         if clause.earnest and (marked or (own and '"' not in clause.text)):
             found[stated.choice] = None
         elif in_doubt and stated.choice not in found:
@@ -377,10 +382,10 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             problem = problem or ("" if spares else "ambiguous")
     for clause in _clauses(_plain(rest), request) if found else ():
         other = clause.stated
-        changes = other and clause.earnest and not other.bare and other.choice not in found
-        if changes or lexicon.DOUBT.fullmatch(clause.text):
+        changes = clause.earnest or _CHANGES.search(clause.text)
+        if (changes and other and not other.bare and other.choice not in found) or lexicon.DOUBT.fullmatch(clause.text):
             problem = problem or "ambiguous"
-    if request.decision is Decision.WITCH and len(found) == 2:
+    if request.decision is Decision.WITCH and len(found) == 2 and not uses_nothing:
         found.pop(None, None)  # 用解药，不用毒药
     if request.decision is Decision.WITCH and found.keys() == {None}:
         unread = (clause.text[:_LONGEST_CLAUSE] for clause in _clauses(text, request) if clause.stated is None)
@@ -460,11 +465,14 @@ def _taken_by_words(spoken: str, heard: str, request: Request) -> Option | None:
     taken: set[Option] = set()
     nearly = False
     for text in (spoken, heard) if _names_option(spoken, request) else ():
-        for clause in _clauses(_plain(text), request):
+        clauses = [*_clauses(_plain(text), request)]
+        for clause in clauses:
             if not _names_option(clause.text, request):
                 continue
             states = clause.stated is not None and isinstance(clause.stated.choice, Option)
-            if states and clause.earnest and clause.of_writer:
+            if states and clause.text.endswith("吧") and clause.text[0] not in "我那算" and len(clauses) > 1:
+                nearly = True  # 3号别演了！自爆吧！
+            elif states and clause.earnest and clause.of_writer:
                 taken.add(clause.stated.choice)
             elif len(clause.text) <= _LONGEST_CLAUSE:
                 nearly = nearly or lexicon.NEARLY_TAKEN.match(clause.text) is not None

@@ -40,8 +40,11 @@ class Section:
 def sections_of(reply: str, request: Request) -> list[Section] | None:
     """The sections of a reply in order, without empty ones; None for invalid JSON."""
     if _LOOKS_LIKE_DATA.search(reply):
-        fields = _object(reply)
-        return None if fields is None else [part for part in _fields(fields, request) if part.text.strip()]
+        fields, end = _object(reply), reply.rfind("}") + 1
+        if fields is None:
+            return None
+        parts = [*_fields(fields, request), *_labelled(reply[end:].replace("`", ""), request)]
+        return [part for part in parts if part.text.strip()]
     text = _ENCLOSED_THOUGHT.sub(r"<思考>\1</思考>", _BOX.sub(r"\1\2", reply))
     found = [
         section
@@ -133,6 +136,9 @@ def _labels(decision: Decision, me: int) -> re.Pattern[str]:
         rf"^[ \t*_`>]*#[ \t*_`#]*{names(3, every)}[ \t*_`#]*$",
         rf"(?:{_SENTENCE}|(?<=[,，、…])){_OPENING}(?:{me}号(?:玩家)?的?)?{_SO}(?P<decision4>{_NAMES[Kind.DECISION]}){_SIGNS}*{COLON}[\s*_`]*",
     )
+    # Bold words alone on a line head a section only where they are no answer.
+    bold = "|".join(f"(?P<{kind}5>{_NAMES[kind]})" for kind in (Kind.THOUGHT, Kind.SPEECH, Kind.DECISION))
+    ways += (rf"^[ \t]*(?:\*\*|__)[ \t]*{_WHOSE}(?:{bold})[ \t]*(?:\*\*|__)[ \t]*$",)
     return re.compile("|".join(ways), re.IGNORECASE | re.MULTILINE)
 
 

@@ -70,15 +70,19 @@ def render_private(known: Iterable[Event]) -> str:
 def render_reports(known: Iterable[Event]) -> str:
     """Who reported which check in public, one clause each, oldest first; empty without any. known: the seat's events.
 
-    Of reports by one seat about another the last counts. Reports are not verified: a wolf may pose as the seer.
+    Only reports of seats that have claimed to be the seer, as scripted players count them; of one seat's reports about
+    another the last. They are not verified: a wolf may pose as the seer.
     """
-    reports = {
-        (event.seat, checked): f"{seat_name(event.seat)}报{seat_name(checked)}是{CHECK_NAMES[side]}"
-        for event in known
-        if event.kind in SPEECHES
-        for checked, side in understand(event.text).reports
-        if checked != event.seat
-    }
+    claimed: set[int | None] = set()
+    reports: dict[tuple[int | None, int], str] = {}
+    for event in known:
+        if event.kind in SPEECHES:
+            heard = understand(event.text)
+            claimed |= {event.seat} if heard.claimed is Role.SEER else set()
+            for checked, side in heard.reports if event.seat in claimed else ():
+                if checked != event.seat:
+                    shown = f"{seat_name(event.seat)}报{seat_name(checked)}是{CHECK_NAMES[side]}"
+                    reports[event.seat, checked] = shown
     return f"公开的查验：{'，'.join(reports.values())}。" if reports else ""
 
 

@@ -54,6 +54,8 @@ def test_without_differences_between_clusters_each_is_one_trial():
     assert share([2, 2, 2], [2, 2, 2], 1) == wilson_interval(3, 3)
     assert share([0, 0], [7, 1], 1) == wilson_interval(0, 2)
     assert share([1, 0, 1], [2, 0, 2], 1) == wilson_interval(1, 2)
+    # 0.1 + 0.1 + 0.1 is not 3 * 0.1
+    assert mean_by_cluster(["a", "a", "a", "b"], [0.1] * 4, 1).high > 0.5
 
 
 def test_the_intervals_of_clusters_cover_the_truth():

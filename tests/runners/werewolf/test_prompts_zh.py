@@ -204,6 +204,7 @@ def test_the_reminder_lists_checks_that_were_reported_in_public():
         said(2, "我是预言家，昨晚验了3号，是狼人。", EventKind.LAST_WORDS),
         said(4, "我才是预言家，昨晚验了2号，是狼人。今晚验5号。"),
         said(4, "我是预言家，昨晚验了1号，是好人。2号是我验的狼人。"),
+        said(3, "我是村民。2号是查杀，今天出2号。"),
         Event(EventKind.WOLF_SAYS, 2, seat=5, text="我是预言家，昨晚验了1号，是狼人。"),
     ]
     assert listed(told) == "公开的查验：2号报3号是狼人，4号报2号是狼人，4号报1号是好人。你是村民。"
