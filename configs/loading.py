@@ -89,7 +89,14 @@ def _read_mapping(path: Path) -> dict[str, Any]:
         document = {}
     if not isinstance(document, dict):
         raise ConfigError(f"configuration {path} must be a mapping of sections, got {type(document).__name__}")
-    return document
+    return _unshared(document)
+
+
+def _unshared(value: Any) -> Any:
+    """A copy in which an alias (``*name``) is a mapping of its own: an override must not change the other one."""
+    if isinstance(value, dict):
+        return {key: _unshared(part) for key, part in value.items()}
+    return [_unshared(part) for part in value] if isinstance(value, list) else value
 
 
 def schema_of(path: Path | None) -> type[Config]:

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import aiohttp
+from multidict import CIMultiDict, CIMultiDictProxy
 from tenacity import (
     AsyncRetrying,
     RetryCallState,
@@ -68,7 +69,8 @@ _DETAIL_CHARACTERS = 500
 _ATTEMPTS_AT_ONCE = 8
 _SPANS_PER_REQUEST = (200, 200_000, 2**24)
 """(spans, values of lists, characters of texts), token ids included: our hub accepts a million parts and 64 MiB."""
-_OTLP_HEADERS = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip"}
+_PROTOBUF = "application/x-protobuf"
+_OTLP_HEADERS = {"Content-Type": _PROTOBUF, "Content-Encoding": "gzip"}
 
 
 class StoreUnreachable(ConnectionError):
@@ -339,12 +341,15 @@ class StoreClient:
         except (ValueError, RecursionError):
             text = ""
         if not (text and isinstance(answer, expected)):
-            raise NotAHub(
-                f"{self.server_address_root} is not a hub: {response.url.path} returns {response.status} with "
-                f"{printable(response.content_type)}. Remove a path from the address, or check whether it leads to a "
-                f"proxy or another program"
-            )
+            raise self._not_a_hub(response)
         return answer
+
+    def _not_a_hub(self, response: aiohttp.ClientResponse) -> NotAHub:
+        return NotAHub(
+            f"{self.server_address_root} is not a hub: {response.url.path} returns {response.status} with "
+            f"{printable(response.content_type)}. Remove a path from the address, or check whether it leads to a "
+            f"proxy or another program"
+        )
 
     def _check_token(self, response: aiohttp.ClientResponse) -> None:
         if response.status == 401:
@@ -430,6 +435,8 @@ class StoreClient:
             if response.status in (400, 404) or (response.status >= 500 and response.status not in _PROXY_STATUSES):
                 return False
             await check_status(response)
+            if response.content_type != _PROTOBUF:  # a proxy's page: the spans are not stored
+                raise self._not_a_hub(response)
             return True
 
 
@@ -449,7 +456,7 @@ async def check_status(response: aiohttp.ClientResponse) -> None:
         hub = re.sub(r"/v1/(agl|traces)\b.*", "", str(there))
         reason = f"it redirects: use the address {hub}"
     raise aiohttp.ClientResponseError(
-        response.request_info,
+        response.request_info._replace(headers=CIMultiDictProxy(CIMultiDict())),  # the token is among them
         response.history,
         status=response.status,
         message=printable(str(reason)[:_DETAIL_CHARACTERS]),

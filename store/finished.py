@@ -34,12 +34,11 @@ class FinishedRollouts:
         else:
             closed, self._mark = answer
             self._closed.update(closed)
-        self._watched = wanted
+        self._watched &= wanted
         self._closed &= wanted
         to_read = unknown | self._closed
-        if not to_read:
-            return []
-        found = await self._client.query_rollouts(rollout_id_in=sorted(to_read))
+        found = await self._client.query_rollouts(rollout_id_in=sorted(to_read)) if to_read else []
+        self._watched = wanted  # after the query: if it fails, the next one reads them again
         closed_now = [rollout for rollout in found if rollout.status in CLOSED]
         self._closed.update(rollout.rollout_id for rollout in closed_now)
         return closed_now

@@ -25,6 +25,8 @@ def status_of(main: Callable[[], int | None]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
+    if sys.stdout is None:  # it is closed by `>&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Texts are Chinese, and a terminal may have another character set.
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -32,12 +34,11 @@ def status_of(main: Callable[[], int | None]) -> int:
         try:
             return main() or 0
         finally:
-            if sys.stdout is not None:  # it is closed by `>&-`
-                sys.stdout.flush()
+            sys.stdout.flush()
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        if sys.stdout is None or not _reader_has_gone(sys.stdout.fileno()):
+        if not _reader_has_gone(sys.stdout.fileno()):
             raise  # of another pipe
         # What is left in the buffer would fail again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

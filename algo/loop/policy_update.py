@@ -63,7 +63,11 @@ class Update:
     metrics: dict[str, float]
 
 
-def _by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str, tuple[Trajectory, ...]]:
+def by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str, tuple[Trajectory, ...]]:
+    """The trajectories of each learning policy.
+
+    Raises UnusableRollouts for a trajectory of another policy, or with tokens that the model does not have.
+    """
     found: dict[str, list[Trajectory]] = {learner: [] for learner in config.learners}
     vocabulary = vocabulary_of(config.model.path)
     for trajectory in trajectories:
@@ -92,7 +96,7 @@ async def compute_advantages(
     Raises UnusableRollouts for a trajectory of another policy, or with tokens that the model does not have.
     """
     config, shares = run.config, []
-    for learner, own in _by_learner(config, trajectories).items():
+    for learner, own in by_learner(config, trajectories).items():
         values, kl_penalties = await run.trainer.run(values_and_kl, config, run.engine, own)
         advantages = token_advantages(
             own,

@@ -13,7 +13,7 @@ from typing import Any
 
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.branching import branch_credit
-from algo.loop.policy_update import compute_advantages, update_policies
+from algo.loop.policy_update import by_learner, compute_advantages, update_policies
 from algo.loop.run_context import start
 from algo.loop.weight_transfer import policy_folder
 from algo.loop.workload import Workload
@@ -92,6 +92,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             # Spans -> one token sequence per actor and segment -> an advantage per sampled token.
             finished = (*played.finished, *branched.finished)
             found = build_trajectories(finished, workload.rewards_of, config.training.max_sequence_tokens)
+            by_learner(config, found.trajectories)  # rejects tokens that vLLM and the trainer reject without a remedy
             await run.after_rollouts(found.trajectories)
             with stopwatch.stage("checkpoint"):
                 # The trainer is busy until then, and the error of a failed checkpoint must come first.

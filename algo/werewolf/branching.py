@@ -10,7 +10,7 @@ drawn by itself, since the number of a game's later decisions depends on it, too
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from types import MappingProxyType
@@ -87,17 +87,23 @@ def branch_points(
     games: Sequence[FinishedRollout],
     most: int,
     spreads: Mapping[str, Sequence[float]] = MappingProxyType({}),
+    roles: Collection[str] | None = None,
 ) -> list[BranchPoint]:
     """The decisions to branch at, drawn by the tasks' seeds.
 
     tasks: of the games. most: number of branches. spreads: question -> ``BranchCredit.spreads`` of recent steps.
+    roles: those whose decisions are trained; None for all.
     At most one decision of a game's moment is branched at, since seats asked at once repeat their choices. Games with a
     broken context are left out.
     """
     of_task = {task.task_id: task for task in tasks}
     drawn: list[tuple[float, FinishedRollout, Calls]] = []
     candidates = [
-        (game, calls) for game in games if len(game.triplets) == len(game.turns) for calls in _decisions(game)
+        (game, calls)
+        for game in games
+        if len(game.triplets) == len(game.turns)
+        for calls in _decisions(game)
+        if roles is None or calls[0].role in roles
     ]
     undecided = _undecided(candidates)
     known = [value for values in spreads.values() for value in values]

@@ -68,7 +68,10 @@ class Werewolf:
     ) -> Sequence[BranchPoint]:
         """None without ``advantage.credit=branch``."""
         most = self.config.branched_groups * self.config.rollout.rollouts_per_group
-        return branch_points(self.config.advantage.branching, self.tasks(step), games, most, spreads) if most else ()
+        if not most:
+            return ()
+        branching, roles = self.config.advantage.branching, self.config.selection.role_shares
+        return branch_points(branching, self.tasks(step), games, most, spreads, roles)
 
     def metrics(self, played: PlayedRollouts) -> dict[str, float]:
         return game_metrics(played)

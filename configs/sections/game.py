@@ -118,11 +118,8 @@ class GameConfig(Section):
     @model_validator(mode="after")
     def _policy_plays_what_is_trained(self) -> "GameConfig":
         for side in self.train_sides:
-            for rule in self.seating:
-                if rule.may_concern(side) and "policy" in rule.players:
-                    break
-                if rule.covers(side):
-                    raise ValueError(f"game.train_sides has {side!r}, but game.seating never lets the policy play it")
+            if not any(self.policy_may_play(role) for role in DECKS[self.preset] if role.side == side):
+                raise ValueError(f"game.train_sides has {side!r}, but game.seating never lets the policy play it")
         return self
 
     def policy_may_play(self, role: Role) -> bool:

@@ -10,6 +10,7 @@ compression is off, against decompression bombs.
 import asyncio
 import hashlib
 import json
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -142,8 +143,12 @@ class PolicyClient:
             finish_reason = choice["finish_reason"]
         except RouteRefused as error:
             raise PolicyUnavailable(f"the policy's server rejected a request: {error} {error.detail}") from error
-        except (LookupError, TypeError) as error:
+        except (LookupError, TypeError, AttributeError) as error:
             raise self._unusable("returns no token ids with log-probs; serve the policy with vLLM 0.28") from error
+        if not all(type(token) is int for token in token_ids):
+            raise self._unusable("returned a token id that is no integer")
+        if not all(isinstance(logprob, int | float) and math.isfinite(logprob) for logprob in logprobs):
+            raise self._unusable("returned a log-prob that is no finite number")
         if returned_prompt != tuple(prompt_ids):
             raise self._unusable("changed the prompt's token ids")
         if len(logprobs) != len(token_ids):
@@ -166,7 +171,10 @@ class PolicyClient:
 
     async def context_tokens(self) -> int:
         """The maximal tokens of one call, prompt plus reply."""
-        return int(await self._model_field("max_model_len"))
+        limit = await self._model_field("max_model_len")
+        if type(limit) is not int:
+            raise self._unusable(f"reports {limit!r} as the model's max_model_len")
+        return limit
 
     async def ask(self, route: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """The JSON answer of any route; GET without a body, else POST.

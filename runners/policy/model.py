@@ -129,8 +129,8 @@ class TokenExactChatModel(ChatModelBase):
         return tuple((await self._tokens.encode_reply(text))[:-1])
 
     async def excess(self, messages: list[ChatMessage], share: float = 1.0) -> float:
-        """Tokens by which a call with ``messages`` would exceed ``share`` of the budget; at most 0 if it fits, infinite
-        if the server does not render it.
+        """Tokens by which ``messages`` would exceed ``share`` of what a prompt may have; at most 0 if they fit,
+        infinite if the server does not render them.
 
         Sends nothing.
         """
@@ -138,8 +138,8 @@ class TokenExactChatModel(ChatModelBase):
             context, prompt_ids = await self._prompt(messages)
         except PromptTooLong:
             return math.inf
-        used = len(context) + len(prompt_ids) + self._limits.reply_tokens
-        return used - int(share * self._limits.context_tokens)
+        most = self._limits.context_tokens - self._limits.reply_tokens
+        return len(context) + len(prompt_ids) - int(share * most)
 
     async def _next_prompt(self, messages: list[ChatMessage]) -> ProbePrompt:
         try:

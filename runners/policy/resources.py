@@ -1,7 +1,9 @@
-"""Fetches the resources of rollouts from the hub, once per version."""
+"""Fetches the resources of rollouts from the hub, once per version and minute."""
 
 import asyncio
 import logging
+import math
+import time
 
 from runners.addresses import Addresses
 from runners.errors import MissingResources
@@ -15,6 +17,8 @@ logger = logging.getLogger(__name__)
 _POLL_SECONDS = 2.0
 _TRIES = 30  # for resources that are not published yet
 _VERSIONS_KEPT = 16
+_FRESH_SECONDS = 60.0
+"""A resumed run publishes other opponents or another judge under the ids that it has published before."""
 
 
 class PublishedResources:
@@ -27,6 +31,7 @@ class PublishedResources:
         self._client = client
         self._addresses = addresses
         self._fetched = Shared(self._fetch, _VERSIONS_KEPT)
+        self._fetched_at: dict[str, float] = {}
 
     async def of(self, rollout: AttemptedRollout) -> PolicyResources:
         """The rollout's resources.
@@ -35,6 +40,11 @@ class PublishedResources:
         """
         if rollout.resources_id is None:
             raise MissingResources(f"rollout {rollout.rollout_id} has no resources_id; was it enqueued by this system?")
+        now = time.monotonic()
+        if now - self._fetched_at.get(rollout.resources_id, -math.inf) > _FRESH_SECONDS:
+            self._fetched_at = {name: at for name, at in self._fetched_at.items() if now - at <= _FRESH_SECONDS}
+            self._fetched_at[rollout.resources_id] = now
+            self.forget(rollout.resources_id)
         return await self._fetched.get(rollout.resources_id)
 
     def forget(self, resources_id: str) -> None:

@@ -53,7 +53,7 @@ async def word_log_probs(
             for first in range(0, len(prompts) * len(beginnings), len(beginnings))
         ]
         return [[sum(at[word[:end]][word[end]] for end in range(len(word))) for word in words] for at in table]
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise PolicyUnavailable(
             f"the server at {server.endpoint} does not return log-probs of given tokens; serve the policy with vLLM "
             f"0.28"

@@ -37,6 +37,12 @@ def test_a_configuration_extends_a_shipped_one_or_one_beside_it(tmp_path):
         load_config(tmp_path / "next.yaml")
 
 
+def test_an_override_changes_no_other_section_with_the_same_alias(tmp_path):
+    (tmp_path / "mine.yaml").write_text("reward: {wolf: &same {win: 0.3}, good: *same}")
+    reward = load_config(tmp_path / "mine.yaml", ["reward.wolf.win=2"]).reward
+    assert (reward.wolf.win, reward.good.win) == (2, 0.3)
+
+
 def test_presets_rules_and_prompts_are_those_of_the_game():
     """The configuration is a leaf and may not import the game, so it repeats these names."""
     assert tuple(DECKS) == tuple(PRESETS)
@@ -168,6 +174,8 @@ def test_what_fits_together_is_taken(overrides):
         ("game.seating=[{players: {strong: 0}}]", "shares must be positive"),
         ("game.seating=[{side: wolf, players: {strong: 1}}]", "train_sides has 'wolf', but .* never lets the policy"),
         ("game.seating=[{players: {strong: 1}}, {players: {policy: 1}}]", "train_sides has 'wolf'"),
+        ("game.seating=[{role: wolf, players: {strong: 1}}]", "train_sides has 'wolf'"),
+        ("reward.judge_score=1", "no effect without a judge"),
         ("game.train_sides=[wolf, wolf]", "game.train_sides: names a side twice"),
         ("players.policy={model: m}", "'policy' cannot name a player"),
         ("players.past-000001={model: m}", "'past-000001' cannot name a player"),

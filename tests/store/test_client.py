@@ -9,7 +9,7 @@ from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from configs.loading import load_config
-from store.client import _SPANS_PER_REQUEST, NotAHub, StoreUnreachable, _span_size, batches, connect
+from store.client import _SPANS_PER_REQUEST, NotAHub, StoreClient, StoreUnreachable, _span_size, batches, connect
 from store.protocol import LONGEST_REASON, EnqueueRolloutRequest
 from store.status import HubUnreachable, ask
 from tests.support import fakes
@@ -142,7 +142,7 @@ async def test_a_span_that_is_too_large_costs_its_own_attempt(http_service, its_
         if len(spans) > 3 or any(span.ByteSize() > 100_000 for span in spans):
             return web.json_response({"detail": "a request may have 7 bytes"}, status=413)
         stored.extend(span.span_id.hex() for span in spans)
-        return web.Response()
+        return web.Response(content_type="application/x-protobuf")
 
     http_service.answer = answer
     turns = [fakes.make_turn(turn=number) for number in range(5)]
@@ -152,6 +152,35 @@ async def test_a_span_that_is_too_large_costs_its_own_attempt(http_service, its_
     assert refused.keys() == {("ro-large", "at")}
     assert "a request may have 7 bytes" in refused["ro-large", "at"] and "--max-request-mb" in refused["ro-large", "at"]
     assert stored == [span.span_id for span in [*small, *large] if span is not large[2]]
+
+
+async def test_spans_that_a_proxys_page_answers_are_sent_again(http_service, its_client):
+    sent = []
+
+    async def answer(request):
+        if request.path != "/v1/traces":
+            return web.json_response({"status": "ok"})
+        sent.append(request.path)
+        if len(sent) == 1:
+            return web.Response(text="<html>back soon", content_type="text/html")
+        return web.Response(content_type="application/x-protobuf")
+
+    http_service.answer = answer
+    assert await its_client.upload_spans(fakes.spans_of([fakes.make_turn()], "ro", "at")) == {}
+    assert sent == ["/v1/traces"] * 2
+
+
+async def test_an_error_of_a_request_does_not_show_the_token(http_service):
+    async def answer(request):
+        assert request.headers["Authorization"] == "Bearer sesame"
+        return web.Response(status=403)
+
+    http_service.answer = answer
+    client = StoreClient(f"http://127.0.0.1:{http_service.port}", 1, token="sesame")
+    with pytest.raises(aiohttp.ClientResponseError) as raised:
+        await client.query_rollouts()
+    assert "sesame" not in repr(raised.value)
+    await client.close()
 
 
 async def test_a_request_outlives_more_hubs_than_the_stock_client_tries(http_service, its_client):

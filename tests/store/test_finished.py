@@ -50,6 +50,21 @@ async def test_finished_games_are_found_whenever_they_were_finished_and_asked_fo
     assert asked == ([4, 4, 4, 5, 2] if isinstance(hub, StockHub) else [4, 1, 2, 3])
 
 
+async def test_a_query_that_failed_is_made_again(hub, client, monkeypatch):
+    ids = await enqueue(client, 2)
+    await client.update_rollout(ids[0], status="succeeded")
+    finished, query = FinishedRollouts(client), client.query_rollouts
+
+    async def away(**what):
+        raise TimeoutError
+
+    monkeypatch.setattr(client, "query_rollouts", away)
+    with pytest.raises(TimeoutError):
+        await finished.poll(ids)
+    monkeypatch.setattr(client, "query_rollouts", query)
+    assert await found(finished, ids) == [0]
+
+
 async def test_a_game_that_has_just_ended_is_not_taken_back_from_our_hub(hub, client):
     ids = await enqueue(client, 2)
     await client.update_rollout(ids[0], status="succeeded")

@@ -37,7 +37,7 @@ def test_a_signal_to_end_removes_temporary_folders(tmp_path, number):
 
 
 def test_a_terminal_without_chinese_or_no_output_at_all_ends_nothing():
-    program = f"{BEGIN}def main():\n    print('狼人杀 –')\nrun_program(main)"
+    program = f"{BEGIN}def main():\n    print('狼人杀 –')\n    sys.stdout.isatty()\nrun_program(main)"
     environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, env=environment)
     assert (ended.returncode, ended.stderr) == (0, b"") and rb"\u72fc" in ended.stdout

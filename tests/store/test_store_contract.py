@@ -124,6 +124,12 @@ async def test_a_key_cannot_stand_for_two_tasks(store):
     assert (await store.query_rollouts()).total == 1
 
 
+async def test_a_key_with_a_character_that_a_database_cannot_find_again_is_refused(store):
+    with pytest.raises(ValueError, match="cannot store the value"):
+        await store.enqueue_many_rollouts([keyed("a\0b")])
+    assert (await store.query_rollouts()).total == 0
+
+
 @pytest.mark.parametrize("ended", ["cancelled", "failed"])
 async def test_a_game_that_was_taken_back_or_failed_gives_its_key_free(store, ended):
     (taken_back,) = await store.enqueue_many_rollouts([keyed("a")])

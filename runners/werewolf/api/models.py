@@ -46,7 +46,7 @@ _TOO_MANY_REQUESTS, _REQUEST_TIMEOUT = 429, 408
 _REASON_CHARS = 300
 _LONGEST_REPLY_CHARS = 100_000  # for servers that ignore max_tokens; parsing more would block other games
 # AgentScope and openai do not validate answers: a malformed one raises these (invalid JSON, a missing key, None).
-_MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
+_MALFORMED = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class ApiModel:
         async with self._throttle.slot(self.endpoint.max_concurrent, spacing):
             try:
                 async with asyncio.timeout(self.endpoint.timeout_seconds):
-                    response = await self._model(messages)
+                    return self._reply_in(await self._model(messages))
             except TimeoutError:
                 return _Failure(f"no answer within {self.endpoint.timeout_seconds:g} s")
             except APIStatusError as error:
@@ -164,8 +164,6 @@ class ApiModel:
                 cause = _innermost(error)
                 is_connected = isinstance(cause, UnreadableAnswer)
                 failure = _Failure(f"{'its answer cannot be read' if is_connected else 'no connection'} ({cause})")
-            else:
-                return self._reply_in(response)
         if failure.retry_after:
             self._throttle.pause(failure.retry_after)
         return self._redacted(failure)
@@ -173,7 +171,7 @@ class ApiModel:
     def _reply_in(self, response: ChatResponse) -> "ApiReply | _Failure":
         if not response.content:
             return _Failure("its answer has no reply")
-        texts = [block["text"] for block in response.content if block["type"] == "text"]
+        texts = [_in_one(block["text"]) for block in response.content if block["type"] == "text"]
         _, text = split_thought("\n".join(texts))
         # AgentScope drops the finish reason: a reply of ``max_tokens`` tokens was cut.
         used_up = response.usage is not None and (response.usage.output_tokens or 0) >= self.endpoint.max_tokens
@@ -187,6 +185,11 @@ class ApiModel:
 
     def _pause_before_next_try(self, state: RetryCallState) -> float:
         return max(self._backoff(state), state.outcome.result().retry_after)
+
+
+def _in_one(text: str | list[Any]) -> str:
+    """Some servers return a list of parts, which AgentScope passes on."""
+    return text if isinstance(text, str) else "".join(part["text"] for part in text)
 
 
 class ApiModels:

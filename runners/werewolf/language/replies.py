@@ -234,7 +234,8 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
         of_others, read = lexicon.OF_OTHERS.search(sentence), 0
         subject, later = None, [(found.end(), found[1] or found[0]) for found in _SUBJECT.finditer(sentence)][::-1]
         parts = [part.strip() for part in _CLAUSE_END.split(sentence.rstrip("。!?; "))]
-        parts = [part for part in parts if not _LEAD_IN.fullmatch(part)]  # drops empty parts, too
+        # Drops empty parts, too; time grows with the square of a part's length.
+        parts = [part for part in parts if len(part) > _LONGEST_CLAUSE or not _LEAD_IN.fullmatch(part)]
         for part in parts:
             # A reason after the choice may be about others and other days: 决定：3号，他昨天踩人没有道理.
             read = sentence.find(part, read) + len(part)

@@ -9,7 +9,7 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -61,9 +61,11 @@ class SqliteDatabase(Database):
 
     async def _run(self, connection: sqlite3.Connection, sql: str, values: Sequence[Any]) -> Rows:
         flat = [json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value for value in values]
+        _reject_nul(part for value in values for part in (value if isinstance(value, list) else (value,)))
         return connection.execute(sql, flat).fetchall()
 
     async def _run_each(self, connection: sqlite3.Connection, sql: str, rows: Rows) -> None:
+        _reject_nul(value for row in rows for value in row)
         connection.executemany(sql, rows)
 
     @asynccontextmanager
@@ -106,6 +108,12 @@ class SqliteDatabase(Database):
     async def close(self) -> None:
         """Merge the write-ahead log into the file and close it."""
         self._connection.close()
+
+
+def _reject_nul(values: Iterable[Any]) -> None:
+    # json_each ends a text there, so that it is never found again; documents are JSON, which escapes it.
+    if any(isinstance(value, str) and "\0" in value for value in values):
+        raise ValueError("the database cannot store the value: a text contains the character NUL")
 
 
 def make_private_folder(folder: Path) -> None:

@@ -8,6 +8,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from algo.loop import startup
 from algo.run.summary import RunSummary
@@ -125,3 +126,20 @@ def test_wandb_gets_the_settings_and_clearml_is_rejected(monkeypatch, tmp_path):
     assert given["name"] == "mine" and given["config"]["run"]["name"] == "mine"
     with pytest.raises(ConfigError, match=r"\['clearml'\] cannot be used; known: .*wandb"):
         startup.check_log_backends(load_config(None, ["log.backends=[clearml]"]))
+
+
+def test_a_resumed_run_shows_each_step_once_in_tensorboard(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "log.backends=[tensorboard]"])
+    config.run_dir.mkdir()
+    summary = RunSummary(config.run_dir)
+    first = startup.open_tracking(config, summary)
+    for step in (1, 2, 3):
+        first.log({"x": float(step)}, step=step)
+    first.finish()
+    summary.before, summary.steps = {"x": 0.0}, [{"x": 1.0}]  # the checkpoint is older
+    resumed = startup.open_tracking(config, summary)
+    resumed.log({"x": 20.0}, step=2)
+    resumed.finish()
+    shown = EventAccumulator(str(config.run_dir / "tensorboard")).Reload().Scalars("x")
+    assert [(point.step, point.value) for point in shown] == [(0, 0.0), (1, 1.0), (2, 20.0)]

@@ -102,6 +102,8 @@ async def test_decisions_are_chosen_by_kind_and_by_how_undecided_others_were(pla
     assert {point.calls[0].question for point in votes} <= {"exile_vote", "pk_vote"} and votes
     speeches = chosen(games, decisions=("speech",))
     assert {point.calls[0].question for point in speeches} <= {"speech", "pk_speech", "last_words"} and speeches
+    seers = branch_points(BranchingConfig(continuations=1), tasks, games, 100, roles=["seer"])
+    assert {point.calls[0].role for point in seers} == {"seer"}
     # The wolves' talk at night is free text.
     renamed = [[turn.model_copy(update={"decision": "wolf_talk"}) for turn in game.turns] for game in games]
     talks = [replace(game, turns=tuple(turns)) for game, turns in zip(games, renamed, strict=True)]

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from runners.agents.gateway.reply_parser import ReplyParser
-from runners.errors import RouteRefused
+from runners.errors import PolicyUnavailable, RouteRefused
 from runners.policy.client import PolicyClient
 from tests.support.tasks import HERE
 from tests.support.waiting import until
@@ -51,3 +51,15 @@ async def test_a_reply_that_the_server_cannot_parse_fails_alone(world, parse):
     assert (one["content"], other["content"]) == ("one", "other")
     assert isinstance(bad, RouteRefused)
     assert world.vllm.parsed == [3, 1, 1, 1]
+
+
+async def test_replies_that_no_server_answers_fail_together(parse, monkeypatch):
+    asked = []
+
+    async def ask(self, chat_request, choices):
+        asked.append(len(choices))
+        raise PolicyUnavailable("away")
+
+    monkeypatch.setattr(ReplyParser, "_ask", ask)
+    found = await asyncio.gather(*map(parse, ("one", "two", "three")), return_exceptions=True)
+    assert [str(error) for error in found] == ["away"] * 3 and asked == [3]

@@ -121,6 +121,8 @@ async def test_a_slow_answer_is_waited_for_as_long_as_the_server_lives(vllm, con
         (lambda choice, headers: choice.pop("token_ids"), "no token ids"),
         (lambda choice, headers: choice["prompt_token_ids"].append(1), "changed the prompt"),
         (lambda choice, headers: choice["token_ids"].append(1), "log-probs"),
+        (lambda choice, headers: choice["token_ids"].append("1"), "a token id that is no integer"),
+        (lambda choice, headers: choice["logprobs"].update(token_logprobs=[None, -0.2]), "no finite number"),
         (lambda choice, headers: choice.update(finish_reason="abort"), "aborted a reply"),
         (lambda choice, headers: headers.update({"x-policy-version": "seven"}), "'seven', which is not a number"),
     ],
@@ -169,7 +171,9 @@ async def test_a_streamed_reply_is_the_same_as_a_whole_one(vllm, connect):
 TOKEN = {"token_ids": [7], "prompt_token_ids": [5], "finish_reason": "stop", "logprobs": {"token_logprobs": [-0.1]}}
 
 
-@pytest.mark.parametrize("event", [{"choices": []}, {"error": {"message": "CUDA out of memory"}}, {"choices": [TOKEN]}])
+@pytest.mark.parametrize(
+    "event", [{"choices": []}, {"error": {"message": "CUDA out of memory"}}, {"choices": [TOKEN]}, {"choices": ["x"]}]
+)
 async def test_a_stream_may_have_its_usage_at_its_end_but_no_error_and_no_further_token(http_service, connect, event):
     async def answer(request):
         return web.Response(text="".join(f"data: {json.dumps(one)}\n\n" for one in ({"choices": [TOKEN]}, event)))
@@ -179,7 +183,7 @@ async def test_a_stream_may_have_its_usage_at_its_end_but_no_error_and_no_furthe
     if event == {"choices": []}:
         assert (await replying).token_ids == (7,)
     else:
-        with pytest.raises(PolicyUnavailable, match=r"an error: CUDA out of memory|more than 1 tokens"):
+        with pytest.raises(PolicyUnavailable, match=r"an error: CUDA out of memory|more than 1 tokens|no token ids"):
             await replying
 
 

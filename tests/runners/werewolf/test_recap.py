@@ -33,10 +33,10 @@ WORDLESS = render_recap(EVENTS, 2, speech_chars=0)
 @pytest.mark.parametrize(
     ("recap", "context_of"),
     [
-        (QUOTED, lambda sizes: 2 * (sizes[0] + REPLY_TOKENS)),
-        (TODAYS, lambda sizes: 2 * (sizes[0] + REPLY_TOKENS) - 2),
-        (TODAYS, lambda sizes: 2 * (sizes[1] + REPLY_TOKENS)),
-        (WORDLESS, lambda sizes: 2 * (sizes[1] + REPLY_TOKENS) - 2),
+        (QUOTED, lambda sizes: 2 * sizes[0] + REPLY_TOKENS),
+        (TODAYS, lambda sizes: 2 * sizes[0] + REPLY_TOKENS - 1),
+        (TODAYS, lambda sizes: 2 * sizes[1] + REPLY_TOKENS),
+        (WORDLESS, lambda sizes: 2 * sizes[1] + REPLY_TOKENS - 1),
         (WORDLESS, lambda sizes: sizes[2] + REPLY_TOKENS),
         (None, lambda sizes: sizes[2] + REPLY_TOKENS - 1),
     ],

@@ -69,6 +69,7 @@ async def test_a_redirect_is_not_followed(chat_api):
     [
         ("<think>\n我是狼\n</think>\n\n我是好人。", "我是好人。"),
         ("我" * 50_000, "我" * 50_000),
+        ([{"type": "text", "text": "我是"}, {"type": "text", "text": "好人。"}], "我是好人。"),
         ("我" * 3_000_000, "我" * 100_000),
     ],
 )
