@@ -8,7 +8,7 @@ import sys
 import pytest
 
 BEGIN = (
-    "import os, signal, tempfile\n"
+    "import os, signal, sys, tempfile\n"
     "from store.program import run_program\n"
     "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # nohup ignores it, also in these tests
 )
