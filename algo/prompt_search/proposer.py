@@ -99,16 +99,24 @@ class Proposer:
         digest = hashlib.blake2b(repr((self._model, messages)).encode(), digest_size=8).hexdigest()
         key = f"proposal/{self._calls}/{digest}"
         if key not in self._journal:
-            completion = await self._client.chat.completions.create(
-                model=self._model,
-                messages=messages,  # type: ignore[arg-type]
-                max_tokens=_REPLY_TOKENS,
-                seed=self._calls,
-            )
-            reply = (completion.choices[0].message.content if completion.choices else None) or ""
+            try:
+                completion = await self._client.chat.completions.create(
+                    model=self._model,
+                    messages=messages,  # type: ignore[arg-type]
+                    max_tokens=_REPLY_TOKENS,
+                    seed=self._calls,
+                )
+            except ValueError as error:
+                raise openai.OpenAIError(f"the answer is not JSON: {error}") from error
+            try:
+                reply = completion.choices[0].message.content if completion.choices else None
+            except AttributeError as error:  # a proxy's page, or another API
+                raise openai.OpenAIError(f"the answer is no chat completion: {str(completion)[:200]!r}") from error
+            reply = reply if isinstance(reply, str) else ""
             reply = reply.encode(errors="replace").decode()  # no file can hold half a surrogate pair
             chars = sum(len(message["content"]) for message in messages) + len(reply)
-            tokens = completion.usage.total_tokens if completion.usage else chars
+            counted = getattr(completion.usage, "total_tokens", None)
+            tokens = counted if isinstance(counted, int) else chars
             self._journal.add(key, {"reply": reply, "tokens": tokens})
         self._tokens_left -= self._journal[key]["tokens"]
         return self._journal[key]["reply"]

@@ -109,7 +109,7 @@ def read_run(folder: Path) -> RecipeRun:
                 evaluations=tuple(Record(trained, row).read()),
                 steps=tuple(read_steps(trained)),
                 imitations={name: json.loads(path.read_bytes()) for name, path in summaries.items() if path.exists()},
-                placed=tuple(found[-1] for found in placed if found),
+                placed=tuple(found[-1] for found in placed if found and found[-1].ended),
                 bits=read_bits(trained),
             )
         )

@@ -170,7 +170,7 @@ def begin(
                 raise ConfigError(f"--set {override}: a recipe sets {setting} itself; {remedy}")
     recipe, below = read_recipe(file, **({"seeds": seeds} if seeds else {}))
     recipe = _with_whole_path(recipe)
-    configs = {stage.name: stage_config(recipe, below, stage, overrides) for stage in recipe.stages}
+    configs = {stage.name: _located(stage_config(recipe, below, stage, overrides)) for stage in recipe.stages}
     _check(recipe, configs)
     directory = directory or runs_dir / time.strftime(f"{recipe.name}-%Y%m%d-%H%M%S")
     if directory.exists() and any(directory.iterdir()):
@@ -424,6 +424,19 @@ def _with_whole_path(recipe: Recipe) -> Recipe:
     if not found and not any(stage.do == "build" for stage in recipe.stages):
         raise ConfigError(f"recipe {recipe.name}: its model {recipe.model} does not exist")
     return recipe.model_copy(update={"model": [*found, *places][0]})
+
+
+def _located(config: Config) -> Config:
+    """With folders of further models from the root, as ``_with_whole_path``."""
+
+    def whole(section: Any) -> Any:
+        exists = section.path is not None and section.path.exists()
+        return section.model_copy(update={"path": section.path.absolute()}) if exists else section
+
+    frozen = {name: whole(policy) for name, policy in config.frozen.items()}
+    return config.model_copy(
+        update={"frozen": frozen, "reference": whole(config.reference), "critic": whole(config.critic)}
+    )
 
 
 def _append(opened: RecipeFolder, try_: Mapping[str, Any]) -> None:

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from algo.evaluation.statistics import Estimate, mean_by_cluster, mean_difference, paired_difference, wilson_interval
+from algo.evaluation.statistics import (
+    Estimate,
+    fit_logistic,
+    mean_by_cluster,
+    mean_difference,
+    paired_difference,
+    wilson_interval,
+)
 
 
 def share(counts, totals, seed):
@@ -54,8 +61,20 @@ def test_without_differences_between_clusters_each_is_one_trial():
     assert share([2, 2, 2], [2, 2, 2], 1) == wilson_interval(3, 3)
     assert share([0, 0], [7, 1], 1) == wilson_interval(0, 2)
     assert share([1, 0, 1], [2, 0, 2], 1) == wilson_interval(1, 2)
-    # 0.1 + 0.1 + 0.1 is not 3 * 0.1
-    assert mean_by_cluster(["a", "a", "a", "b"], [0.1] * 4, 1).high > 0.5
+
+
+def test_strengths_of_lopsided_results_are_found():
+    """Wolves that win 2 % against four players, 20 deals: whole steps of Newton's method jump to and fro."""
+    table = np.hstack([np.ones((80, 2)), -np.repeat(np.eye(4), 20, axis=0)])
+    generator = np.random.default_rng(7)
+    won = (generator.random(80) < 0.02).astype(float)
+    best = fit_logistic(table, won, np.ones(80), np.zeros(6))
+    for _ in range(14):
+        deals = np.bincount(generator.integers(0, 20, 20), minlength=20)
+        weights = np.tile(deals, 4).astype(float)
+        found = fit_logistic(table, won, weights, best)
+        likely = 1 / (1 + np.exp(-table @ found))
+        assert table.T @ (weights * (won - likely)) == pytest.approx(found / [100, 4, 4, 4, 4, 4], abs=1e-5)
 
 
 def test_the_intervals_of_clusters_cover_the_truth():

@@ -1,5 +1,7 @@
 """What a search that goes on finds in its journal, with a real hub and a real worker."""
 
+import json
+
 import openai
 import pytest
 from agentlightning import rollout
@@ -17,10 +19,18 @@ from store.agents import AGENTS
 from store.schema import PolicyResources, TokenLimits
 from tests.support.algo.playing import alive, playing
 from tests.support.settings import werewolf_config
-from tests.support.werewolf.fakes_api import FakeChatApi
+from tests.support.werewolf.fakes_api import BROKEN_JSON, HTML, FakeChatApi, text
 
 BASE = PolicyResources(run_name="search", version=0, endpoints=(), model="none")
 EASY, HELD_OUT = Stage("template-0", (TEMPLATE,)), Stage("held-out", (TEMPLATE,), held_out=True)
+PARTS = text(
+    json.dumps(
+        {
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": [{"type": "text", "text": "x"}]}}],
+            "usage": {},
+        }
+    )
+)
 GOOD, BAD = {TEMPLATE: "good"}, {TEMPLATE: "bad"}
 
 
@@ -102,3 +112,20 @@ async def test_half_a_surrogate_pair_in_an_edit_is_replaced(tmp_path):
     await api.stop()
     journal.close()
     assert (edit.reason, edit.templates) == ("too long ?", {TEMPLATE: "short ?"})
+
+
+@pytest.mark.parametrize("answer", [HTML, BROKEN_JSON, text('{"choices": [{"index": 0}]}'), PARTS])
+async def test_an_odd_answer_of_the_proposer_is_an_error_of_its_server_or_no_edit(tmp_path, answer):
+    api, journal, tree = FakeChatApi(), Journal(tmp_path / "journal.jsonl"), Tree()
+    api.faults = [answer]
+    async with openai.AsyncOpenAI(base_url=f"{await api.start()}/v1", api_key="none", max_retries=0) as model:
+        proposer = Proposer(model, "fake", calls=1, tokens=10_000, journal=journal, language="en")
+        slot = Slot(TEMPLATE, frozenset(), frozenset(), format_names)
+        asking = proposer.edits(tree, slot, tree.add({TEMPLATE: "long"}), [], 1)
+        if answer is PARTS:
+            assert await asking == [] and all(entry["tokens"] > 0 for entry in journal.values())
+        else:
+            with pytest.raises(openai.OpenAIError):
+                await asking
+    await api.stop()
+    journal.close()

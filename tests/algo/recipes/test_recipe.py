@@ -175,9 +175,11 @@ def test_a_model_is_that_of_the_folder_in_which_the_recipe_began(tmp_path, monke
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    opened = begun(tmp_path, model="mine", stages=SMALL["stages"][1:])
+    config = {**SMALL["config"], "frozen": {"old": {"path": "mine"}}}
+    opened = begun(tmp_path, model="mine", stages=SMALL["stages"][1:], config=config)
     monkeypatch.chdir("/")
     assert read_recipe_folder(opened.directory).steps()[0].model == tmp_path / "mine"
+    assert load_config(opened.directory / "train.yaml").frozen["old"].path == tmp_path / "mine"
 
 
 def test_each_stage_begins_with_what_the_one_before_has_learned(tmp_path):
