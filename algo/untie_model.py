@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from algo.machine.built_folder import build_folder, folder_parser
+from algo.serving.weight_files import is_tied
 from configs.command_line import exit_on
-from configs.model_folder import check_model_folder, read_architecture
+from configs.model_folder import check_model_folder
 from configs.section import ConfigError
 from store.program import run_program
 
@@ -29,7 +30,7 @@ def untie_model(source: Path, directory: Path, *, force: bool = False) -> Path:
     Raises ConfigError if ``source`` is not a model folder or not tied, FileExistsError as ``build_folder``.
     """
     check_model_folder(source, "the model")
-    if not read_architecture(source).get("tie_word_embeddings"):
+    if not is_tied(source):
         raise ConfigError(f"the model {source} has no tied embeddings: use it as it is")
     recipe = {"built_by": "algo.untie_model", "format": 1, "source": str(source.resolve())}
     return build_folder(directory, MARKER_FILE, recipe, lambda folder: _write(source, folder), force=force)

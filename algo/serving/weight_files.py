@@ -20,7 +20,8 @@ def check_same_tensors(model_dir: Path, reference_dir: Path) -> None:
         return
     # A model with tied embeddings may be saved with or without a copy of them.
     extra = given.keys() - expected.keys() - {"lm_head.weight"}
-    missing = expected.keys() - given.keys() - ({"lm_head.weight"} if _is_tied(reference_dir) else set())
+    tied = (reference_dir / "config.json").is_file() and is_tied(reference_dir)
+    missing = expected.keys() - given.keys() - ({"lm_head.weight"} if tied else set())
     reshaped = {name for name in given.keys() & expected.keys() if given[name] != expected[name]}
     for problem, names in (("lacks", missing), ("adds", extra), ("has another shape for", reshaped)):
         if names:
@@ -30,8 +31,20 @@ def check_same_tensors(model_dir: Path, reference_dir: Path) -> None:
             )
 
 
-def _is_tied(directory: Path) -> bool:
-    return (directory / "config.json").is_file() and read_architecture(directory).get("tie_word_embeddings", False)
+def is_tied(directory: Path) -> bool:
+    """Whether a model's output head is its input embeddings: as its config.json says, else by its class's default.
+
+    Raises ValueError as ``read_architecture``, FileNotFoundError without the file.
+    """
+    told = read_architecture(directory).get("tie_word_embeddings")
+    if told is not None:
+        return bool(told)
+    from transformers import AutoConfig
+
+    try:
+        return bool(getattr(AutoConfig.from_pretrained(directory, local_files_only=True), "tie_word_embeddings", False))
+    except (ValueError, KeyError):  # none of transformers' classes
+        return False
 
 
 def tensor_shapes(directory: Path) -> dict[str, list[int]]:

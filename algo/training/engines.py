@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import nn
+from transformers import PretrainedConfig
 from verl.utils import tensordict_utils
 from verl.utils.device import get_device_name, get_vendor
 from verl.workers.config.optimizer import build_optimizer
@@ -21,8 +22,17 @@ from algo.training.muon import MuonAndAdamW, parameter_groups
 
 logger = logging.getLogger(__name__)
 
-_LOGITS_CHANGED = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+_LOGITS_CHANGED = (
+    *("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap"),
+    *("logit_scale", "logits_scaling", "lm_head_multiplier"),
+)
 """Settings of models that transform the logits after the head."""
+
+
+def logit_settings(config: PretrainedConfig) -> list[str]:
+    """The settings of a model by which it transforms the logits after the head."""
+    both = (config, config.get_text_config())  # models with several kinds of input keep them in the latter
+    return [name for name in _LOGITS_CHANGED if any(getattr(one, name, None) not in (None, 1, 1.0) for one in both)]
 
 
 class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
@@ -33,7 +43,7 @@ class ChunkedLanguageModelEngine(FSDPEngineWithLMHead):
     def _build_module(self) -> nn.Module:
         module = super()._build_module()
         head = module.get_output_embeddings()
-        changes = [name for name in _LOGITS_CHANGED if getattr(module.config, name, None) not in (None, 1, 1.0)]
+        changes = logit_settings(module.config)
         if type(head) is nn.Linear and head.bias is None and not changes:
             self._head = ChunkedHead(head)
             module.set_output_embeddings(self._head)

@@ -11,6 +11,7 @@ from typing import Any
 
 import ray
 import torch
+from ray._private.state import available_resources_per_node  # verl counts with it, too
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from verl.single_controller.ray import RayResourcePool
 from verl.single_controller.ray.base import sort_placement_group_by_node_ip
@@ -118,13 +119,13 @@ def resource_pool(training: TrainingConfig) -> RayResourcePool:
             f"{needed} on each node, but the Ray cluster has {len(nodes)} node(s): {shown}. Add machines with "
             f"`ray start --address=...`, or lower training.ranks{_SHARE if 'GPU' in wanted else ''}"
         )
-    free = ray.available_resources()
-    for name, count in wanted.items():
-        if free.get(name, 0) < count * training.nodes:
-            raise ConfigError(
-                f"{needed} on each node, but only {free.get(name, 0):g} {name} of the Ray cluster are free: stop other "
-                f"jobs (`ray list actors`), or lower training.ranks"
-            )
+    free = [*available_resources_per_node().values()]
+    if sum(min(int(node.get(name, 0) // count) for name, count in wanted.items()) for node in free) < training.nodes:
+        shown = "; ".join(", ".join(f"{node.get(name, 0):g} {name}" for name in wanted) for node in free)
+        raise ConfigError(
+            f"{needed} on each node, but only {shown} of the Ray cluster's nodes are free: stop other jobs "
+            f"(`ray list actors`), or lower training.ranks"
+        )
     return RayResourcePool(
         process_on_nodes=[per_node] * training.nodes, use_gpu=training.device != "cpu", max_colocate_count=1
     )

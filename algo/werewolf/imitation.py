@@ -59,6 +59,7 @@ from algo.werewolf.listening import listening_rows
 from algo.werewolf.resources import game_resources
 from configs.loading import as_override
 from configs.section import ConfigError
+from configs.sections.league import LeagueConfig
 from configs.sections.training import AdvantageConfig, CriticConfig, ReferenceConfig
 from configs.sections.warm_start import WarmStartConfig
 from configs.werewolf import WerewolfConfig
@@ -177,6 +178,8 @@ def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
             "critic": CriticConfig(),
             "advantage": AdvantageConfig(),
             "policies": {},
+            "frozen": {},
+            "league": LeagueConfig(),
             "serving": config.serving.model_copy(update={"mode": "attach", "share_gpus": False}),  # nothing is served
         }
     )

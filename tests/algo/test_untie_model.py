@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma3TextConfig
 
 from algo.serving.preconditions import ServingError, require_servable_model
 from algo.untie_model import main, untie_model
@@ -38,3 +38,14 @@ def test_what_is_untied_or_somebody_elses_is_left_alone(tmp_path, capsys):
     tied = make_model(tmp_path / "tied", tied=True)
     assert exit_status(main, [str(tied), str(untied)]) == 2 and "was not written by" in capsys.readouterr().err
     assert json.loads((untied / "config.json").read_text()) == before
+
+
+def test_a_model_is_tied_by_default_where_its_class_is(tmp_path):
+    """Published Gemma 3 models do not say it."""
+    shape = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2)
+    Gemma3TextConfig(**shape, num_key_value_heads=1, head_dim=16).save_pretrained(tmp_path)
+    told = json.loads((tmp_path / "config.json").read_text())
+    told.pop("tie_word_embeddings", None)
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    with pytest.raises(ServingError, match="tied embeddings"):
+        require_servable_model(tmp_path, "model.path", "cpu", takes_weights=True)

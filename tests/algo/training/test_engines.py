@@ -4,15 +4,22 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers import FalconH1Config, Gemma3nConfig, Qwen3Config
 from verl.utils import tensordict_utils
 from verl.utils.dataset.dataset_utils import DatasetPadMode
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 from algo.training import chunked_head
 from algo.training.chunked_head import ChunkedHead
-from algo.training.engines import ChunkedLanguageModelEngine
+from algo.training.engines import ChunkedLanguageModelEngine, logit_settings
 
 LENGTHS, VOCABULARY, WIDTH = (5, 2, 7), 11, 3
+
+
+def test_models_that_transform_their_logits_keep_their_head():
+    assert logit_settings(Gemma3nConfig()) == ["final_logit_softcapping"]  # of its text model
+    assert logit_settings(FalconH1Config(lm_head_multiplier=0.5)) == ["lm_head_multiplier"]
+    assert logit_settings(Qwen3Config()) == []
 
 
 class Decoder(torch.nn.Module):

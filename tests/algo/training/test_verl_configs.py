@@ -14,6 +14,7 @@ from algo.advantages.credit import kl_in_reward
 from algo.training import ray_cluster, verl_configs
 from algo.training.ray_cluster import training_gpus
 from algo.training.verl_configs import actor_config, check_engine, critic_config, part_configs
+from algo.werewolf.imitation import imitation_config
 from configs.section import ConfigError
 from configs.sections.training import ReferenceConfig, TrainingConfig
 from configs.werewolf import WerewolfConfig
@@ -143,6 +144,9 @@ def test_training_leaves_the_gpus_of_all_other_servers_alone(model, monkeypatch)
     assert gpus(**others) == "GPU-b,GPU-c"
     others |= {"league": {"every_steps": 1, "devices": (1,)}, "game": {"opponent": "past"}}
     assert gpus(**others) == "GPU-c"
+    # An imitation serves nothing any more.
+    imitation = imitation_config(make_config(model, training={"device": "cuda"}, **others), steps=1)
+    assert training_gpus(imitation) == "GPU-a,GPU-b,GPU-c,GPU-d"
     # On shared GPUs other servers may run beside those of the policy.
     assert gpus(serving={"share_gpus": True, "servers": 2}, **others) == "GPU-a,GPU-b,GPU-c"
 
