@@ -71,7 +71,10 @@ def reminder(seat: int, role: Role, templates: Mapping[str, str], known: Iterabl
     """
     told = tuple(known)
     return fill(
-        templates.get("reminder", ""), **_seated(seat, role), private=render_private(told), reports=render_reports(told)
+        templates.get("reminder", ""),
+        **_seated(seat, role),
+        private=render_private(told),
+        reports=render_reports(told, seat),
     )
 
 

@@ -201,13 +201,15 @@ def test_the_reminder_lists_checks_that_were_reported_in_public():
     listed = partial(reminder, 1, Role.VILLAGER, {"reminder": "{reports}你是{role}。"})
     assert listed([said(2, "我是好人，3号像狼。")]) == "你是村民。"
     told = [
+        Event(EventKind.GAME_START, 1, data={"seats": "8"}),
+        Event(EventKind.DEATHS_ANNOUNCED, 1, seats=(2, 7)),
         said(2, "我是预言家，昨晚验了3号，是狼人。", EventKind.LAST_WORDS),
         said(4, "我才是预言家，昨晚验了2号，是狼人。今晚验5号。"),
         said(4, "我是预言家，昨晚验了1号，是好人。2号是我验的狼人。"),
         said(3, "我是村民。2号是查杀，今天出2号。"),
         Event(EventKind.WOLF_SAYS, 2, seat=5, text="我是预言家，昨晚验了1号，是狼人。"),
     ]
-    assert listed(told) == "公开的查验：2号报3号是狼人，4号报2号是狼人，4号报1号是好人。你是村民。"
+    assert listed(told) == "公开的查验：2号报3号是狼人，4号报2号是狼人，4号报1号是好人。其余：5号、6号、8号。你是村民。"
     told.append(said(2, "我昨晚验了3号，是好人，刚才说错了。"))
     assert listed(told).startswith("公开的查验：2号报3号是好人，4号报2号")
 
