@@ -202,7 +202,7 @@ def test_the_reminder_lists_checks_that_were_reported_in_public():
     assert listed([said(2, "我是好人，3号像狼。")]) == "你是村民。"
     told = [
         Event(EventKind.GAME_START, 1, data={"seats": "8"}),
-        Event(EventKind.DEATHS_ANNOUNCED, 1, seats=(2, 7)),
+        Event(EventKind.DEATHS_ANNOUNCED, 1, data={"seats": "2,7"}),
         said(2, "我是预言家，昨晚验了3号，是狼人。", EventKind.LAST_WORDS),
         said(4, "我才是预言家，昨晚验了2号，是狼人。今晚验5号。"),
         said(4, "我是预言家，昨晚验了1号，是好人。2号是我验的狼人。"),
