@@ -24,7 +24,6 @@ _SECTIONS = ("run", "game", "rollout", "reward", "model", "training", "serving")
 """Those that games with the policy need; the others name models, folders and addresses of this machine."""
 _LEFT_OUT = {
     "game": {"opponent", "seating"},
-    "reward": {"judge_score"},  # needs a judge
     "serving": {
         *("mode", "servers", "urls", "public_urls", "port", "devices", "share_gpus"),
         *("tensor_parallel", "kv_offload_gb", "weight_transfer"),

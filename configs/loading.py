@@ -89,14 +89,7 @@ def _read_mapping(path: Path) -> dict[str, Any]:
         document = {}
     if not isinstance(document, dict):
         raise ConfigError(f"configuration {path} must be a mapping of sections, got {type(document).__name__}")
-    return _unshared(document)
-
-
-def _unshared(value: Any) -> Any:
-    """A copy in which an alias (``*name``) is a mapping of its own: an override must not change the other one."""
-    if isinstance(value, dict):
-        return {key: _unshared(part) for key, part in value.items()}
-    return [_unshared(part) for part in value] if isinstance(value, list) else value
+    return document
 
 
 def schema_of(path: Path | None) -> type[Config]:
@@ -173,11 +166,11 @@ def _apply_override(document: dict[str, Any], override: str) -> None:
         raise ConfigError(f"override {override!r} is not of the form section.key=value, e.g. run.steps=5")
     target = document
     for section in sections:
-        if target.get(section) is None:  # absent or empty
-            target[section] = {}
+        inner = {} if target.get(section) is None else target[section]  # absent or empty
+        if not isinstance(inner, dict):
+            raise ConfigError(f"override {override!r}: {section!r} is not a section but {inner!r}")
+        target[section] = dict(inner)  # a copy, since a YAML alias may stand for the same mapping elsewhere
         target = target[section]
-        if not isinstance(target, dict):
-            raise ConfigError(f"override {override!r}: {section!r} is not a section but {target!r}")
     target[name] = parsed
 
 

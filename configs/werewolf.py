@@ -231,8 +231,4 @@ class WerewolfConfig(Config):
         weighed = self.reward.judge_score or self.reward.low_judgement or self.reward.very_low_judgement
         if self.judge is not None and not weighed:
             raise ValueError("no reward uses the judge: set reward.judge_score, low_judgement or very_low_judgement")
-        if self.judge is None and self.reward.judge_score:
-            raise ValueError(
-                f"reward.judge_score={self.reward.judge_score:g} has no effect without a judge; add section judge"
-            )
         return self

@@ -28,6 +28,7 @@ class FinishedRollouts:
         unknown = wanted - self._watched
         if answer is None:
             self._closed.clear()
+            self._watched.clear()
             unknown = wanted
             fresh = await self._client.finished_since(None)  # before the query, so that no rollout is missed in between
             self._mark = None if fresh is None else fresh[1]

@@ -140,8 +140,8 @@ async def _restore(opened: OpenedRun, serving: PolicyServers, engine: Engine, tr
 def open_tracking(config: Config, summary: RunSummary) -> Tracking:
     """verl's Tracking, its files inside the run's folder.
 
-    summary: of a resumed run; its metrics are written again, since verl truncates its file and
-    TensorBoard's would have repeated steps twice.
+    summary: of a resumed run; its metrics are written again, since verl truncates its file, and TensorBoard shows a
+    step twice if the run repeats it.
     """
     folder = config.run_dir.absolute()
     os.environ["VERL_FILE_LOGGER_PATH"] = str(folder / "metrics.jsonl")
@@ -152,8 +152,8 @@ def open_tracking(config: Config, summary: RunSummary) -> Tracking:
     os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
     os.environ.setdefault("TRACKIO_DIR", str(folder / "trackio"))
     backends = sorted({"file", *config.log.backends})  # pages and reports read the file
-    # It would show the steps that a resumed run repeats twice.
-    shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+    if "tensorboard" in backends:
+        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
     # verl reads wandb's proxy from its own section.
     shown = config.model_dump(mode="json") | {"trainer": {"wandb_proxy": None}}
     tracking = Tracking(config.project, config.run.name, backends, shown)

@@ -5,6 +5,7 @@ edit is rejected with the reason, and its call counts.
 """
 
 import hashlib
+import json
 import logging
 import math
 import re
@@ -106,17 +107,17 @@ class Proposer:
                     max_tokens=_REPLY_TOKENS,
                     seed=self._calls,
                 )
-            except ValueError as error:
+            except json.JSONDecodeError as error:
                 raise openai.OpenAIError(f"the answer is not JSON: {error}") from error
             try:
                 reply = completion.choices[0].message.content if completion.choices else None
-            except AttributeError as error:  # a proxy's page, or another API
+            except (AttributeError, LookupError, TypeError) as error:  # a proxy's page, or another API
                 raise openai.OpenAIError(f"the answer is no chat completion: {str(completion)[:200]!r}") from error
             reply = reply if isinstance(reply, str) else ""
             reply = reply.encode(errors="replace").decode()  # no file can hold half a surrogate pair
             chars = sum(len(message["content"]) for message in messages) + len(reply)
             counted = getattr(completion.usage, "total_tokens", None)
-            tokens = counted if isinstance(counted, int) else chars
+            tokens = counted if isinstance(counted, int) and counted > 0 else chars
             self._journal.add(key, {"reply": reply, "tokens": tokens})
         self._tokens_left -= self._journal[key]["tokens"]
         return self._journal[key]["reply"]

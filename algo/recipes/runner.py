@@ -427,7 +427,7 @@ def _with_whole_path(recipe: Recipe) -> Recipe:
 
 
 def _located(config: Config) -> Config:
-    """With folders of further models from the root, as ``_with_whole_path``."""
+    """With existing folders of further models from the root, so that a resume from another folder finds them."""
 
     def whole(section: Any) -> Any:
         exists = section.path is not None and section.path.exists()

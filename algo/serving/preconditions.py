@@ -6,6 +6,7 @@ from pathlib import Path
 from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from algo.serving.weight_files import is_tied
+from configs.model_folder import read_architecture
 
 _PORT_TIMEOUT_SECONDS = 3.0
 
@@ -28,7 +29,8 @@ def require_servable_model(path: Path, setting: str, device: str, takes_weights:
     setting: the setting with the folder. device: "cpu" or "cuda". takes_weights: it must also load new weights.
     """
     try:
-        tied = is_tied(path)
+        read_architecture(path)
+        tied = takes_weights and device == "cpu" and is_tied(path)
     except ValueError as error:
         raise ServingError(f"{setting}: {error}") from error
     except FileNotFoundError as error:
@@ -36,7 +38,7 @@ def require_servable_model(path: Path, setting: str, device: str, takes_weights:
             f"{setting} {path} has no config.json: name a Hugging Face model folder, or build a tiny model there with "
             f"`python -m algo.tiny_model {path}`"
         ) from error
-    if takes_weights and device == "cpu" and tied:
+    if tied:
         # vLLM 0.28.0 on CPU keeps a packed copy of the output head, which a reload does not update.
         raise ServingError(
             f"{setting} {path} has tied embeddings, for which vLLM on CPU cannot load new weights: make an untied copy "

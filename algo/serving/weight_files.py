@@ -42,9 +42,10 @@ def is_tied(directory: Path) -> bool:
     from transformers import AutoConfig
 
     try:
-        return bool(getattr(AutoConfig.from_pretrained(directory, local_files_only=True), "tie_word_embeddings", False))
-    except (ValueError, KeyError):  # none of transformers' classes
+        config = AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except Exception:  # transformers cannot read it, and has no default for it
         return False
+    return bool(getattr(config, "tie_word_embeddings", False))
 
 
 def tensor_shapes(directory: Path) -> dict[str, list[int]]:

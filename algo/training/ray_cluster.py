@@ -121,7 +121,7 @@ def resource_pool(training: TrainingConfig) -> RayResourcePool:
         )
     free = [*available_resources_per_node().values()]
     if sum(min(int(node.get(name, 0) // count) for name, count in wanted.items()) for node in free) < training.nodes:
-        shown = "; ".join(", ".join(f"{node.get(name, 0):g} {name}" for name in wanted) for node in free)
+        shown = "; ".join(", ".join(f"{node.get(name, 0):g} {name}" for name in wanted) for node in free) or "none"
         raise ConfigError(
             f"{needed} on each node, but only {shown} of the Ray cluster's nodes are free: stop other jobs "
             f"(`ray list actors`), or lower training.ranks"

@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma3TextConfig
 
 from algo.serving.preconditions import ServingError, require_servable_model
+from algo.serving.weight_files import is_tied
 from algo.untie_model import main, untie_model
 from configs.section import ConfigError
 from tests.support.processes import exit_status
@@ -47,5 +48,6 @@ def test_a_model_is_tied_by_default_where_its_class_is(tmp_path):
     told = json.loads((tmp_path / "config.json").read_text())
     told.pop("tie_word_embeddings", None)
     (tmp_path / "config.json").write_text(json.dumps(told))
+    assert is_tied(tmp_path)
     with pytest.raises(ServingError, match="tied embeddings"):
         require_servable_model(tmp_path, "model.path", "cpu", takes_weights=True)

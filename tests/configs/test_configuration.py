@@ -175,7 +175,6 @@ def test_what_fits_together_is_taken(overrides):
         ("game.seating=[{side: wolf, players: {strong: 1}}]", "train_sides has 'wolf', but .* never lets the policy"),
         ("game.seating=[{players: {strong: 1}}, {players: {policy: 1}}]", "train_sides has 'wolf'"),
         ("game.seating=[{role: wolf, players: {strong: 1}}]", "train_sides has 'wolf'"),
-        ("reward.judge_score=1", "no effect without a judge"),
         ("game.train_sides=[wolf, wolf]", "game.train_sides: names a side twice"),
         ("players.policy={model: m}", "'policy' cannot name a player"),
         ("players.past-000001={model: m}", "'past-000001' cannot name a player"),

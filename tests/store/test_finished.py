@@ -63,6 +63,12 @@ async def test_a_query_that_failed_is_made_again(hub, client, monkeypatch):
         await finished.poll(ids)
     monkeypatch.setattr(client, "query_rollouts", query)
     assert await found(finished, ids) == [0]
+    finished._mark = finished._mark and f"{'0' * 8}/{finished._mark.partition('/')[2]}"  # of another database
+    monkeypatch.setattr(client, "query_rollouts", away)
+    with pytest.raises(TimeoutError):
+        await finished.poll(ids)
+    monkeypatch.setattr(client, "query_rollouts", query)
+    assert await found(finished, ids) == [0]
 
 
 async def test_a_game_that_has_just_ended_is_not_taken_back_from_our_hub(hub, client):

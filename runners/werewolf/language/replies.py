@@ -174,7 +174,8 @@ _ASIDE = re.compile(
 )
 """毒药，8号; 解药：救5号; 翻牌，决斗3号; 同意队友的提议，刀8号."""
 _POISONS = re.compile("(?!.*[不别没留]).*(?:毒.*[0-9]号|[0-9]号.*毒|(?:使用|用|开)毒药)")
-_NAMES_POTION = re.compile("[解救毒]")
+_OF_ANOTHER = re.compile("[0-9]号|[你他她]")
+_NO_POTION = re.compile("(?<![解毒])药")
 _CHANGES = re.compile("[改转换](?:为|成)?[投刀杀验查守毒救带归]")
 _SAID_BY = re.compile(r"(?:号|[他她]|player [0-9]+ )(?:是?这[么样])?(?:说|讲|said|says)的?[。!\"]*$")
 _WRITER = ("我", "本人", "俺", "老子")
@@ -203,6 +204,7 @@ class _Clause(NamedTuple):
     """stated: its choice, if it consists of one. alone: the clause is a whole sentence. last: of the last sentence.
 
     earnest: whether its sentence, up to its end, is the writer's own, unconditional statement about the present.
+    supposed: whether its sentence has a condition, a question or another one's words.
     of_writer: whether the last subject up to it, if there is one, is the writer; else it may tell what another does.
     """
 
@@ -211,7 +213,13 @@ class _Clause(NamedTuple):
     alone: bool
     last: bool
     earnest: bool
+    supposed: bool
     of_writer: bool
+
+    @property
+    def changes(self) -> bool:
+        """Whether it may replace an earlier choice, also with a reason about the past: 昨天8号更可疑，我改投8号."""
+        return self.earnest or (not self.supposed and _CHANGES.search(self.text) is not None)
 
 
 def _plain(text: str) -> str:
@@ -244,7 +252,7 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
             while later and later[-1][0] <= read:
                 _, subject = later.pop()
             of_writer = subject in (None, *_WRITER, str(request.seat))
-            yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest, of_writer)
+            yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest, bool(doubtful), of_writer)
 
 
 @lru_cache
@@ -369,13 +377,12 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             problem = problem or ("negated" if (marked or found) and lexicon.DOUBT.fullmatch(clause.text) else "")
             refused.add(_refused(clause.text, request))
             continue
-        uses_nothing |= stated.choice is None and _NAMES_POTION.search(clause.text) is None
-        changes = _CHANGES.search(clause.text) is not None
+        uses_nothing |= stated.choice is None and _NO_POTION.search(clause.text) is not None
         own = clause.alone and clause.last if stated.bare else stated.led_in or clause.alone
         # 8号被查杀，选择自爆 tells what another does, unless that is what is asked.
         own = own and (clause.of_writer or stated.choice is not Option.EXPLODE or not request.targets)
         # A list of seats and a supposed choice are doubtful.
-        in_doubt = marked or (clause.earnest and (stated.led_in or (found and not stated.bare))) or (found and changes)
+        in_doubt = marked or (clause.earnest and stated.led_in) or (found and clause.changes and not stated.bare)
         if clause.earnest and (marked or (own and '"' not in clause.text)):
             found[stated.choice] = None
         elif in_doubt and stated.choice not in found:
@@ -383,8 +390,8 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
             problem = problem or ("" if spares else "ambiguous")
     for clause in _clauses(_plain(rest), request) if found else ():
         other = clause.stated
-        changes = clause.earnest or _CHANGES.search(clause.text)
-        if (changes and other and not other.bare and other.choice not in found) or lexicon.DOUBT.fullmatch(clause.text):
+        changes = clause.changes and other and not other.bare and other.choice not in found
+        if changes or lexicon.DOUBT.fullmatch(clause.text):
             problem = problem or "ambiguous"
     if request.decision is Decision.WITCH and len(found) == 2 and not uses_nothing:
         found.pop(None, None)  # 用解药，不用毒药
@@ -466,12 +473,13 @@ def _taken_by_words(spoken: str, heard: str, request: Request) -> Option | None:
     taken: set[Option] = set()
     nearly = False
     for text in (spoken, heard) if _names_option(spoken, request) else ():
-        clauses = [*_clauses(_plain(text), request)]
-        for clause in clauses:
+        told = False  # whether an earlier clause is about another seat
+        for clause in _clauses(_plain(text), request):
             if not _names_option(clause.text, request):
+                told = told or not clause.of_writer or _OF_ANOTHER.search(clause.text) is not None
                 continue
             states = clause.stated is not None and isinstance(clause.stated.choice, Option)
-            if states and clause.text.endswith("吧") and clause.text[0] not in "我那算" and len(clauses) > 1:
+            if states and told and clause.text.endswith("吧") and not clause.stated.led_in:
                 nearly = True  # 3号别演了！自爆吧！
             elif states and clause.earnest and clause.of_writer:
                 taken.add(clause.stated.choice)

@@ -43,7 +43,12 @@ def sections_of(reply: str, request: Request) -> list[Section] | None:
         fields, end = _object(reply), reply.rfind("}") + 1
         if fields is None:
             return None
-        parts = [*_fields(fields, request), *_labelled(reply[end:].replace("`", ""), request)]
+        after = _labelled(reply[end:].replace("`", ""), request)  # may take the choice back
+        # What is said stands in the object: a comment on it must not be heard.
+        parts = [
+            *_fields(fields, request),
+            *(part for part in after if part.kind is Kind.DECISION or not request.speaks),
+        ]
         return [part for part in parts if part.text.strip()]
     text = _ENCLOSED_THOUGHT.sub(r"<思考>\1</思考>", _BOX.sub(r"\1\2", reply))
     found = [
@@ -136,7 +141,7 @@ def _labels(decision: Decision, me: int) -> re.Pattern[str]:
         rf"^[ \t*_`>]*#[ \t*_`#]*{names(3, every)}[ \t*_`#]*$",
         rf"(?:{_SENTENCE}|(?<=[,，、…])){_OPENING}(?:{me}号(?:玩家)?的?)?{_SO}(?P<decision4>{_NAMES[Kind.DECISION]}){_SIGNS}*{COLON}[\s*_`]*",
     )
-    # Bold words alone on a line head a section only where they are no answer.
+    # A bold line heads only a thought, a speech or a decision, since other labels may be answers.
     bold = "|".join(f"(?P<{kind}5>{_NAMES[kind]})" for kind in (Kind.THOUGHT, Kind.SPEECH, Kind.DECISION))
     ways += (rf"^[ \t]*(?:\*\*|__)[ \t]*{_WHOSE}(?:{bold})[ \t]*(?:\*\*|__)[ \t]*$",)
     return re.compile("|".join(ways), re.IGNORECASE | re.MULTILINE)
@@ -144,7 +149,13 @@ def _labels(decision: Decision, me: int) -> re.Pattern[str]:
 
 def _labelled(text: str, request: Request) -> Iterator[Section]:
     start, current = 0, Section(Kind.PLAIN, "")
-    for label in _labels(request.decision, request.seat).finditer(text):
+    labels = [*_labels(request.decision, request.seat).finditer(text)]
+    for number, label in enumerate(labels):
+        # **分析** may be a part of a speech.
+        if label.lastgroup == f"{Kind.THOUGHT}5" and not any(
+            later.lastgroup[:-1] in (Kind.SPEECH, Kind.DECISION) for later in labels[number + 1 :]
+        ):
+            continue
         yield replace(current, text=text[start : label.start()].rstrip(_OPENING_SIGNS))
         start, current = label.end(), Section(Kind(label.lastgroup[:-1]), "", label[0].strip())
     yield replace(current, text=text[start:])

@@ -68,7 +68,7 @@ def render_private(known: Iterable[Event]) -> str:
 
 
 def render_reports(known: Iterable[Event], seat: int) -> str:
-    """Who reported which check in public, oldest first, and the other living seats of which no report tells anything.
+    """Who reported which check in public, oldest first, and the other living seats: neither reporting nor reported.
 
     Empty without a report. known: the seat's events. Only reports of seats that have claimed to be the seer, as
     scripted players count them; of one seat's reports about another the last. They are not verified: a wolf may pose

@@ -143,3 +143,6 @@ def test_a_resumed_run_shows_each_step_once_in_tensorboard(monkeypatch, tmp_path
     resumed.finish()
     shown = EventAccumulator(str(config.run_dir / "tensorboard")).Reload().Scalars("x")
     assert [(point.step, point.value) for point in shown] == [(0, 0.0), (1, 1.0), (2, 20.0)]
+    without = load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "log.backends=[]"])
+    startup.open_tracking(without, summary).finish()
+    assert any((config.run_dir / "tensorboard").iterdir())  # what is not written again stays

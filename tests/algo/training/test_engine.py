@@ -14,6 +14,7 @@ import torch
 from transformers import AutoTokenizer
 
 from algo.sequences.batch import build_batch
+from algo.training import ray_cluster
 from algo.training.engine import Engine
 from algo.training.ray_cluster import resource_pool
 from configs.model_folder import check_model_folder
@@ -166,7 +167,7 @@ def test_a_checkpoint_of_other_ranks_or_policies_is_refused(fresh, tmp_path):
             engine.load(tmp_path)
 
 
-def test_ranks_that_the_cluster_cannot_hold_are_refused_before_they_are_waited_for(fresh):
+def test_ranks_that_the_cluster_cannot_hold_are_refused_before_they_are_waited_for(fresh, monkeypatch):
     _, model = fresh
     nodes, cpus = len(ray.nodes()), ray.nodes()[0]["Resources"]["CPU"]
     too_many = int(cpus * nodes) + 1
@@ -176,5 +177,11 @@ def test_ranks_that_the_cluster_cannot_hold_are_refused_before_they_are_waited_f
         resource_pool(make_config(model, too_many).training)
     with pytest.raises(ConfigError, match=r"only .* are free: .* lower training\.ranks"):
         resource_pool(make_config(model, int(cpus * nodes), nodes=nodes).training)
+    with monkeypatch.context() as patched:
+        both = [{"CPU": 2.0}, {"CPU": 2.0}]
+        patched.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": node} for node in both])
+        patched.setattr(ray_cluster, "available_resources_per_node", lambda: {"a": {"CPU": 4.0}, "b": {"CPU": 0.0}})
+        with pytest.raises(ConfigError, match=r"only 4 CPU; 0 CPU of the Ray cluster's nodes are free"):
+            resource_pool(make_config(model, 2, nodes=2).training)
     with pytest.raises(ConfigError, match=r"needs 1 CPU and 1 GPU on each node.* 0 GPU.*serving\.share_gpus=true"):
         resource_pool(make_config(model, 1, device="cuda").training)

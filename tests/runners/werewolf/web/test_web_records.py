@@ -155,7 +155,7 @@ async def test_a_published_policy_of_one_side_plays_that_side_of_the_games_it_tr
     game += ", prompts: {wolf: runs/first/prompt.txt}"
     config = f"run: {{}}\nmodel: {{}}\ngame: {{{game}}}\nplayers: {{a: {{model: b}}}}\n"
     config += "serving: {mode: attach, urls: [http://10.0.0.1:8000], devices: [3]}\n"
-    config += "training: {device: cpu, sequence_parallel: 4}\njudge: {model: big}\nreward: {judge_score: 0.3}\n"
+    config += "training: {device: cpu, sequence_parallel: 4}\n"
     (run / "config.yaml").write_text(config)
     published = publish(run, tmp_path / "models" / "wolves")
     assert str(tmp_path) not in (published.parents[2] / "config.yaml").read_text()
