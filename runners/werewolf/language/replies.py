@@ -479,7 +479,7 @@ def _taken_by_words(spoken: str, heard: str, request: Request) -> Option | None:
                 told = told or not clause.of_writer or _OF_ANOTHER.search(clause.text) is not None
                 continue
             states = clause.stated is not None and isinstance(clause.stated.choice, Option)
-            if states and told and clause.text.endswith("吧") and not clause.stated.led_in:
+            if states and told and clause.text.endswith("吧"):
                 nearly = True  # 3号别演了！自爆吧！
             elif states and clause.earnest and clause.of_writer:
                 taken.add(clause.stated.choice)
