@@ -178,10 +178,10 @@ def test_ranks_that_the_cluster_cannot_hold_are_refused_before_they_are_waited_f
     with pytest.raises(ConfigError, match=r"only .* are free: .* lower training\.ranks"):
         resource_pool(make_config(model, int(cpus * nodes), nodes=nodes).training)
     with monkeypatch.context() as patched:
-        both = [{"CPU": 2.0}, {"CPU": 2.0}]
+        both = [{"CPU": 3.0}, {"CPU": 3.0}]
         patched.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": node} for node in both])
-        patched.setattr(ray_cluster, "available_resources_per_node", lambda: {"a": {"CPU": 4.0}, "b": {"CPU": 0.0}})
-        with pytest.raises(ConfigError, match=r"only 4 CPU; 0 CPU of the Ray cluster's nodes are free"):
-            resource_pool(make_config(model, 2, nodes=2).training)
+        patched.setattr(ray_cluster, "available_resources_per_node", lambda: {"a": {"CPU": 3.0}, "b": {"CPU": 1.0}})
+        with pytest.raises(ConfigError, match=r"only 3 CPU; 1 CPU of the Ray cluster's nodes are free"):
+            resource_pool(make_config(model, 4, nodes=2).training)
     with pytest.raises(ConfigError, match=r"needs 1 CPU and 1 GPU on each node.* 0 GPU.*serving\.share_gpus=true"):
         resource_pool(make_config(model, 1, device="cuda").training)
