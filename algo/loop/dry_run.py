@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.registry import needs_groups
 from algo.loop.agreement import check_agreement, logprob_agreement
-from algo.loop.policy_update import compute_advantages
+from algo.loop.policy_update import by_learner, compute_advantages
 from algo.loop.run_context import log_probs_of, start
 from algo.loop.workload import Workload
 from algo.machine.progress import game_progress
@@ -53,7 +53,7 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
         agreement = []
         await run.serving.sleep()
         for share in await compute_advantages(
-            run, found.trajectories, RoleBaselines(config.advantage.role_baseline_decay)
+            run, by_learner(config, found.trajectories), RoleBaselines(config.advantage.role_baseline_decay)
         ):
             console.rule(f"Trajectories of {share.learner}")
             for trajectory, advantage in zip(share.trajectories, share.advantages.per_token, strict=True):

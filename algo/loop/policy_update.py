@@ -5,7 +5,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -85,18 +85,17 @@ def by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str, 
 
 async def compute_advantages(
     run: RunContext,
-    trajectories: Sequence[Trajectory],
+    by_policy: Mapping[str, Sequence[Trajectory]],
     role_baselines: RoleBaselines,
     branches: BranchCredit = NO_BRANCHES,
 ) -> list[LearnerShare]:
     """Advantages per token and the selected sequences of every learning policy.
 
-    role_baselines: of the run; updated with the step's rewards. A role belongs to one policy only.
-    branches: what branches among the trajectories tell.
-    Raises UnusableRollouts for a trajectory of another policy, or with tokens that the model does not have.
+    by_policy: of ``by_learner``. role_baselines: of the run; updated with the step's rewards. A role belongs to one
+    policy only. branches: what branches among the trajectories tell.
     """
     config, shares = run.config, []
-    for learner, own in by_learner(config, trajectories).items():
+    for learner, own in by_policy.items():
         values, kl_penalties = await run.trainer.run(values_and_kl, config, run.engine, own)
         advantages = token_advantages(
             own,

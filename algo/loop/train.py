@@ -92,7 +92,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             # Spans -> one token sequence per actor and segment -> an advantage per sampled token.
             finished = (*played.finished, *branched.finished)
             found = build_trajectories(finished, workload.rewards_of, config.training.max_sequence_tokens)
-            by_learner(config, found.trajectories)  # rejects tokens that vLLM and the trainer reject without a remedy
+            by_policy = by_learner(config, found.trajectories)  # before vLLM and the trainer see an unusable one
             await run.after_rollouts(found.trajectories)
             with stopwatch.stage("checkpoint"):
                 # The trainer is busy until then, and the error of a failed checkpoint must come first.
@@ -101,7 +101,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             with stopwatch.stage("advantages"):
                 branches = {rollout.outcome.task: rollout for rollout in branched.finished}
                 credit = branch_credit(point.decision(branches, workload.rewards_of) for point in points)
-                shares = await compute_advantages(run, found.trajectories, role_baselines, credit)
+                shares = await compute_advantages(run, by_policy, role_baselines, credit)
             write_transcripts(config, step, played.finished, credit.worths)
             metrics = workload.metrics(played) | trajectory_metrics(found.trajectories, branches)
             if points:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from algo.machine.disk import disk_full
+from algo.machine.disk import remove_on_error
 
 
 def folder_parser(
@@ -57,13 +57,9 @@ def build_folder(
     # In the same file system, for an atomic rename.
     with tempfile.TemporaryDirectory(prefix=f".{directory.name}.", dir=directory.parent) as scratch:
         built = Path(scratch) / "built"
-        try:
+        with remove_on_error(built, "Free some space there."):
             write(built)
-        except Exception as error:
-            if full := disk_full(error, directory, "Free some space there."):
-                raise full from error
-            raise
-        (built / marker).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
+            (built / marker).write_text(json.dumps(recipe, indent=2) + "\n", encoding="utf-8")
         if is_built():  # another process built it meanwhile
             return directory
         if directory.exists():

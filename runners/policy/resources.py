@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import math
-import time
 
 from runners.addresses import Addresses
 from runners.errors import MissingResources
@@ -30,8 +28,7 @@ class PublishedResources:
     def __init__(self, client: StoreClient, addresses: Addresses):
         self._client = client
         self._addresses = addresses
-        self._fetched = Shared(self._fetch, _VERSIONS_KEPT)
-        self._fetched_at: dict[str, float] = {}
+        self._fetched = Shared(self._fetch, _VERSIONS_KEPT, _FRESH_SECONDS)
 
     async def of(self, rollout: AttemptedRollout) -> PolicyResources:
         """The rollout's resources.
@@ -40,11 +37,6 @@ class PublishedResources:
         """
         if rollout.resources_id is None:
             raise MissingResources(f"rollout {rollout.rollout_id} has no resources_id; was it enqueued by this system?")
-        now = time.monotonic()
-        if now - self._fetched_at.get(rollout.resources_id, -math.inf) > _FRESH_SECONDS:
-            self._fetched_at = {name: at for name, at in self._fetched_at.items() if now - at <= _FRESH_SECONDS}
-            self._fetched_at[rollout.resources_id] = now
-            self.forget(rollout.resources_id)
         return await self._fetched.get(rollout.resources_id)
 
     def forget(self, resources_id: str) -> None:

@@ -20,7 +20,8 @@ from runners.werewolf.brains import BRAINS
 from runners.werewolf.demonstrations import DemonstratingPlayer
 from runners.werewolf.game import Role, get_preset, new_game
 from runners.werewolf.players import BrainPlayer, Player, PolicyPlayer, Reminder
-from runners.werewolf.prompts_zh.system import check_templates, reminder, system_prompt
+from runners.werewolf.prompts_zh.system import check_templates, system_prompt
+from runners.werewolf.reminder import reminder
 from runners.werewolf.replay import RepeatedReplies
 from runners.werewolf.seating import players_by_seat
 from runners.werewolf.table import play_game

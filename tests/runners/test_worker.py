@@ -389,6 +389,7 @@ async def test_a_player_that_was_corrected_is_found_by_the_retry(client, policy,
 
 async def test_resources_that_a_resumed_run_publishes_again_are_read_again(client, policy, monkeypatch):
     """The judge and the opponents may change on resume, and the ids repeat."""
+    monkeypatch.setattr("runners.policy.resources._FRESH_SECONDS", 0.0)
     await client.update_resources(policy.resources_id, policy.encode())
     rollout = await enqueue_one(client, werewolf_task(), resources_id=policy.resources_id, config=RETRY)
     werewolf = WerewolfPlay(client)
@@ -398,8 +399,6 @@ async def test_resources_that_a_resumed_run_publishes_again_are_read_again(clien
 
     assert await model() == policy.model
     await client.update_resources(policy.resources_id, policy.model_copy(update={"model": "corrected"}).encode())
-    assert await model() == policy.model
-    monkeypatch.setattr("runners.policy.resources._FRESH_SECONDS", 0.0)
     assert await model() == "corrected"
     await werewolf.close()
 

@@ -59,15 +59,13 @@ class ReplyParser:
         try:
             messages = await self._ask(chat_request, [choice for choice, _ in replies])
         except Exception as error:
-            # Without an answer each single request would wait as long once more.
-            if len(replies) > 1 and isinstance(error, PolicyUnavailable):
-                for _, future in replies:
-                    if not future.done():
-                        future.set_exception(error)
-            elif len(replies) > 1:  # one that the parser fails at must not fail the others
+            # One that the parser fails at must not fail the others; without an answer each would wait again.
+            if len(replies) > 1 and not isinstance(error, PolicyUnavailable):
                 await asyncio.gather(*(self._parse(chat_request, [reply]) for reply in replies))
-            elif not (future := replies[0][1]).done():
-                future.set_exception(error)
+                return
+            for _, future in replies:
+                if not future.done():
+                    future.set_exception(error)
             return
         for (_, future), message in zip(replies, messages, strict=True):
             if not future.done():

@@ -150,12 +150,10 @@ def _labels(decision: Decision, me: int) -> re.Pattern[str]:
 def _labelled(text: str, request: Request) -> Iterator[Section]:
     start, current = 0, Section(Kind.PLAIN, "")
     labels = [*_labels(request.decision, request.seat).finditer(text)]
-    for number, label in enumerate(labels):
-        # **分析** may be a part of a speech.
-        if label.lastgroup == f"{Kind.THOUGHT}5" and not any(
-            later.lastgroup[:-1] in (Kind.SPEECH, Kind.DECISION) for later in labels[number + 1 :]
-        ):
-            continue
+    last = max((label.start() for label in labels if label.lastgroup[:-1] in (Kind.SPEECH, Kind.DECISION)), default=0)
+    for label in labels:
+        if label.lastgroup == f"{Kind.THOUGHT}5" and label.start() >= last:
+            continue  # **分析** without one of these after it is a part of a speech
         yield replace(current, text=text[start : label.start()].rstrip(_OPENING_SIGNS))
         start, current = label.end(), Section(Kind(label.lastgroup[:-1]), "", label[0].strip())
     yield replace(current, text=text[start:])

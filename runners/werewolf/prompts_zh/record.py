@@ -8,8 +8,7 @@ speaker's choice (归票, a wolf's proposal).
 from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 
-from runners.werewolf.game import SPEECHES, BadgeLost, Decision, Event, EventKind, Option, Result, Role, Side
-from runners.werewolf.language.speech import understand
+from runners.werewolf.game import BadgeLost, Decision, Event, EventKind, Option, Result, Role, Side
 from runners.werewolf.prompts_zh.names import (
     CHECK_NAMES,
     OPTION_WORDS,
@@ -65,33 +64,6 @@ def render_events(events: Iterable[Event], speech_chars: int | None = None) -> s
 def render_private(known: Iterable[Event]) -> str:
     """What a seat knows by its role, without line breaks: mates, checks, used potions. known: the seat's events."""
     return "".join(_EVENT_TEXTS[event.kind](event) for event in known if event.kind in _PRIVATE)
-
-
-def render_reports(known: Iterable[Event], seat: int) -> str:
-    """Who reported which check in public, oldest first, and the other living seats: neither reporting nor reported.
-
-    Empty without a report. known: the seat's events. Only reports of seats that have claimed to be the seer, as
-    scripted players count them; of one seat's reports about another the last. They are not verified: a wolf may pose
-    as the seer.
-    """
-    living: set[int] = set()
-    claimed: set[int | None] = set()
-    reports: dict[tuple[int | None, int], str] = {}
-    for event in known:
-        if event.kind is EventKind.GAME_START:
-            living.update(range(1, int(event.data["seats"]) + 1))
-        living.difference_update(event.dead)
-        if event.kind in SPEECHES:
-            heard = understand(event.text)
-            claimed |= {event.seat} if heard.claimed is Role.SEER else set()
-            for checked, side in heard.reports if event.seat in claimed else ():
-                if checked != event.seat:
-                    shown = f"{seat_name(event.seat)}报{seat_name(checked)}是{CHECK_NAMES[side]}"
-                    reports[event.seat, checked] = shown
-    if not reports:
-        return ""
-    rest = sorted(living.difference(*reports, [seat]))
-    return f"公开的查验：{'，'.join(reports.values())}。{f'其余：{seat_names(rest)}。' if rest else ''}"
 
 
 def render_recap(events: Iterable[Event], seat: int, speech_chars: int | None = RECAP_SPEECH_CHARS) -> str:

@@ -1,4 +1,4 @@
-"""The system prompt of a seat: rules, role, guidance and reply format; and the reminder after its questions."""
+"""The system prompt of a seat: rules, role, guidance and reply format; and which texts a run may replace."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -7,11 +7,10 @@ from types import MappingProxyType
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from runners.werewolf.game import Decision, Event, Preset, Role, Side
+from runners.werewolf.game import Decision, Preset, Role, Side
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.prompts_zh.names import DECISION_MARKER, REFEREE, ROLE_NAMES, SIDE_NAMES, seat_name
 from runners.werewolf.prompts_zh.quoting import fill, placeholders
-from runners.werewolf.prompts_zh.record import render_private, render_reports
 
 REPLY_FORMAT = (
     f"回答方式：要你选择时，可先写理由（别人看不到），最后一行写“{DECISION_MARKER}：X号”（X为座位号）或题中的其他选项；"
@@ -54,27 +53,13 @@ def system_prompt(preset: Preset, seat: int, role: Role, templates: Mapping[str,
     templates: replacements by name (``REPLACEABLE``). Raises ValueError as ``check_templates``.
     """
     check_templates(templates)
-    seated = _seated(seat, role)
+    own = seated(seat, role)
     return fill(
         templates.get("system", FRAME),
         rules=rules_prompt(preset),
-        guidance=fill(templates.get(role.value, guidance(preset, role)), **seated),
+        guidance=fill(templates.get(role.value, guidance(preset, role)), **own),
         reply_format=REPLY_FORMAT,
-        **seated,
-    )
-
-
-def reminder(seat: int, role: Role, templates: Mapping[str, str], known: Iterable[Event]) -> str:
-    """The text after each question to a seat.
-
-    templates: as in ``system_prompt``; ``check_templates`` has passed. known: the seat's events so far.
-    """
-    told = tuple(known)
-    return fill(
-        templates.get("reminder", ""),
-        **_seated(seat, role),
-        private=render_private(told),
-        reports=render_reports(told, seat),
+        **own,
     )
 
 
@@ -92,7 +77,8 @@ def guidance(preset: Preset, role: Role) -> str:
     return _texts.get_template("guidance.jinja").render(facts, role=role, own=own)
 
 
-def _seated(seat: int, role: Role) -> dict[str, str]:
+def seated(seat: int, role: Role) -> dict[str, str]:
+    """The placeholders that all these texts may have."""
     return {"seat": seat_name(seat), "role": ROLE_NAMES[role], "side": SIDE_NAMES[role.side]}
 
 

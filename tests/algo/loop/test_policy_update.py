@@ -11,7 +11,7 @@ import torch
 from algo.advantages.baseline import RoleBaselines
 from algo.advantages.estimators import TokenAdvantages
 from algo.loop import policy_update
-from algo.loop.policy_update import Update, update_policy, values_and_kl
+from algo.loop.policy_update import Update, by_learner, update_policy, values_and_kl
 from algo.rollouts.played import UnusableRollouts
 from algo.run.records import write_batch
 from algo.sequences.selection import Selection
@@ -86,7 +86,7 @@ ROLLOUTS = SimpleNamespace(finished=[None])
 async def test_each_policy_learns_from_what_it_sampled_and_from_nothing_else(run_of, tmp_path):
     rows = [TargetRow((1, 2), (0.0, 1.0), name) for name in TEAM]
     run, calls = run_of(TEAM, rows)
-    shares = await policy_update.compute_advantages(run, played(), RoleBaselines(0.9))
+    shares = await policy_update.compute_advantages(run, by_learner(run.config, played()), RoleBaselines(0.9))
     assert [(share.learner, len(share.trajectories)) for share in shares] == [("wolves", 4), ("villagers", 4)]
     made = await policy_update.update_policies(run, shares, ROLLOUTS, "step 1/1")
     assert calls == [({"wolves"}, 4, [rows[0]]), ({"villagers"}, 4, [rows[1]])]
@@ -100,7 +100,7 @@ async def test_each_policy_learns_from_what_it_sampled_and_from_nothing_else(run
 async def test_a_policy_without_anything_to_learn_from_is_left_as_it_is(run_of):
     run, calls = run_of(TEAM)
     wolves = [one for one in played() if one.learner == "wolves"]
-    shares = await policy_update.compute_advantages(run, wolves, RoleBaselines(0.9))
+    shares = await policy_update.compute_advantages(run, by_learner(run.config, wolves), RoleBaselines(0.9))
     assert [len(share.selected.rows) for share in shares] == [4, 0]
     await policy_update.update_policies(run, shares, ROLLOUTS, "step 1/1")
     assert [who for who, *_ in calls] == [{"wolves"}]
@@ -124,18 +124,18 @@ def test_models_are_asked_as_the_policy_that_sampled_the_sequences(learner):
             call()
 
 
-async def test_what_no_policy_of_the_run_sampled_is_refused(run_of):
+def test_what_no_policy_of_the_run_sampled_is_refused(run_of):
     run, _ = run_of(TEAM)
     with pytest.raises(UnusableRollouts, match="game-0, seat 0: 'seers' does not learn in this run"):
-        await policy_update.compute_advantages(run, [replace(played()[0], learner="seers")], RoleBaselines(0.9))
+        by_learner(run.config, [replace(played()[0], learner="seers")])
     run, _ = run_of({})
     with pytest.raises(UnusableRollouts, match="'wolves' does not learn"):
-        await policy_update.compute_advantages(run, played()[:1], RoleBaselines(0.9))
+        by_learner(run.config, played()[:1])
 
 
-async def test_tokens_that_the_model_does_not_have_are_refused(run_of):
+def test_tokens_that_the_model_does_not_have_are_refused(run_of):
     run, _ = run_of({})
     own = played(team=False)[0]
     strange = replace(own, token_ids=(*own.token_ids[:-1], 1_000_000))
     with pytest.raises(UnusableRollouts, match="game-0, seat 0: token 1000000 is none of the"):
-        await policy_update.compute_advantages(run, [strange], RoleBaselines(0.9))
+        by_learner(run.config, [strange])

@@ -42,10 +42,10 @@ from runners.werewolf.prompts_zh.system import (
     REPLY_FORMAT,
     check_templates,
     guidance,
-    reminder,
     rules_prompt,
     system_prompt,
 )
+from runners.werewolf.reminder import reminder
 from tests.support.game.game_playing import NINE, TEST_PRESETS, TINY
 from tests.support.werewolf.reply_tables import QUESTIONS
 
