@@ -159,7 +159,7 @@ def _gpus(subject: Subject) -> Iterator[Finding]:
     if cuda and int(cuda.partition(".")[0]) > of_driver.value // 1000:
         yield (
             PROBLEM,
-            f"torch is built for CUDA {cuda}, the driver supports CUDA {of_driver.value // 1000}: install a newer one",
+            f"torch needs CUDA {cuda}, the driver supports CUDA {of_driver.value // 1000}: install a newer driver",
         )
 
 

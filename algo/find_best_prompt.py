@@ -88,14 +88,14 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     proposer.add_argument("--edits", type=int, default=3, help="edits per round (default: %(default)s)")
     options = parser.parse_args(arguments)
     if bool(options.proposer_url) != bool(options.proposer_model):
-        parser.error("--proposer-url and --proposer-model are given together")
+        parser.error("--proposer-url and --proposer-model must be given together")
     low, high = options.reward_range
     if not (low < high and math.isfinite(high - low)):
         parser.error("--reward-range: LOW must be below HIGH, both finite")
     if options.generations < 1 or options.edits < 1:
         parser.error("--generations and --edits must be at least 1")
     if bool(options.endpoint) != bool(options.model):
-        parser.error("--endpoint and --model are given together")
+        parser.error("--endpoint and --model must be given together")
     for name in ("--proposer-url", "--endpoint"):
         url = getattr(options, name.removeprefix("--").replace("-", "_"))
         if url and (problem := problem_with_endpoint(url)):

@@ -21,7 +21,7 @@ from configs.werewolf import WerewolfConfig
 from store.program import run_program
 
 _SECTIONS = ("run", "game", "rollout", "reward", "model", "training", "serving")
-"""Those that games with the policy need; the others name models, folders and addresses of this machine."""
+"""Sections that games with the policy need; the others name models, folders and addresses of this machine."""
 _LEFT_OUT = {
     "game": {"opponent", "seating"},
     "serving": {
@@ -29,7 +29,7 @@ _LEFT_OUT = {
         *("tensor_parallel", "kv_offload_gb", "weight_transfer"),
     },
 }
-"""Settings in them that do, too, or that fit the GPUs of this machine."""
+"""Settings of these sections that name such things, or fit the GPUs of this machine: left out."""
 _OF_TRAINING = ("device", "max_sequence_tokens")
 """The settings of this section that games need; the others fit the machine that trained."""
 

@@ -47,7 +47,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     others = (options.file, options.resume, options.directory, options.seeds, options.overrides, options.taken)
     if options.compare is not None and any(others):
-        parser.error("--compare runs no stages: give it folders of recipes alone")
+        parser.error("--compare runs no stages: give it only folders of recipe runs")
     if options.compare is None and options.file is None and not (options.resume and options.directory):
         parser.error("name a recipe, e.g. demo")
     if options.resume and (options.overrides or options.taken):

@@ -28,7 +28,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     source.add_argument(
         "--from-people",
         action="store_true",
-        help="imitate people, in their demonstration games in the hub, played in a browser",
+        help="imitate the people in demonstration games that they played in a browser and kept in the hub",
     )
     source.add_argument(
         "--from-run",

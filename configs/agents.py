@@ -113,7 +113,7 @@ class LocalConfig(Section):
     """
 
     model: str | None = Field(
-        None, description="command that builds {model}: never run, but named if model.path does not exist"
+        None, description="command that builds {model}; not run: the error for a missing model.path shows it"
     )
     service: str | None = Field(None, description="command that serves the agent at {port}, if it is an HTTP service")
     runner: str = Field(

@@ -124,7 +124,7 @@ class Config(Section):
     store: StoreConfig = StoreConfig()
     rollout: RolloutSettings = RolloutSettings()
     frozen: dict[str, FrozenPolicyConfig] = Field(
-        {}, description="policies that are not trained, by name, played token by token"
+        {}, description="policies that are not trained, by name; sampled in token ids like the trained one"
     )
     selection: SelectionConfig = SelectionConfig()
     advantage: AdvantageConfig = AdvantageConfig()

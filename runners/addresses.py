@@ -1,8 +1,8 @@
 """Which model addresses a runner may call.
 
-A run's resources contain the addresses, so any writer of the hub chooses them. To prevent server-side request
-forgery (loopback services, cloud metadata, internet hosts), a runner calls only its hub's machine, private networks,
-and addresses from its command line.
+A run's resources contain the addresses, so any client that writes to the hub chooses them. To prevent server-side
+request forgery (loopback services, cloud metadata, internet hosts), a runner calls only its hub's machine, private
+networks, and addresses from its command line.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """API keys of other models' endpoints, and the origins that each may be sent to.
 
-A run's resources contain the environment variable of a key, so any writer of the hub chooses variable and
+A run's resources contain the environment variable of a key, so any client that writes to the hub chooses variable and
 address. The runner's command line therefore lists both; it reads and sends no other key.
 """
 

@@ -158,7 +158,7 @@ class Worker:
                 except (TimeoutError, aiohttp.ClientError, NotAHub) as error:  # the heartbeat raises if this lasts
                     answered = False
                     if answered_before:
-                        logger.warning("dequeue failed (%s); lost rollouts must time out", describe_error(error))
+                        logger.warning("dequeue failed (%s); the hub retries lost rollouts", describe_error(error))
                 if not answered_before:
                     idle_since = time.monotonic()  # the queue may have had rollouts in the meantime
             for rollout in rollouts:
@@ -300,7 +300,7 @@ class Worker:
             await self._report_status(active.key, "failed", reason)
         except (aiohttp.ClientError, StoreUnreachable, TimeoutError) as error:
             logger.warning(
-                "rollout %s: its status could not be reported, so it must time out: %s",
+                "rollout %s: its status could not be reported, so the hub retries it after its timeout: %s",
                 active.key[0],
                 describe_error(error),
             )

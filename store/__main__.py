@@ -87,7 +87,7 @@ def _serve(arguments: Sequence[str]) -> None:
         (options.workers < 1, "--workers must be at least 1"),
         (options.workers > 1 and not on_postgres, f"--workers above 1 needs PostgreSQL, such as --db {EXAMPLE}"),
         (options.fsync and on_postgres, "--fsync is for SQLite only: PostgreSQL has synchronous_commit"),
-        ((options.certificate is None) != (options.key is None), "--certificate and --key are given together"),
+        ((options.certificate is None) != (options.key is None), "--certificate and --key must be given together"),
         (in_memory and keeps_some, "--backend memory excludes --db, --fsync, --keep-rollouts and --keep-days"),
     ):
         if wrong:

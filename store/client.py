@@ -135,9 +135,9 @@ class StoreClient:
         metadata: dict[str, Any] | None = None,
         worker_id: str | None = None,
     ) -> AttemptedRollout:
-        """A new rollout with its first attempt, past the queue; there are two of it where the first answer was lost.
+        """A new rollout with its first attempt, which bypasses the queue. A retry after a lost response makes another.
 
-        config: with a timeout, or a rollout of a lost answer stays open.
+        config: needs a timeout, since a rollout whose response was lost stays open otherwise.
         """
         request = {"mode": mode, "resources_id": resources_id, "metadata": metadata, "worker_id": worker_id}
         settings = None if config is None else config.model_dump()
@@ -145,14 +145,14 @@ class StoreClient:
         return AttemptedRollout.model_validate(await self.request("post", "/rollouts", body))
 
     async def enqueue_many_rollouts(self, rollouts: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
-        """Queue rollouts; a stock hub queues them again where its first answer was lost."""
+        """Queue rollouts. A stock hub queues them twice if the response to the first request is lost."""
         if not rollouts:
             return []
         request = {"rollouts": [rollout.model_dump() for rollout in rollouts]}
         return list(map(Rollout.model_validate, await self.request("post", "/queues/rollouts/enqueue", request)))
 
     async def dequeue_many_rollouts(self, *, limit: int = 1, worker_id: str | None = None) -> list[AttemptedRollout]:
-        """Take up to ``limit`` rollouts. Sent once: rollouts in a lost response must time out.
+        """Take up to ``limit`` rollouts. Sent once: the hub retries those in a lost response.
 
         Raises aiohttp.ClientError, NotAHub or TimeoutError, where the stock client returns no rollouts.
         """

@@ -9,8 +9,9 @@ from store.protocol import CLOSED, Rollout
 class FinishedRollouts:
     """Polls a hub for finished rollouts.
 
-    Our hub stores the order in which rollouts close, and returns those after a mark. All rollouts are queried from a
-    stock hub, from ours when the mark is of another database, and when they are new, since they may have closed before.
+    Our hub stores the order in which rollouts close, and returns those after a mark. Every rollout is queried at a
+    stock hub, and at ours if the mark is of another database. A new rollout is queried once, since it may have closed
+    before.
     """
 
     def __init__(self, client: StoreClient):

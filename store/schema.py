@@ -133,7 +133,7 @@ class PolicyResources(BaseModel):
     def _first_learner_stands_for_all(self) -> Self:
         first = next(iter(self.learners), None)
         if first is not None and (self.endpoints, self.model) != (first.endpoints, first.model):
-            raise ValueError(f"{TRAINED_POLICY!r} must be served where {first.name!r}, the first that learns, is")
+            raise ValueError(f"endpoints and model must be those of {first.name!r}, the first policy that learns")
         return self
 
     @property

@@ -143,5 +143,5 @@ class StudySpan(NoteSpan):
             for chances in (belief.ceiling, belief.deaf, belief.beliefs or {}):
                 for seat, of_role in chances.items():
                     if not abs(sum(of_role.values()) - 1.0) < 1e-3 or min(of_role.values()) < 0:
-                        raise ValueError(f"{self.game_id}: of seat {seat} the chances {of_role} do not add up to 1")
+                        raise ValueError(f"{self.game_id}: the chances of seat {seat} do not add up to 1: {of_role}")
         return self

@@ -89,7 +89,7 @@ class Worth:
 
 @dataclass(frozen=True)
 class BranchCredit:
-    """What branches tell of a step's turns.
+    """The credit that branches give a step's turns.
 
     branches: ids of the branches' tasks; they do not count in baselines of whole games.
     outcomes: actor of a recorded game -> by how much V before its first decision exceeds its outcome.

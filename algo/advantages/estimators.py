@@ -69,7 +69,7 @@ def token_advantages(
     kl_penalties: per token, times its coefficient; subtracted from the reward at that token.
     values: per token, the critic's value of the state before the token.
     Both have one row per trajectory, aligned with its ``token_ids``; entries at given tokens are ignored.
-    branches: what branches among the trajectories tell; with another credit than ``branch`` there are none.
+    branches: the credit from branches among the trajectories; with another credit than ``branch`` there are none.
 
     Groups with a single rollout or with equal rewards are not passed to estimators with a baseline per group, and get
     zero: verl's GRPO would use the plain reward of a single row as its advantage, and would divide rounding errors of
@@ -175,7 +175,7 @@ def _by_outcome(
 def _by_branches(
     row: ActorRow, comparison: Comparison, advantage: torch.Tensor, branches: BranchCredit
 ) -> torch.Tensor:
-    """The advantages with those that branches tell, in the same unit."""
+    """The advantages, replaced by the branches' credit where there is one, in the same unit."""
     credited = advantage.clone()
     for turn, tokens in row.tokens_of_turns():
         value = branches.advantage(row.task_id, row.actor, turn.number)

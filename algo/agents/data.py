@@ -65,8 +65,8 @@ def read_tasks(path: Path, setting: str) -> list[Any]:
                 tasks.append(task)
         except (ValueError, RecursionError) as error:  # also a number of too many digits
             raise ConfigError(
-                f"{setting}: line {number} of {path} is no JSON that a hub reads ({error}); write one JSON value per "
-                f"line, a text in quotes"
+                f"{setting}: line {number} of {path} is not JSON that a hub accepts ({error}); write one JSON value "
+                f"per line, with text in quotes"
             ) from error
     return tasks
 

@@ -73,9 +73,9 @@ def fit_strengths(rows: Sequence[GameRow], reference: str | None, seed: int) -> 
 
 
 def _features(row: GameRow, names: Sequence[str], roles: Sequence[str]) -> list[float]:
-    """The advantage; of each player its share of the good seats less that of the wolves', and their sum; of each role
-    the share of its seats that the policy has, less that in the mean seat, counted against the good side for the
-    wolves'."""
+    """One row of the fit: the advantage; for each player its share of the good seats less its share of the wolf seats;
+    for each player the sum of both shares; for each role its difference from the policy's mean seat of that side, in
+    shares of the side's seats, negative for wolf roles."""
     less, both, of_role = (defaultdict[str, float](float) for _ in range(3))
     for side, sign in (("good", 1.0), ("wolf", -1.0)):
         own = [seat for seat in row.seats if seat.side == side]

@@ -92,7 +92,7 @@ async def compute_advantages(
     """Advantages per token and the selected sequences of every learning policy.
 
     by_policy: of ``by_learner``. role_baselines: of the run; updated with the step's rewards. A role belongs to one
-    policy only. branches: what branches among the trajectories tell.
+    policy only. branches: the credit from branches among the trajectories.
     """
     config, shares = run.config, []
     for learner, own in by_policy.items():

@@ -15,7 +15,7 @@ from algo.machine import child_guard
 from algo.machine.ports import free_port
 
 GRACE_SECONDS = 150.0
-"""An algorithm that stops finishes a checkpoint for up to two minutes."""
+"""Longer than the two minutes for which a stopping algorithm may still write its checkpoint."""
 _RUNNER_GRACE_SECONDS = 5.0
 """The runner stops after the algorithm, which stops vLLM: a call of a game in flight would be retried for a minute."""
 _POLL_SECONDS = 0.2

@@ -68,7 +68,7 @@ def format_names(text: str) -> frozenset[str]:
     for _, name, form, conversion in string.Formatter().parse(text):
         if name is not None:
             if form or conversion or not name.isidentifier():
-                raise ValueError(f"{{{name}}} is more than a plain name")
+                raise ValueError(f"the placeholder {{{name}}} must be a plain name, without a format or conversion")
             names.add(name)
     return frozenset(names)
 

@@ -128,8 +128,8 @@ class HubRollouts:
                     waiting[:0] = batch[:middle], batch[middle:]
                     continue
                 raise ConfigError(
-                    f"task {left[0].task.task_id} is too large: {error.message}. Shorten the task, or, where its bytes "
-                    f"are too many, raise the hub's --max-request-mb, or a proxy's limit"
+                    f"task {left[0].task.task_id} is too large: {error.message}. Shorten the task. If its size in "
+                    f"bytes is the problem, the hub's --max-request-mb or a proxy's limit can also be raised"
                 ) from error
             # At once, so that they can be cancelled if a later part fails.
             part, left = left[: len(batch)], left[len(batch) :]

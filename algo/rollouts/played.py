@@ -18,7 +18,7 @@ UNREADABLE_ROLLOUT = "unreadable_rollout"
 
 
 class UnusableRollouts(RuntimeError):
-    """The hub holds rollouts that a resumed run would fail by again: it must repeat them (``discard_rollouts``)."""
+    """Rollouts in the hub would make a resumed run fail again, so it must repeat them (``discard_rollouts``)."""
 
 
 class NoFinishedRollouts(UnusableRollouts):

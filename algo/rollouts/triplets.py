@@ -106,10 +106,10 @@ def read_attempt(
     distinct = list({span.span_id: span for span in spans}.values())
     outcomes = [kind.outcome.decode(span) for span in distinct if kind.outcome.is_in(span)]
     if len(outcomes) != 1:
-        raise IncompleteRollout(f"{where}: {len(outcomes)} result spans, expected one")
+        raise IncompleteRollout(f"{where}: {len(outcomes)} outcome spans, expected one")
     outcome = outcomes[0]
     if task_id is not None and outcome.task != task_id:
-        raise IncompleteRollout(f"{where}: the result of another task, {outcome.task!r}, not {task_id!r}")
+        raise IncompleteRollout(f"{where}: the outcome of another task, {outcome.task!r}, not {task_id!r}")
     of_calls = [span for span in distinct if kind.call.is_in(span)]
     turns = tuple(read_calls(kind, of_calls))
     if len(turns) != len(of_calls):
@@ -120,7 +120,7 @@ def read_attempt(
     for what, strangers in (
         ("turns of other tasks", {turn.task for turn in turns} - {outcome.task}),
         ("notes of other tasks", {note.task for note in notes} - {outcome.task}),
-        ("turns of other actors than the result's", {turn.actor for turn in turns} - outcome.actor_names),
+        ("turns of actors that the outcome lacks", {turn.actor for turn in turns} - outcome.actor_names),
     ):
         if strangers:
             raise IncompleteRollout(f"{where}: {what}, {sorted(strangers)}")

@@ -49,7 +49,7 @@ _STARTING: WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[int, asyncio
 
 
 def _starting(gpu: int) -> asyncio.Lock:
-    """Held while a vLLM starts on the GPU: it counts what another one takes meanwhile as its own."""
+    """Held while a vLLM starts on the GPU: vLLM counts memory that another one takes meanwhile as its own."""
     return _STARTING.setdefault(asyncio.get_running_loop(), defaultdict(asyncio.Lock))[gpu]
 
 

@@ -1,10 +1,10 @@
-"""Which decisions of a step's games are branched at, the tasks of the branches, and what they tell.
+"""Which decisions of a step's games are branched at, the tasks of the branches, and their credit.
 
-A decision is chosen before any branch is played, by a draw weighted by how undecided the policy is at such questions,
-the mean surprise (-log p of the sampled tokens) of the same question in the step's other games, and by how far apart
-outcomes of continuations were at such questions in recent steps. Its own reply does not count, since continuations are
-alike only if the choice does not depend on what the recorded game decided, nor on what came of it; and each decision is
-drawn by itself, since the number of a game's later decisions depends on it, too.
+Decisions are drawn before any branch is played. A decision's weight in the draw grows with the policy's surprise at the
+same question in the step's other games (the mean of -log p over sampled tokens), and with the spread of outcomes of
+continuations of that question in recent steps. The decision's own reply and outcome do not count: continuations are
+alike only if the draw does not depend on them. Each decision is drawn by itself, since the number of a game's later
+decisions depends on the reply, too.
 """
 
 import hashlib

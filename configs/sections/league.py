@@ -18,8 +18,8 @@ class LeagueConfig(Section):
     size: int = Field(
         8,
         ge=2,
-        description="maximal members; beyond it the one most similar to another leaves, but never the initial or "
-        "the newest",
+        description="maximum number of members; beyond it the member most similar to another leaves, never the "
+        "initial or the newest",
     )
     choice: Literal["pfsp", "uniform", "newest"] = Field(
         "pfsp", description="how a member is drawn: pfsp (prefers members that the policy loses to), uniform, newest"

@@ -73,14 +73,14 @@ class ServingConfig(Section):
     max_concurrent_sequences: int = Field(64, ge=1, description="sequences that a server decodes at once")
     start_timeout_seconds: float = Field(600, gt=0, description="how long vLLM may take to become healthy")
     max_restarts: int = Field(
-        3, ge=0, description="maximal restarts of started vLLM servers, of each policy in a process"
+        3, ge=0, description="maximum number of vLLM restarts for each policy, counted in one process"
     )
     logprob_tolerance: float | None = Field(
         None,
         gt=0,
         description="largest mean difference between vLLM's and the trainer's log-probs, in nats per token, for "
-        "sampled turns and for a probe sequence after each push. The run stops beyond it, beyond ten times it at the "
-        "99 % quantile, or beyond twice its square (at least 1e-7) as KL: it would not train what was sampled. "
+        "sampled turns and for a probe sequence after each push. The run also stops if the 99 % quantile exceeds ten "
+        "times it, or the KL twice its square (at least 1e-7): the sampled policy would not be the trained one. "
         "Default: 0.0001 in float32, 0.05 in bfloat16",
     )
 

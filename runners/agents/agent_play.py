@@ -67,7 +67,7 @@ class Session:
     def named_resources(self) -> NamedResources:
         """The policies at the gateway, by name, and the published prompts.
 
-        Nothing else: a writer of the hub must not choose an address that receives an agent's keys.
+        Nothing else: a client that writes to the hub must not choose an address that receives an agent's keys.
         """
         sampling = {
             "temperature": self.resources.sampling.temperature,

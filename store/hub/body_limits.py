@@ -132,8 +132,8 @@ def _unpack(body: bytes, largest: int) -> bytes:
 def _check_json_size(body: bytes, most: int) -> None:
     """Memory grows with the number of values; every one but the first has its own comma or bracket."""
     if len(body) > most and sum(map(body.count, (b",", b"[", b"{"))) > most:
-        raise HTTPException(413, f"a request may have {most} JSON values here, which no option changes; send fewer")
+        raise HTTPException(413, f"a request here may have at most {most} JSON values, a fixed limit; send fewer")
 
 
 def _too_large(largest: int) -> HTTPException:
-    return HTTPException(413, f"a request may have {largest} bytes, decompressed; send smaller requests")
+    return HTTPException(413, f"a request may have at most {largest} bytes, decompressed; send smaller requests")

@@ -18,8 +18,8 @@ _SMALL_BYTES = 512 * 1024
 """Requests up to this size are decoded without a check: they take some tens of MB at most."""
 
 _MOST_REPEATED_BYTES = 256 * 1024 * 1024
-_TOO_MANY_SPANS = f"a request may have {_MOST_SPANS} spans; send smaller requests"
-_TOO_MANY_PARTS = f"a request may have {_MOST_PARTS} attributes, values and events; send smaller requests"
+_TOO_MANY_SPANS = f"a request may have at most {_MOST_SPANS} spans; send smaller requests"
+_TOO_MANY_PARTS = f"a request may have at most {_MOST_PARTS} attributes, values and events; send smaller requests"
 _IDS = {ROLLOUT_ID, ATTEMPT_ID}
 _TEXTS, _NUMBERS = {"string_value", "bytes_value"}, {"bool_value", "int_value", "double_value"}
 
@@ -53,7 +53,7 @@ def check_otlp_size(body: bytes) -> None:
         tag, position = _varint(body, position)
         kind = tag & 7
         fields += 1
-        _check(fields <= _MOST_FIELDS, f"a request may have {_MOST_FIELDS} fields; send smaller requests")
+        _check(fields <= _MOST_FIELDS, f"a request may have at most {_MOST_FIELDS} fields; send smaller requests")
         _check(kind in (0, 1, 2, 5), "invalid OTLP request: groups are not supported")
         if kind != 2:
             position = _varint(body, position)[1] if kind == 0 else position + (8 if kind == 1 else 4)
@@ -83,7 +83,7 @@ def check_values(request: ExportTraceServiceRequest) -> None:
         spans = [span for scope in group.scope_spans for span in scope.spans]
         repeated_bytes += (group.resource.ByteSize() + len(group.schema_url.encode())) * len(spans)
         events += sum(len(span.events) + len(span.links) for span in spans)
-        _check(events <= _MOST_EVENTS, f"a request may have {_MOST_EVENTS} events and links; send smaller requests")
+        _check(events <= _MOST_EVENTS, f"a request may have at most {_MOST_EVENTS} events and links; send fewer")
         for span in spans:
             for part in (span, *span.events, *span.links):
                 _check_attributes(part.attributes)

@@ -217,7 +217,7 @@ def _check_attributes(span: Any) -> None:
         *(part for kind in ("events", "links") if isinstance(given.get(kind), list) for part in given[kind]),
     ]
     if len(parts) > _MOST_EVENTS:
-        raise HTTPException(422, f"body: a span may have {_MOST_EVENTS} events and links")
+        raise HTTPException(422, f"body: a span may have at most {_MOST_EVENTS} events and links")
     if isinstance(given.get("resource"), dict):
         parts.append(given["resource"])
     links = [link for link in parts if isinstance(link, dict)]

@@ -293,7 +293,7 @@ async def play_for_ever(rollout, on_turn):
     [
         ({"/dequeue": 503}, fail, "dequeue failed"),
         ({"/rollouts/search": 403}, Play(), "the hub rejects its status"),
-        ({"/rollouts/search": 403}, fail, "so it must time out"),
+        ({"/rollouts/search": 403}, fail, "so the hub retries it after its timeout"),
         ({"/v1/traces": 500, "/attempts/search": 403}, play_for_ever, "spans could not be sent"),
         ({"/workers/w": 403}, play_for_ever, "heartbeat failed"),
     ],

@@ -155,7 +155,7 @@ sa.Index("rollouts_status", rollouts.c.status, rollouts.c.position)
 sa.Index("rollouts_status_start_time", rollouts.c.status, rollouts.c.start_time)
 sa.Index("rollouts_start_time", rollouts.c.start_time)
 LATER_INDEX = str(sa.schema.CreateIndex(sa.Index("rollouts_resources_id", rollouts.c.resources_id), if_not_exists=True))
-"""For SQLite databases of before there was this index; PostgreSQL does without, by a hash join."""
+"""For SQLite databases made before this index existed; PostgreSQL needs none, since it uses a hash join."""
 
 sa.Index("attempts_sequence_id", attempts.c.rollout_id, attempts.c.sequence_id)
 sa.Index(

@@ -81,9 +81,9 @@ def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
         read_attempt(GAME, "ro-1", "at-1", whole, task_id="enqueued")
     for spans, message in [
         (whole[1:], "1 of 2 turns"),
-        (whole[:-1], "0 result spans"),
+        (whole[:-1], "0 outcome spans"),
         ([*whole, *as_spans(turns, [], attempt="at-0")], "another attempt"),
-        ([*whole, whole[-1].model_copy(update={"span_id": "other"})], "2 result spans"),
+        ([*whole, whole[-1].model_copy(update={"span_id": "other"})], "2 outcome spans"),
         (as_spans([*turns, turns[1].model_copy(update={"reply": "另一句"})], []), "several spans of the same turn"),
         (as_spans([turns[0], turns[1].model_copy(update={"game_id": "other"})], []), "other tasks"),
         (as_spans(turns, [seat_result(3)]), "other actors"),
