@@ -41,7 +41,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="PATH",
         help="for an agent: a file with one prompt per line, or separated by lines ---, or a folder of .txt files; the "
         "first is the baseline. For the game: a folder with wolf/*.txt, seer/*.txt, system/*.txt …; the baseline is a "
-        "file wolf.txt next to wolf/, or the built-in prompt",
+        "file wolf.txt next to wolf/, else the configuration's prompt, else the built-in one",
     )
     search = parser.add_argument_group("the search")
     search.add_argument("--budget", type=int, default=400, help="total number of rollouts (default: %(default)s)")

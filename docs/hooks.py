@@ -169,7 +169,7 @@ def _errors() -> str:
     names = {"FileExistsError", "RuntimeError", *(name for name in _classes() if not name.startswith("_"))}
     parts = [
         "# Errors",
-        "Every error that a command shows, by the folder that raises it; `…` stands for a name or a number.",
+        "The errors that the code raises for users, by folder; `…` stands for a name or a number. Errors in options are not listed.",
     ]
     for folder in sorted({file.parent for package in PACKAGES for file in (ROOT / package).rglob("*.py")}):
         rows = []

@@ -44,7 +44,11 @@ class RewardConfig(Section):
     )
     overlong: float = Field(-0.1, le=0, description="a speech longer than the rules allow")
     cut: float = Field(-0.1, le=0, description="a reply that is truncated at its token limit")
-    identity_leak: float = Field(-0.5, le=0, description="a wolf's public speech that reveals the wolves")
+    identity_leak: float = Field(
+        -0.5,
+        le=0,
+        description="a wolf's public speech that reveals the wolves, or anyone's that prints the system prompt",
+    )
     vote_against_enemy: float = Field(
         0.0,
         ge=0,
@@ -54,11 +58,13 @@ class RewardConfig(Section):
     attack_on_enemy: float = Field(
         0.0,
         ge=0,
-        description="a wolf attack (or its proposal), poison or a shot at a seat of the other side; small models learn "
-        "the identity of their teammates from it",
+        description="a wolf attack (or its proposal), poison, a shot or an exploding wolf's kill at a seat of the other "
+        "side; small models learn the identity of their teammates from it",
     )
     judge_score: float = Field(
-        0.0, ge=0, description="multiplied by the judge's score, -1 to 1, averaged over the judged turns"
+        0.0,
+        ge=0,
+        description="multiplied by the judge's score, -1 to 1, averaged or summed over the judged turns as `turns` names",
     )
     low_judgement: float = Field(0.0, le=0, description="a turn with a score below low_judgement_below")
     low_judgement_below: float = Field(0.4, ge=0, le=1, description="scores below this are low, on a scale from 0 to 1")
