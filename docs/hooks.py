@@ -169,7 +169,7 @@ def _errors() -> str:
     names = {"FileExistsError", "RuntimeError", *(name for name in _classes() if not name.startswith("_"))}
     parts = [
         "# Errors",
-        "The errors that the code raises for users, by folder; `…` stands for a name or a number. Errors in options are not listed.",
+        "Errors that the code raises for users, by folder, not those of options; `…` stands for a name or a number.",
     ]
     for folder in sorted({file.parent for package in PACKAGES for file in (ROOT / package).rglob("*.py")}):
         rows = []

@@ -184,7 +184,8 @@ TURN_FACTS: Mapping[str, TurnFact] = {
     ),
     "vote_against_enemy": TurnFact("1.0 when a vote to exile is cast against a seat of the other side"),
     "attack_on_enemy": TurnFact(
-        "1.0 when a wolf attack or its proposal, poison, a shot or an exploding wolf's kill is at a seat of the other side"
+        "1.0 when a wolf attack or its proposal, poison, a shot or an exploding wolf's kill is at a seat of the "
+        "other side"
     ),
 }
 """Facts of every reply. Those of a speech are neutral without a usable speech."""

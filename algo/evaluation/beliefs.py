@@ -138,7 +138,9 @@ def _scores(answers: Sequence[tuple[int, ProbedAnswer]], source: Source, seed: i
     return BeliefScores(
         answers=len(answers),
         brier=mean_by_cluster(deals, [answer.squared_error(source) for _, answer in answers], seed),
-        log_loss=mean_by_cluster(deals, [getattr(answer, source).log_loss for _, answer in answers], seed),
+        log_loss=mean_by_cluster(
+            deals, [getattr(answer, source).log_loss for _, answer in answers], seed, shares=False
+        ),
         auc=mean_by_cluster([deal for deal, _ in ranked], [area for _, area in ranked], seed) if ranked else None,
         calibration=bins,
         calibration_error=errors / sum(each.seats for each in bins),

@@ -1,10 +1,11 @@
 """Results of people against a run's policy, from games that they played in a browser and kept in the hub.
 
-A table may seat people with the policy and against it. A game counts once for each side that has people, however many.
+A table may seat people with the policy and against it. A game counts once for each side that has people, however many,
+against the players of the other side.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from algo.evaluation.figures import Score
@@ -28,14 +29,14 @@ _ALL = 1_000_000
 class PeopleAgainst(Frozen):
     """People against one opponent.
 
-    label: such as "step 24", or the name of a player that is not the policy.
-    policy_version: of the policy that played, or of the run that kept the game.
+    label: such as "step 24" for the policy; further players of the side are added, "step 24+scripted".
+    player: the names of the side's players. policy_version: of the policy; None where it is not among them.
     by_side: side of the people -> its score. games: rollout ids in the hub.
     """
 
     label: str
     player: str
-    policy_version: int
+    policy_version: int | None
     by_side: dict[SideName, Score]
     games: tuple[str, ...]
 
@@ -59,28 +60,33 @@ class PeopleScores(Frozen):
 
 def people_scores(run_id: str, games: Iterable[FinishedRollout], labels: dict[int, str]) -> PeopleScores:
     """Count the games. labels: policy version -> label."""
-    found: defaultdict[tuple[int, str], list[FinishedRollout]] = defaultdict(list)
+    found: defaultdict[tuple[int | None, tuple[str, ...]], dict[SideName, list[FinishedRollout]]]
+    found = defaultdict(lambda: {side: [] for side in SIDES})
     for game in games:
-        others = {seat.policy for seat in game.outcome.seats} - {PERSON}
-        found[game.outcome.policy_version, "+".join(sorted(others)) or PERSON].append(game)
+        seats = game.outcome.seats
+        for side in SIDES:
+            if any(seat.policy == PERSON and seat.side == side for seat in seats):
+                opponents = {seat.policy for seat in seats if seat.side != side}
+                players = tuple(sorted(opponents - {PERSON} or opponents))
+                version = game.outcome.policy_version if TRAINED_POLICY in players else None
+                found[version, players][side].append(game)
 
-    def score(games: list[FinishedRollout], side: SideName) -> Score:
-        outcomes = [
-            game.outcome
-            for game in games
-            if any(seat.policy == PERSON and seat.side == side for seat in game.outcome.seats)
-        ]
-        return Score.of_side([of.result for of in outcomes], [of.seed for of in outcomes], side)
+    def score(games: Sequence[FinishedRollout], side: SideName) -> Score:
+        return Score.of_side([game.outcome.result for game in games], [game.outcome.seed for game in games], side)
+
+    def label(version: int | None, players: Iterable[str]) -> str:
+        of_policy = labels.get(version, f"version {version}") if version is not None else ""
+        return "+".join(of_policy if player == TRAINED_POLICY else player for player in players)
 
     against = tuple(
         PeopleAgainst(
-            label=labels.get(version, f"version {version}") if player == TRAINED_POLICY else player,
-            player=player,
+            label=label(version, players),
+            player="+".join(players),
             policy_version=version,
-            by_side={side: score(of, side) for side in SIDES},
-            games=tuple(game.rollout_id for game in of),
+            by_side={side: score(by_side[side], side) for side in SIDES},
+            games=tuple(sorted({game.rollout_id for of_side in by_side.values() for game in of_side})),
         )
-        for (version, player), of in sorted(found.items())
+        for (version, players), by_side in sorted(found.items(), key=lambda one: (one[0][0] or 0, one[0][1]))
     )
     return PeopleScores(run=run_id, against=against)
 

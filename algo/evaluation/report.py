@@ -30,7 +30,7 @@ def page_of(title: str, evaluations: Sequence[GameEvaluation]) -> Page:
     for one in evaluations:
         found, of = figures_of(one), one.header
         invalid = found.conduct["both"].invalid_replies
-        games = cells(of.player, found.all_games.win_rate, found.games, one.not_finished, invalid)
+        games = cells(of.player, found.all_games.win_rate, found.all_games.games, one.not_finished, invalid)
         overview.append((of.label, *games, signed_text(found.strength)))
     head = ("evaluation", "policy", "win rate", "games", "not finished", "invalid replies", "strength")
     comparable = [other for other in evaluations[:-1] if other.header.digest == header.digest]

@@ -58,13 +58,13 @@ class RewardConfig(Section):
     attack_on_enemy: float = Field(
         0.0,
         ge=0,
-        description="a wolf attack (or its proposal), poison, a shot or an exploding wolf's kill at a seat of the other "
-        "side; small models learn the identity of their teammates from it",
+        description="a wolf attack (or its proposal), poison, a shot or an exploding wolf's kill at a seat of the "
+        "other side; small models learn the identity of their teammates from it",
     )
     judge_score: float = Field(
         0.0,
         ge=0,
-        description="multiplied by the judge's score, -1 to 1, averaged or summed over the judged turns as `turns` names",
+        description="multiplied by the judge's score, -1 to 1, over the judged turns averaged or summed, see `turns`",
     )
     low_judgement: float = Field(0.0, le=0, description="a turn with a score below low_judgement_below")
     low_judgement_below: float = Field(0.4, ge=0, le=1, description="scores below this are low, on a scale from 0 to 1")

@@ -8,6 +8,7 @@ import re
 import secrets
 import signal
 import sys
+from collections.abc import Iterable
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def add_web_command(commands: Any) -> None:
         "--access-token-file",
         type=Path,
         metavar="FILE",
-        help="file of the access token, required for a --host other than loopback (default: a random token)",
+        help="file of the access token, which a --host or --public-host other than loopback needs (default: random)",
     )
     parser.add_argument("--tokenizer", type=Path, metavar="DIR", help="tokenizer of shown tokens (default: the run's)")
     parser.add_argument(
@@ -150,8 +151,9 @@ async def _serve(options: argparse.Namespace) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(pages.close)
         await opponents.newest()  # report an invalid opponent at the start
-        token = _access_token(options.host, options.access_token_file)
-        app = make_app(pages, token, (*options.public_host, options.host))
+        hosts = (*options.public_host, options.host)
+        token = _access_token(hosts, options.access_token_file)
+        app = make_app(pages, token, hosts)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         stack.push_async_callback(runner.cleanup)
         await runner.setup()
@@ -175,9 +177,10 @@ def address_of(host: str, port: int, token: str | None) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}/{query}"
 
 
-def _access_token(host: str, file: Path | None) -> str | None:
+def _access_token(hosts: Iterable[str], file: Path | None) -> str | None:
+    """hosts: the address to listen on, and the names under which a proxy shows these pages to others."""
     if file is None:
-        return None if is_loopback(host) else secrets.token_urlsafe(24)
+        return None if all(map(is_loopback, hosts)) else secrets.token_urlsafe(24)
     token = file.read_text(encoding="utf-8", errors="replace").strip()
     if len(token) < 16 or not token.isascii() or " " in token:
         raise ValueError(f"{file} must hold a token of at least 16 visible characters, such as `openssl rand -hex 32`")

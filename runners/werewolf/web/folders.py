@@ -121,7 +121,7 @@ class RunFolders:
         run, cards = self.run(name), []
         for evaluation in reversed(self.evaluations(name)):
             when = (run / "evaluations.jsonl").stat().st_mtime
-            for task, row in evaluation["samples"].items():
+            for task, row in list(evaluation["samples"].items())[: most - len(cards)]:
                 game_id = f"run:{name}/eval/{evaluation['name']}/{task}"
                 with suppress(UnreadableGame):
                     card = card_of(_sample_game(game_id, name, evaluation, row))

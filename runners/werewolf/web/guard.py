@@ -4,6 +4,7 @@ Loopback needs no token; any other address does. A seat's link contains a secret
 (``runners.werewolf.web.tables``), so it needs no token.
 """
 
+import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Iterable
 from urllib.parse import SplitResult, urlsplit
@@ -13,7 +14,6 @@ from aiohttp import web
 from store.addresses import is_loopback
 from store.printable import printable
 
-COOKIE = "werewolf_token"
 GUEST = web.RequestKey("guest", bool)
 """Of a request: whether it lacks the access token, so that it may open a seat alone."""
 HEADERS = {
@@ -53,7 +53,7 @@ def guard(token: str | None, hosts: Iterable[str]) -> Callable[..., Awaitable[we
                 response = web.HTTPFound(request.rel_url.without_query_params("token"))
                 # Lax, since with Strict a browser would not send it after a click on a link on another site. Posts from
                 # other sites are rejected by their Origin.
-                response.set_cookie(COOKIE, token, httponly=True, samesite="Lax", path="/")
+                response.set_cookie(_cookie(token), token, httponly=True, samesite="Lax", path="/")
                 response.headers.update(HEADERS)
                 raise response
             if request[GUEST]:
@@ -72,7 +72,12 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
 
 def _has_token(request: web.Request, token: str) -> bool:
     bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
-    return any(_same(given, token) for given in (request.cookies.get(COOKIE, ""), bearer))
+    return any(_same(given, token) for given in (request.cookies.get(_cookie(token), ""), bearer))
+
+
+def _cookie(token: str) -> str:
+    """A name of its own for each token: a browser sends a host's cookies to all of its ports."""
+    return f"werewolf_{hashlib.sha256(token.encode()).hexdigest()[:12]}"
 
 
 def _same(given: str, token: str) -> bool:

@@ -8,6 +8,7 @@ again only after a change.
 
 import json
 import math
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress
 from pathlib import Path
@@ -30,19 +31,23 @@ class RunNumbers:
     def __init__(self, runs: RunFolders) -> None:
         self._runs = runs
         self._read: dict[Path, tuple[tuple[int, int], dict[str, Any]]] = {}  # of saved batches: state and numbers
+        self._reading = threading.Lock()
 
     def of(self, name: str, position: int) -> dict[str, Any]:
         """A run's metrics since byte ``position`` of its log, and its other data.
 
-        steps: [{step, data}] from the log; ``position``: for the next request. Raises NotThere.
+        steps: [{step, data}] from the log; ``position``: for the next request; ``restarted``: whether they are from the
+        log's beginning, since a resumed run wrote it anew. Raises NotThere.
         """
         folder, evaluations = self._runs.run(name), self._runs.evaluations(name)
-        steps, position = _read_log(folder / "metrics.jsonl", position)
+        restarted = position > 0 and not _ends_line(folder / "metrics.jsonl", position)
+        steps, position = _read_log(folder / "metrics.jsonl", 0 if restarted else position)
         summary = _json_file(folder / "summary.json") or {}
         return {
             "name": name,
             "steps": steps,
             "position": position,
+            "restarted": restarted,
             "summary": {name: summary.get(name) for name in ("policy_version", "rollouts", "games", "turns")},
             "evaluations": [_slim(evaluation) for evaluation in evaluations],
             "payoff": self._payoff(name),
@@ -82,26 +87,24 @@ class RunNumbers:
     def _batches(self, folder: Path) -> list[dict[str, Any]]:
         """The newest batches in order of steps; one that was not read yet has only its name."""
         paths = sorted(folder.glob("step-*.jsonl"))[-_SHOWN_BATCHES:]
-        for path in reversed(paths):
-            stat = path.stat()
-            state = stat.st_size, stat.st_mtime_ns
-            if self._read.get(path, (None,))[0] != state:
-                self._read[path] = state, _read_batch(path, stat.st_size)
-                break
+        with self._reading:  # several requests must not read the same file
+            for path in reversed(paths):
+                stat = path.stat()
+                state = stat.st_size, stat.st_mtime_ns
+                if self._read.get(path, (None,))[0] != state:
+                    self._read[path] = state, _read_batch(path, stat.st_size)
+                    break
         return [{"file": path.name} | self._read.get(path, (None, {}))[1] for path in paths]
 
 
 def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
-    """Complete lines from a position on; from the beginning if the log is shorter."""
+    """Complete lines from a position on, and the position after them."""
     try:
-        size = path.stat().st_size
+        with path.open("rb") as file:
+            file.seek(position)
+            found = file.read(_MOST_AT_ONCE)
     except FileNotFoundError:
         return [], 0
-    if position > size:
-        position = 0
-    with path.open("rb") as file:
-        file.seek(position)
-        found = file.read(_MOST_AT_ONCE)
     whole = found[: found.rfind(b"\n") + 1]
     steps = []
     for line in whole.splitlines():
@@ -112,6 +115,16 @@ def _read_log(path: Path, position: int) -> tuple[list[Mapping[str, Any]], int]:
         if isinstance(entry, dict) and isinstance(entry.get("data"), dict):
             steps.append({"step": entry.get("step"), "data": entry["data"]})
     return steps, position + len(whole)
+
+
+def _ends_line(path: Path, position: int) -> bool:
+    """Whether a line ends right before the position."""
+    try:
+        with path.open("rb") as file:
+            file.seek(position - 1)
+            return file.read(1) == b"\n"
+    except FileNotFoundError:
+        return False
 
 
 def _headline(path: Path) -> dict[str, Any]:

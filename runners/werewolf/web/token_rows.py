@@ -5,6 +5,7 @@ trainer's log-probs. Missing values are None.
 """
 
 import json
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from tokenizers import Tokenizer
 
 from runners.werewolf.game import PRESETS
 from runners.werewolf.web.folders import NotThere, RunFolders
-from runners.werewolf.web.views import ShownGame, ShownTurn
+from runners.werewolf.web.views import ShownGame, ShownTurn, number_in
 from store.werewolf import TurnSpan, seat_name
 
 _Segment = tuple[int, int]
@@ -75,11 +76,7 @@ class TokenRows:
         if run is None or evaluated:  # such games are never trained on
             return {}
         with self._reading:  # several requests must not read the same files
-            known = {path for path, _ in self._found.get((run, name), {}).values()}
-            likely_first = sorted(
-                (run / "batches").glob("step-*.jsonl"), key=lambda path: path not in known and path.stem != step
-            )
-            for path in likely_first:
+            for path in _may_hold(sorted((run / "batches").glob("step-*.jsonl")), name, step):
                 self._read_batch(run, path)
                 if places := self._found.get((run, name)):  # batches may have hundreds of megabytes each
                     return places
@@ -118,6 +115,18 @@ class TokenRows:
                 del self._loaded[next(iter(self._loaded))]
             self._loaded[folder] = Tokenizer.from_file(str(folder / "tokenizer.json"))
         return self._loaded[folder]
+
+
+def _may_hold(batches: list[Path], game: str, step: str) -> list[Path]:
+    """The batches that may hold a game: of its step, if its transcript names one, else from the step that queued it on.
+
+    batches: in order of steps. game: its task's id, which has the step that queued it, ``run-step0007-deal03-…``.
+    """
+    of_step = [path for path in batches if path.stem == step]
+    queued = re.search(r"-step(\d+)-deal", game)
+    if of_step or queued is None:
+        return of_step or batches
+    return [path for path in batches if (number_in(path.stem.removeprefix("step-")) or 0) >= int(queued[1])]
 
 
 def texts_of(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:

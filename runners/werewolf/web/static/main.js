@@ -34,9 +34,13 @@ function switchTheme() {
 
 async function gamePage() {
   const at = query.get("at");
+  let resting = null;
   const replay = new Replay({
     id: query.get("id") ?? "", view: query.get("view") ?? "god", at: at === null ? null : Number(at),
-    onMove: (moved) => history.replaceState(null, "", moved.link(!moved.following)),
+    onMove: (moved) => { // browsers limit how often an address changes: Safari to 100 times in 30 s
+      clearTimeout(resting);
+      resting = setTimeout(() => history.replaceState(null, "", moved.link(!moved.following)), 400);
+    },
   });
   replace(main, replay.element);
   document.addEventListener("keydown", (event) => {

@@ -17,7 +17,7 @@ export class Replay {
     this.view = options.view ?? "god";
     this.thoughts = options.thoughts ?? true;
     this.speed = 1;
-    this.timer = null;
+    this.timer = this.again = null; // again: of the home page, which repeats its game
     this.game = null;
     this.element = h("section", { class: `replay${options.small ? " small" : ""}` }, h("p", { class: "loading" }, words().loading));
   }
@@ -262,6 +262,7 @@ export class Replay {
     const last = this.game.events.length - 1;
     this.at = Math.min(Math.max(index, 0), Math.max(last, 0));
     this.following = this.game.live && this.at === last;
+    clearTimeout(this.again);
     if (this.at === last) this.pause();
     this.show();
   }
@@ -270,9 +271,10 @@ export class Replay {
   start() {
     if (this.at >= this.game.events.length - 1) this.at = -1;
     clearTimeout(this.timer);
+    clearTimeout(this.again);
     const step = () => {
       this.go(this.at + 1);
-      if (this.options.lobby && this.at === this.game.events.length - 1) this.timer = setTimeout(() => this.start(), 9000);
+      if (this.options.lobby && this.at === this.game.events.length - 1) this.again = setTimeout(() => this.start(), 9000);
       else if (this.at < this.game.events.length - 1 && this.timer) this.timer = setTimeout(step, this.pauseAfter(this.game.events[this.at]));
     };
     this.timer = setTimeout(step, 10);

@@ -42,7 +42,7 @@ export async function runPage(main, name) {
 
   async function refresh() {
     const data = await ask("/api/run", { name, from: position });
-    if (data.position < position) series.clear();
+    if (data.restarted) series.clear();
     const news = data.steps.length > 0 || position === 0;
     position = data.position;
     for (const { step, data: values } of data.steps) for (const [metric, value] of Object.entries(values)) {
@@ -134,7 +134,11 @@ export async function runPage(main, name) {
   }
 
   await refresh();
-  setInterval(() => { if (!document.hidden) refresh().then(() => { lost.hidden = true; }, (problem) => { replace(lost, explain(problem)); lost.hidden = false; }); }, EVERY_SECONDS * 1000);
+  const poll = async () => { // the next one after the answer: the server may be reading a large batch
+    if (!document.hidden) await refresh().then(() => { lost.hidden = true; }, (problem) => { replace(lost, explain(problem)); lost.hidden = false; });
+    setTimeout(poll, EVERY_SECONDS * 1000);
+  };
+  setTimeout(poll, EVERY_SECONDS * 1000);
 }
 
 // On a phone a row of a short table is a block with column names.

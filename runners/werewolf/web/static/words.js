@@ -146,7 +146,7 @@ export function explain(problem) {
     : problem.status === 404 ? NOT_THERE[kind] ?? ["这个地址什么也没有。", "Page not found."]
     : problem.status === 502 ? ["中枢没有给出数据。", "The hub returned no data."]
     : problem.status >= 500 ? ["服务器出错了，原因见它的日志。", "The server failed; its log has the reason."] : ["服务器不接受这个请求。", "The server rejects this request."];
-  return [say(...told), problem.status === 400 || problem.status === 502 ? h("small", { class: "faint", lang: "en" }, ` ${tidy(problem.message)}`) : null];
+  return [say(...told), [400, 403, 502].includes(problem.status) ? h("small", { class: "faint", lang: "en" }, ` ${tidy(problem.message)}`) : null];
 }
 
 const list = (text) => (text ?? "").split(",").filter(Boolean).join(", ");

@@ -9,6 +9,7 @@ from yarl import URL
 
 from runners.werewolf.__main__ import main
 from runners.werewolf.web.command import _access_token, address_of
+from runners.werewolf.web.guard import _cookie
 from tests.support.werewolf.seat_players import open_table
 from tests.support.werewolf.web_server import WebServer
 
@@ -84,7 +85,7 @@ async def test_without_the_token_only_seats_and_the_pages_own_files_open(guarded
     for path in ("/", "/api/config", "/api/game?id=file:1", "/api/tables", "/run/x"):
         assert await status(guarded, path) == 401
         assert await status(guarded, path, headers={"Authorization": "Bearer wrong"}) == 401
-        assert await status(guarded, path, headers={"Cookie": "werewolf_token=wrong"}) == 401
+        assert await status(guarded, path, headers={"Cookie": f"{_cookie(TOKEN)}=wrong"}) == 401
     assert await status(guarded, "/?token=wrong") == 401
     assert await status(guarded, "/static/main.js") == 200
     assert await status(guarded, "/seat/anything") == 200
@@ -208,7 +209,7 @@ _HOST = b"Host: localhost"
     ("request_bytes", "with_token", "expected"),
     [
         (_get("/api/config", _HOST, b"Authorization: Bearer \xff"), True, 401),
-        (_get("/api/config", _HOST, b"Cookie: werewolf_token=\xff"), True, 401),
+        (_get("/api/config", _HOST, f"Cookie: {_cookie(TOKEN)}=".encode() + b"\xff"), True, 401),
         (_get("/?token=%FF", _HOST), True, 401),
         (_get("/api/config", b"Host: [::1"), False, 403),
         (_get("/api/config", b"Host: \xff"), False, 403),
@@ -244,10 +245,12 @@ def test_a_token_is_needed_but_on_loopback_and_a_short_one_is_refused(tmp_path):
         token.write_bytes(bad)
         for host in ("127.0.0.1", "0.0.0.0"):  # behind a proxy, loopback may have one, too
             with pytest.raises(ValueError, match="at least 16"):
-                _access_token(host, token)
+                _access_token([host], token)
     token.write_text("x" * 16)
-    assert _access_token("127.0.0.1", token) == "x" * 16
-    assert _access_token("127.0.0.1", None) is None and len(_access_token("0.0.0.0", None)) >= 24
+    assert _access_token(["127.0.0.1"], token) == "x" * 16
+    assert _access_token(["localhost", "127.0.0.1"], None) is None
+    for exposed in (["0.0.0.0"], ["wolf.example.org", "127.0.0.1"]):  # the second: a proxy on this machine
+        assert len(_access_token(exposed, None)) >= 24
 
 
 @pytest.mark.parametrize(

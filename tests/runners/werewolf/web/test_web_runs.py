@@ -79,6 +79,29 @@ def test_a_card_of_a_long_log_begins_with_its_first_value(runs, monkeypatch):
     assert (curve[0][:2], curve[-1][:2]) == ([0, 0.0], [99, 0.99]) and curve[1][0] > 50
 
 
+def test_a_log_that_a_resumed_run_wrote_anew_is_read_from_its_beginning(runs):
+    log, numbers = runs / "first" / "metrics.jsonl", RunNumbers(RunFolders(runs))
+    log.write_text("".join(json.dumps({"step": step, "data": {"reward/good": 0.5}}) + "\n" for step in range(1, 4)))
+    first = numbers.of("first", 0)
+    assert not first["restarted"] and len(first["steps"]) == 3
+    anew = "".join(json.dumps({"step": step, "data": {"reward/good": -0.25}}) + "\n" for step in range(1, 5))
+    for text, restarted, steps in ((anew, True, 4), (anew[:30], True, 0)):
+        log.write_text(text)
+        read = numbers.of("first", first["position"])
+        assert (read["restarted"], len(read["steps"])) == (restarted, steps)
+
+
+def test_no_more_sample_games_are_read_than_are_shown(runs, monkeypatch):
+    folders, read = RunFolders(runs), []
+    rows = {f"task-{number}": {} for number in range(5)}
+    evaluation = {"name": "e", "label": "e", "step": 1, "samples": rows}
+    monkeypatch.setattr(folders, "evaluations", lambda name: [evaluation, evaluation])
+    (runs / "first" / "evaluations.jsonl").touch()
+    monkeypatch.setattr("runners.werewolf.web.folders._sample_game", lambda *told: read.append(told))
+    monkeypatch.setattr("runners.werewolf.web.folders.card_of", lambda game: {})
+    assert len(folders.samples("first", 7)) == len(read) == 7
+
+
 def test_a_batch_that_cannot_be_read_does_not_hide_the_run(runs):
     (runs / "first" / "batches").mkdir(exist_ok=True)
     (runs / "first" / "batches" / "step-9999.jsonl").write_text("damaged\n")
@@ -105,6 +128,23 @@ def test_a_game_belongs_to_the_evaluation_of_its_whole_label(runs):
         about = {"run": "first-evaluation", "game": f"first-evaluation-{in_names}-0123abcd-deal000-wolf"}
         found = RunFolders(runs).evaluation_of(ShownGame(events=[], about=about))
         assert found == (label, runs / "first" / "evaluated" / in_names)
+
+
+@pytest.mark.parametrize(
+    ("about", "read"),
+    [
+        ({"step": "step-0002"}, ["step-0002"]),  # its batch lacks it, so no other one has it
+        ({"game": "r-step0002-deal01-0"}, ["step-0002", "step-0010"]),  # of a hub: trained later than it was queued
+        ({"game": "another"}, ["step-0001", "step-0002", "step-0010"]),
+    ],
+)
+def test_a_game_is_looked_for_in_no_batch_that_cannot_hold_it(tmp_path, monkeypatch, about, read):
+    (tmp_path / "batches").mkdir()
+    for step in (1, 2, 10):
+        (tmp_path / "batches" / f"step-{step:04d}.jsonl").touch()
+    rows, found = TokenRows(SimpleNamespace(run_of=lambda _: tmp_path), None), []
+    monkeypatch.setattr(rows, "_read_batch", lambda run, path: found.append(path.stem))
+    assert rows._places(SimpleNamespace(about={"run": "r"} | about)) == {} and found == read
 
 
 def test_a_batch_that_a_resumed_run_writes_anew_is_read_anew(tmp_path):
