@@ -7,7 +7,7 @@ private.
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -101,13 +101,11 @@ async def play_game(
     probes = None if task.study is None else BeliefProbes(task.study, players)
     with nullcontext() if judge is None else closing(judge):
         table = _Table(task, policy_version, seats, on_turn, judge)
-        announced = 0
         async with table.public_hub, table.wolf_hub:
             while True:
-                await table.announce(state.events[announced:])
-                announced = len(state.events)
-                table.dismiss_dead_wolves(state)
                 requests = pending(state)
+                await table.announce(state, [request.seat for request in requests])
+                table.dismiss_dead_wolves(state)
                 if probes is not None:
                     await probes.look(state, requests)
                 if not requests:
@@ -149,6 +147,10 @@ class _Seat:
     defaulted: int = 0
 
 
+def _message(event: Event) -> Msg:
+    return Msg(REFEREE, render_event(event), "system", metadata={"event": event})
+
+
 class _Table:
     """The seats of one game and their audiences."""
 
@@ -167,6 +169,8 @@ class _Table:
         self._judged = judged
         self._turns: list[tuple[TurnSpan, float, float]] = []  # of the seats that are being asked
         self._written_events = 0
+        self._announced = 0  # number of events that all have received
+        self._ahead: dict[int, int] = {}  # seat -> number of events that it has received, if more
         self.moment = 0  # number of finished rounds of questions
         self.speaking_turns: dict[tuple[int, int], int] = {}  # (events before, seat) -> number of its turn that spoke
         self._wolves = frozenset(number for number, seat in seats.items() if seat.role.side is Side.WOLF)
@@ -174,17 +178,31 @@ class _Table:
         wolves = [seats[number].player for number in sorted(self._wolves)]
         self.wolf_hub = MsgHub(wolves, enable_auto_broadcast=False)
 
-    async def announce(self, events: Iterable[Event]) -> None:
-        """Send each event to exactly the seats of its audience."""
-        for event in events:
-            message = Msg(REFEREE, render_event(event), "system", metadata={"event": event})
-            if event.audience is None:
+    async def announce(self, state: GameState, asked: Sequence[int]) -> None:
+        """Send each event to exactly the seats of its audience.
+
+        While a secret request is pending, only the seats that are asked receive what follows the public view: a pause
+        after a death would reveal a hunter that may shoot.
+        """
+        assert state.public is not None
+        shown = state.public.events if asked else len(state.events)
+        for number, event in enumerate(state.events[self._announced : shown], self._announced):
+            early = {seat for seat, received in self._ahead.items() if received > number}
+            message = _message(event)
+            if event.audience is None and not early:
                 await self.public_hub.broadcast(message)
-            elif event.audience == self._wolves:
+            elif event.audience == self._wolves and not early:
                 await self.wolf_hub.broadcast(message)
             else:
-                for seat in sorted(event.audience):
+                for seat in sorted((self._seats.keys() if event.audience is None else event.audience) - early):
                     await self._seats[seat].player.observe(message)
+        self._announced = shown
+        self._ahead = {seat: received for seat, received in self._ahead.items() if received > shown}
+        for seat in asked if shown < len(state.events) else ():
+            for event in state.events[self._ahead.get(seat, shown) :]:
+                if event.visible_to(seat):
+                    await self._seats[seat].player.observe(_message(event))
+            self._ahead[seat] = len(state.events)
 
     def dismiss_dead_wolves(self, state: GameState) -> None:
         """Remove publicly dead wolves from the wolves' hub."""

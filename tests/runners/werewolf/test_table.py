@@ -101,6 +101,30 @@ async def test_players_hear_exactly_what_they_may_know(preset):
     assert compared > 20
 
 
+@pytest.mark.parametrize(("preset", "secret"), [("9p", "shot"), ("12p_knight", "duel")])
+async def test_nobody_hears_what_precedes_a_secret_question_before_its_answer(preset, secret):
+    """A pause after a death would show that the dead seat is a hunter that may shoot."""
+    players, early = {}, []
+
+    class Listener(BrainPlayer):
+        async def decide(self, observation):
+            if observation.request.decision.value == secret:
+                news = next(event for event in reversed(observation.events) if event.audience is None)
+                early.extend(seat for seat, other in players.items() if other is not self and news in other.heard)
+                asked.append(self.seat)
+            return await super().decide(observation)
+
+    def seat_player(seat, role, name):
+        players[seat] = Listener(seat, ScriptedBrain(random.Random(seat)))
+        return players[seat]
+
+    asked = []
+    for seed in range(8):
+        task = make_task(seed=seed, preset=preset, seating=dict.fromkeys(Side, "scripted"), trainable=[])
+        await play_game(task, 0, seat_player, print)
+    assert asked and not early
+
+
 async def test_independent_questions_are_asked_at_once():
     asking, most = set(), {}
 
