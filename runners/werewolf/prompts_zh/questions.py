@@ -132,7 +132,10 @@ def _speech_form(request: Request) -> str:
         form += f"说完另起一行，要{naming}就写{_decision_line('X号')}，否则写{_decision_line(passing)}。"
     for option in request.options:
         word = choice_name(option, request.decision)
-        form += f"如要{word}，说完另起一行写{_decision_line(word)}。"
+        if option is Option.EXPLODE:  # it ends the day before the seat has spoken
+            form += f"如要{word}，就只写{_decision_line(word)}，不能发言。"
+        else:
+            form += f"如要{word}，说完另起一行写{_decision_line(word)}。"
     return form
 
 

@@ -165,12 +165,21 @@ def test_guidance_speaks_of_what_a_preset_has():
         "自刀": lambda preset, role: role.side is Side.WOLF or role is Role.WITCH,
         "同守同救": lambda preset, role: role is Role.GUARD and Role.WITCH in preset.deck,
     }
-    for preset in (PRESETS["12p_sheriff"], NINE, PRESETS["7p"]):
+    mute = replace(PRESETS["12p_white_wolf_king"], name="mute", wolves_may_explode=False)
+    for preset in (PRESETS["12p_sheriff"], NINE, PRESETS["7p"], mute):
         for role in set(preset.deck):
             text = guidance(preset, role)
             assert {word: word in text for word in told} == {word: has(preset, role) for word, has in told.items()}
     # One wolf and no witch: nobody to agree with and nobody to trick.
     assert not any(word in guidance(TINY, role) for role in set(TINY.deck) for word in told)
+    # The last wolf's explosion loses the game.
+    assert "自爆" not in guidance(replace(TINY, wolves_may_explode=True), Role.WOLF)
+    assert "警徽" not in rules_prompt(replace(PRESETS["12p_idiot"], sheriff=False))
+
+
+def test_a_wolf_that_explodes_is_told_that_nobody_hears_its_speech():
+    told = render_question(QUESTIONS["wolf_speech"])
+    assert "如要自爆，就只写“决定：自爆”，不能发言。" in told
 
 
 SYSTEM = "{rules}|{reply_format}|{seat}|{role}|{guidance}"
