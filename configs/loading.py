@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable
 from copy import deepcopy
@@ -143,7 +144,10 @@ def find_input_files(document: dict[str, Any], folder: Path, schema: type[Config
     """Make paths of input files absolute, in place, if the file exists in the folder or in the package."""
 
     def found(path: Any) -> Any:
-        places = [folder / path, CONFIG_DIR.parent / path] if isinstance(path, str) else []
+        if not isinstance(path, str):
+            return path
+        path = os.path.expanduser(path)
+        places = folder / path, CONFIG_DIR.parent / path
         return next((str(place.resolve()) for place in places if place.is_file()), path)
 
     for section, key in (name.split(".") for name in schema.input_files):

@@ -33,11 +33,11 @@ class League:
         state: LeagueState,
         serving: PolicyServers,
         write: Callable[[int, Path], Awaitable[None]],
-        in_checkpoint: Callable[[], Collection[int]],
+        in_checkpoints: Callable[[], Collection[int]],
     ):
         """write: (version, new folder) writes the policy's current weights, atomically.
 
-        in_checkpoint: versions that the newest checkpoint needs. Raises ConfigError if weights of a member are missing.
+        in_checkpoints: versions that any checkpoint needs. Raises ConfigError if weights of a member are missing.
         """
         assert config.pool is not None
         self._config = config
@@ -45,7 +45,7 @@ class League:
         self.state = state
         self._serving = serving
         self._write = write
-        self._in_checkpoint = in_checkpoint
+        self._in_checkpoints = in_checkpoints
         folders_of(config, state)
         self._drop_folders(state.needed)  # of steps lost in a crash
 
@@ -131,7 +131,7 @@ class League:
         write_atomically(self._config.run_dir / PAYOFF_FILE, json.dumps(table, indent=1) + "\n")
 
     def _drop_folders(self, needed: Collection[int]) -> None:
-        kept = {past_name(version) for version in {*needed, *self._in_checkpoint()}}
+        kept = {past_name(version) for version in {*needed, *self._in_checkpoints()}}
         for folder in (self._config.run_dir / "league").glob("*"):
             if folder.name not in kept:
                 shutil.rmtree(folder)

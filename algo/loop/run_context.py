@@ -168,9 +168,9 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
-    if opened.is_resumed and config.evaluation.enabled:  # evaluation games of lost weights; those of step 0 are adopted
-        newest = opened.state.policy_version if opened.state.step == 0 else -1
-        await queue.cancel_later(opened.state.run_id + EVALUATION_SUFFIX, newest)
+    if opened.is_resumed:  # games of lost weights, and of evaluations; those of step 0 are adopted
+        run_id, version = opened.state.run_id, opened.state.policy_version
+        await queue.cancel_later({run_id: version, run_id + EVALUATION_SUFFIX: -1 if opened.state.step else version})
     names = workload.frozen_names()
     check_public(config, names, pool_servers(config))
     plan = make_plan(config, other_servers(config, names))

@@ -19,7 +19,7 @@ from algo.league.pool import LeagueState
 from algo.league.results import past_name
 from algo.loop.weight_transfer import policy_folder, push_policy, save_policy
 from algo.machine.disk import atomic_folder
-from algo.run.checkpoints import load_state, models_in, newest_checkpoint
+from algo.run.checkpoints import models_in, saved_states
 from algo.run.folder import OpenedRun
 from algo.run.summary import RunSummary
 from algo.serving.policies import PolicyServers
@@ -51,12 +51,12 @@ def check_before_starting(config: Config) -> None:
 
 
 def check_log_backends(config: Config) -> None:
-    """Raise ConfigError for a backend unknown to verl's Tracking, or without an installed package."""
-    # verl's ClearML logger splits every metric at a slash, which policy_version lacks.
-    known = [name for name in Tracking.supported_backend if name != "clearml"]
-    unknown = sorted(set(config.log.backends) - set(known))
+    """Raise ConfigError for an unknown backend of verl's Tracking, or one without an installed package."""
+    # Not all that verl has: ClearML's splits every metric at a slash, which policy_version lacks; others need services.
+    known = {"console", "file", "tensorboard", *_BACKENDS_WITH_A_PACKAGE}
+    unknown = sorted(set(config.log.backends) - known)
     if unknown:
-        raise ConfigError(f"log.backends {unknown} cannot be used; known: {', '.join(known)}")
+        raise ConfigError(f"log.backends {unknown} cannot be used; known: {', '.join(sorted(known))}")
     for name in _BACKENDS_WITH_A_PACKAGE.intersection(config.log.backends):
         if find_spec(name) is None:
             raise ConfigError(f"log.backends: {name!r} is not installed: pip install {name}")
@@ -172,9 +172,9 @@ async def start_league(
         return None
     state.league = state.league or LeagueState()
 
-    def in_checkpoint() -> set[int]:
-        newest = newest_checkpoint(config.run_dir)
-        return ((newest and load_state(newest).league) or LeagueState()).needed
+    def in_checkpoints() -> set[int]:
+        leagues = (saved.league or LeagueState() for saved in saved_states(config.run_dir))
+        return {version for league in leagues for version in league.needed}
 
     await serving.start_pool()
-    return League(config, state.league, serving, partial(save_policy, config, engine, trainer), in_checkpoint)
+    return League(config, state.league, serving, partial(save_policy, config, engine, trainer), in_checkpoints)

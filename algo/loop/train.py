@@ -66,7 +66,8 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
                 summary.before = await run.evaluate()
             run.tracking.log(summary.before, step=0)
 
-        for step in range(state.step + 1, config.run.steps + 1):
+        began = state.step
+        for step in range(began + 1, config.run.steps + 1):
             title = f"step {step}/{config.run.steps}"
             seconds_of_step = stopwatch.begin_step()
 
@@ -150,7 +151,8 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             run.tracking.log(metrics, step=step)
             log_step(step, config.run.steps, metrics, played.own_failures)
             summary.write(state.policy_version)
-            watch(summary.steps, config.watch, type(config).model_fields["watch"].default)
+            # A resumed run is judged by its own steps: the ones before may have led to a stop.
+            watch(summary.steps[began:], config.watch, type(config).model_fields["watch"].default)
             state.role_baselines, state.summary = role_baselines.state(), summary.state()
             state.in_flight, state.begun = schedule.open, schedule.begun
             if step % config.checkpoint.every_steps == 0 or step == config.run.steps:

@@ -99,7 +99,9 @@ def run_training(
         dry_run(opened, workload, wide_console()) if options.dry_run else train(opened, workload),
         config,
         logger,
-        f"interrupted; {'finished rollouts stay in the hub, ' if hub_stays else ''}checkpoints stay in "
+        "interrupted"
+        if options.dry_run
+        else f"interrupted; {'finished rollouts stay in the hub, ' if hub_stays else ''}checkpoints stay in "
         f"{config.run_dir / 'checkpoints'}; {resume} continues",
         {
             Collapsed: f"{{}}: the run stops (watch.*.stop). {resume} continues from the newest checkpoint before "

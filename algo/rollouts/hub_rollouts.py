@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -218,15 +218,15 @@ class HubRollouts:
             if rollout.status not in CLOSED:
                 await self.client.cancel_rollout(rollout.rollout_id)
 
-    async def cancel_later(self, run_name: str, version: int) -> None:
-        """Cancel the open rollouts under a run name that an earlier process enqueued for policies after ``version``."""
+    async def cancel_later(self, newest: Mapping[str, int]) -> None:
+        """Cancel open rollouts that an earlier process enqueued for later policies. newest: run's name -> version."""
         found = {
             rollout.rollout_id
             async for page in iter_rollouts(self.client)  # not by status: those pages would shift as rollouts end
             for rollout in page
-            if (rollout.metadata or {}).get("run") == run_name
+            if (run := (rollout.metadata or {}).get("run")) in newest
             and rollout.status not in CLOSED
-            and version_of(rollout) > version
+            and version_of(rollout) > newest[run]
         }
         for rollout_id in found:
             await self.client.cancel_rollout(rollout_id)

@@ -166,9 +166,9 @@ class RolloutQueue:
             kind = type(error).__name__
             logger.warning("cancelling %d rollouts failed (%s); runners may still play them", len(self._open), kind)
 
-    async def cancel_later(self, run_name: str, version: int) -> None:
+    async def cancel_later(self, newest: Mapping[str, int]) -> None:
         """See ``HubRollouts.cancel_later``."""
-        await self._hub.cancel_later(run_name, version)
+        await self._hub.cancel_later(newest)
 
     def _still_open(self, watched: Collection[str]) -> list[str]:
         """Ids of the open rollouts of these tasks."""

@@ -14,7 +14,8 @@ their ids (``HubRollouts.adopt``).
 import fcntl
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from operator import attrgetter, getitem
 from pathlib import Path
@@ -186,6 +187,13 @@ def load_state(folder: Path) -> RunState:
         return RunState.model_validate_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"{file} is damaged, or from another version of this program: {error}") from error
+
+
+def saved_states(run_dir: Path) -> Iterator[RunState]:
+    """The states of all checkpoints; expired ones may be deleted meanwhile. Raises ConfigError for an invalid file."""
+    for folder in _complete_checkpoints(run_dir):
+        with suppress(FileNotFoundError):
+            yield load_state(folder)
 
 
 def write_run_file(run_dir: Path, state: RunState) -> None:

@@ -11,6 +11,7 @@ from algo.machine.disk import DiskFull, disk_full
 from algo.rollouts.played import UnusableRollouts
 from algo.run.checkpoints import RunLocked
 from algo.run.folder import OpenedRun, discard_rollouts, log_to, open_run
+from algo.run.watch import Collapsed
 from algo.serving.preconditions import ServingError
 from configs.command_line import exit_on
 from configs.schema import Config
@@ -53,10 +54,11 @@ def run_to_completion(
 ) -> _Result:
     """Run a program's work; returns its result. Logs errors in one line and exits with status 1.
 
-    The status is 130 if interrupted, and 2 for a ConfigError: a repetition cannot help.
+    The status is 130 if interrupted, and 2 for a ConfigError or a Collapsed: a repetition cannot help.
     interrupted: message for Ctrl-C or SIGTERM.
     messages: of further expected errors, by type; ``{}`` is replaced by the error.
     """
+    status = 1
     try:
         return asyncio.run(work)
     except asyncio.CancelledError:
@@ -75,6 +77,7 @@ def run_to_completion(
         logger.error("the hub at %s stopped responding: %s", config.store.url, describe_error(error))
     except Exception as error:
         message = next((message for kind, message in messages.items() if isinstance(error, kind)), None)
+        status = 2 if isinstance(error, Collapsed) else 1
         remedy = f"Free some space there and start again; the run's files are in {config.run_dir}"
         if isinstance(error, DiskFull):
             logger.error("%s", error)
@@ -84,4 +87,4 @@ def run_to_completion(
             logger.error("%s", message.format(error))
         else:  # a bug: logged here, so that the log file has the traceback
             logger.exception("unexpected error")
-    raise SystemExit(1)
+    raise SystemExit(status)

@@ -68,6 +68,8 @@ def open_run(config: Config, resume: bool, suffix: str = "", policy_version: int
         checkpoint = newest_checkpoint(config.run_dir)
         state = load_state(checkpoint or config.run_dir)
         check_same_run(state.settings, config, config.run_dir)
+        if 0 < config.run.steps <= state.step:  # nothing will be done with this configuration
+            return OpenedRun(config, state, checkpoint, is_resumed, lock)
         state.settings |= fixed_settings(config)  # keeps the digests of a model that is gone
         began = load_state(config.run_dir)
         state.resumes = began.resumes = began.resumes + 1

@@ -105,6 +105,8 @@ def test_files_are_relative_to_the_configuration_and_those_of_overrides_to_the_w
     (tmp_path / "run" / "mine.yaml").write_text("game: {prompts: {wolf: wolf.txt}}")
     (tmp_path / "run" / "copy.yaml").write_bytes((CONFIG_DIR / "demo.yaml").read_bytes())
     monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("HOME", str(tmp_path / "run"))
+    assert load_config(None, ["game.prompts.wolf=~/wolf.txt"]).game.prompts["wolf"].read_text() == "run"
     monkeypatch.setenv("HOME", "/home/me")
     run = load_config(None, ["run.dir=~/runs", "run.seed=010"]).run
     assert (str(run.dir), run.seed) == ("/home/me/runs", 10)

@@ -126,6 +126,8 @@ def test_wandb_gets_the_settings_and_clearml_is_rejected(monkeypatch, tmp_path):
     assert given["name"] == "mine" and given["config"]["run"]["name"] == "mine"
     with pytest.raises(ConfigError, match=r"\['clearml'\] cannot be used; known: .*wandb"):
         startup.check_log_backends(load_config(None, ["log.backends=[clearml]"]))
+    with pytest.raises(ConfigError, match=r"vemlp_wandb.*cannot be used; known: console, file, mlflow"):
+        startup.check_log_backends(load_config(None, ["log.backends=[file,vemlp_wandb]"]))
 
 
 def test_a_resumed_run_shows_each_step_once_in_tensorboard(monkeypatch, tmp_path):

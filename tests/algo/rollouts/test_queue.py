@@ -299,7 +299,7 @@ async def test_games_of_later_policies_of_an_earlier_process_are_taken_back(clie
     await client.update_rollout(cancelled[2], status="succeeded")
     await enqueue_like_an_earlier_process(client, tasks, "another run", resources=UNDONE)
     await enqueue_like_an_earlier_process(client, tasks[3:])
-    await RolloutQueue(client, GAME, CONFIG.rollout).cancel_later("run", RESOURCES.version)
+    await RolloutQueue(client, GAME, CONFIG.rollout).cancel_later({"run": RESOURCES.version, "no run": 0})
     rollouts = await client.query_rollouts()
     assert {one.rollout_id for one in rollouts if one.status == "cancelled"} == set(cancelled[:2])
 

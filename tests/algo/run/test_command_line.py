@@ -16,6 +16,7 @@ from algo.rollouts.played import NoFinishedRollouts
 from algo.run.command_line import begin_run, run_to_completion
 from algo.run.folder import open_run
 from algo.run.names import resume_options
+from algo.run.watch import Collapsed
 from configs.loading import load_config
 from configs.schema import Config
 from configs.section import ConfigError
@@ -121,6 +122,7 @@ class OwnError(Exception):
         (asyncio.CancelledError(), 130, "it was interrupted"),
         (StoreUnreachable("no hub answers"), 1, "no hub answers"),
         (ConfigError("a GPU needs 81 GiB"), 2, "needs 81 GiB"),
+        (Collapsed("watch.entropy: 0 in the last 3 steps"), 2, "collapsed: watch.entropy"),
         (aiohttp.ClientConnectionError("gone"), 1, "stopped responding"),
         (OwnError("rank 0"), 1, "workers failed: rank 0. Resume"),
         (ZeroDivisionError("oops"), 1, "Traceback"),
@@ -132,10 +134,25 @@ def test_every_end_has_its_status_and_its_line(caplog, error, status, said):
             raise error
         return "done"
 
-    told = {OwnError: "workers failed: {}. Resume"}
+    told = {OwnError: "workers failed: {}. Resume", Collapsed: "collapsed: {}"}
     run = partial(run_to_completion, work(), Config(), logging.getLogger("test"), "it was interrupted", told)
     assert exit_status(run) == ("done" if error is None else status)
     assert said in caplog.text and (error is not None or not caplog.text)
+
+
+def test_a_finished_run_keeps_the_configuration_that_trained_it(tmp_path):
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "run.steps=3"])
+    run = open_run(config, resume=True)
+    checkpoint = tmp_path / "mine" / "checkpoints" / "step-000003"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "state.json").write_text(run.state.model_copy(update={"step": 3}).model_dump_json())
+    run.lock.close()
+    before = (tmp_path / "mine" / "config.yaml").read_text()
+    for steps, kept in ((3, True), (4, False)):
+        options = [f"run.steps={steps}", "training.learning_rate=0.01"]
+        again = open_run(load_config(None, [f"run.dir={tmp_path}", "run.name=mine", *options]), resume=True)
+        again.lock.close()
+        assert again.state.step == 3 and ((tmp_path / "mine" / "config.yaml").read_text() == before) == kept
 
 
 @pytest.mark.parametrize("error", [NoFinishedRollouts, LogProbMismatch])
