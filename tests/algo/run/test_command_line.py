@@ -85,7 +85,7 @@ def test_a_damaged_run_is_named(tmp_path):
 
 
 def test_a_run_is_taken_up_where_it_stands(tmp_path):
-    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine"])
+    config = load_config(None, [f"run.dir={tmp_path}", "run.name=mine", "run.steps=9"])
     begun = open_run(config, resume=True)
     with pytest.raises(ConfigError, match="another process has locked"):
         open_run(config, resume=True)
