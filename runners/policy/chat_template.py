@@ -12,7 +12,6 @@ from runners.policy.codecs import Codec, Message, UnusableTemplate
 # New messages are rendered after this question and one of these replies.
 _QUESTION = {"role": "user", "content": "?"}
 _REPLIES = ("A", "B")
-_INSTRUCTING = ("system", "developer")
 
 
 class ChatTemplate:
@@ -25,7 +24,7 @@ class ChatTemplate:
         self.end_of_turn = end_of_turn
         self._before = before
         self._codec = codec
-        self._heads: dict[tuple[int, str], tuple[int, int]] = {}  # of new messages: see ``_cut``
+        self._heads: dict[tuple[int, tuple[str, ...]], tuple[int, int]] = {}  # calls, roles of new messages -> ``_cut``
 
     @classmethod
     async def of(cls, codec: Codec) -> "ChatTemplate":
@@ -42,23 +41,28 @@ class ChatTemplate:
         """Token ids that follow a sampled reply: the end of its turn, the new messages, the next turn's head.
 
         last_id: the reply's last token; the end of turn is not repeated. calls: the reply's tool calls that are
-        answered by the new messages. Raises UnusableTemplate where the end of the reply cannot be found before these.
+        answered by the new messages. Raises UnusableTemplate where the template has no end of the reply before these.
         """
-        shape = (len(calls), new[0]["role"] if new else "")
+        shape = (len(calls), tuple(message["role"] for message in new))
         ids = await self._codec.render(_replied(_REPLIES[0], calls, new))
         if shape not in self._heads:
             other = await self._codec.render(_replied(_REPLIES[1], calls, new))
-            self._heads[shape] = _cut(ids, other, self.end_of_turn)
+            found = _cut(ids, other, self.end_of_turn)
+            # It may move system messages to the beginning, or write results of tools before it ends the turn.
+            changed = [{**message, "content": "!" if message.get("content") == "?" else "?"} for message in new]
+            start = self._place(ids, found[0]) + 1
+            if (await self._codec.render(_replied(_REPLIES[0], calls, changed)))[:start] != ids[:start]:
+                raise UnusableTemplate("the chat template writes new messages before the end of a reply")
+            self._heads[shape] = found
         count, before = self._heads[shape]
         if calls:  # counted from within a placeholder call
             before = self._before
-        cut = [place for place, token in enumerate(ids) if token == self.end_of_turn][count - 1]
-        if any(message["role"] in _INSTRUCTING for message in new):
-            changed = [{**message, "content": "?"} if message["role"] in _INSTRUCTING else message for message in new]
-            other = await self._codec.render(_replied(_REPLIES[0], calls, changed))
-            if other[: cut + 1] != ids[: cut + 1]:
-                raise UnusableTemplate("the chat template moves a later system message to the beginning")
+        cut = self._place(ids, count)
         return ids[cut + 1 :] if last_id == self.end_of_turn else ids[cut - before :]
+
+    def _place(self, ids: Sequence[int], count: int) -> int:
+        """The place of an end of turn, counted from 1."""
+        return [place for place, token in enumerate(ids) if token == self.end_of_turn][count - 1]
 
 
 def _replied(text: str, calls: Sequence[Message], new: Sequence[Message]) -> list[Message]:

@@ -124,8 +124,24 @@ async def test_a_template_that_moves_system_messages_to_the_beginning_does_not_l
     )
     tokens = chat_tokens(with_template(tiny_tokenizer, template))
     assert await tokens.next_prompt([5], [user("？")])
-    with pytest.raises(UnusableTemplate, match="moves a later system message"):
-        await tokens.next_prompt([5], [SYSTEM, user("？")])
+    for new in ([user("！"), SYSTEM], [SYSTEM, user("？")]):
+        with pytest.raises(UnusableTemplate, match="writes new messages before the end of a reply"):
+            await tokens.next_prompt([5], new)
+        assert "再来" in tiny_tokenizer.decode(await tokens.next_prompt([5], [user("再来")]))
+
+
+async def test_a_template_that_ends_a_turn_after_the_results_of_its_calls_loses_none(tiny_tokenizer):
+    """As that of Gemma 4: the results are part of the turn that called."""
+    template = (
+        "{%- for m in messages -%}{%- if m.role == 'tool' -%}{{- '[' + m.content + ']' -}}{%- else -%}"
+        "{{- '<|im_start|>' + m.role + '\n' -}}{%- if m.tool_calls -%}{{- m.tool_calls | tojson -}}"
+        "{%- for after in messages if after.role == 'tool' -%}{{- '[' + after.content + ']' -}}{%- endfor -%}"
+        "{%- endif -%}{{- m.content + '<|im_end|>\n' -}}{%- endif -%}{%- endfor -%}" + _ANSWER + "{%- endif -%}"
+    )
+    tokens = chat_tokens(with_template(tiny_tokenizer, template))
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    with pytest.raises(UnusableTemplate, match="writes new messages before"):
+        await tokens._template.after_reply(5, [{"role": "tool", "content": "42", "tool_call_id": "1"}], [call])
 
 
 @pytest.mark.parametrize("role", ["system", "user"])
