@@ -68,6 +68,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar=("LOW", "HIGH"),
         help="range of possible rewards, which verdicts depend on (default: 0 1)",
     )
+    agent.add_argument(
+        "--max-calls",
+        type=number(int, 1),
+        default=64,
+        metavar="N",
+        help="model calls of one attempt; further ones are rejected (default: %(default)s)",
+    )
     agent.add_argument("--agent", metavar="MODULE:NAME", help="with --local: the agent of the runner")
     agent.add_argument(
         "--endpoint", default="", metavar="URL", help="vLLM server for agents that use the policy, ending in /v1"

@@ -10,6 +10,7 @@ import logging
 import math
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import openai
 
@@ -68,6 +69,7 @@ class Proposer:
         self._tokens_left = tokens
         self._journal = journal
         self._texts = _TEXTS[language]
+        self._limit = "max_tokens"
 
     async def edits(
         self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[TaskResult], count: int
@@ -101,12 +103,13 @@ class Proposer:
         key = f"proposal/{self._calls}/{digest}"
         if key not in self._journal:
             try:
-                completion = await self._client.chat.completions.create(
-                    model=self._model,
-                    messages=messages,  # type: ignore[arg-type]
-                    max_tokens=_REPLY_TOKENS,
-                    seed=self._calls,
-                )
+                try:
+                    completion = await self._complete(messages)
+                except openai.BadRequestError as error:
+                    if self._limit not in str(error) or "max_completion_tokens" not in str(error):
+                        raise
+                    self._limit = "max_completion_tokens"  # OpenAI's newer models reject max_tokens
+                    completion = await self._complete(messages)
             except json.JSONDecodeError as error:
                 raise openai.OpenAIError(f"the answer is not JSON: {error}") from error
             try:
@@ -121,6 +124,15 @@ class Proposer:
             self._journal.add(key, {"reply": reply, "tokens": tokens})
         self._tokens_left -= self._journal[key]["tokens"]
         return self._journal[key]["reply"]
+
+    async def _complete(self, messages: list[dict[str, str]]) -> Any:
+        limit: dict[str, Any] = {self._limit: _REPLY_TOKENS}
+        return await self._client.chat.completions.create(
+            model=self._model,
+            messages=messages,  # type: ignore[arg-type]
+            seed=self._calls,
+            **limit,
+        )
 
     def messages(
         self, tree: Tree, slot: Slot, leader: Candidate, played: Sequence[TaskResult], problem: str
@@ -149,6 +161,7 @@ class Proposer:
 
 def _edit_in(reply: str) -> tuple[str, str]:
     """(reason, prompt) in a reply; a missing part is empty."""
-    found = {name: re.search(f"<{name}>(.*?)</{name}>", reply, re.DOTALL) for name in ("reason", "prompt")}
-    reason, prompt = (match[1].strip() if match else "" for match in found.values())
+    decided = reply.rpartition("</think>")[2]  # a thought may quote prompts and drafts
+    parts = [re.findall(f"<{name}>(.*?)</{name}>", decided, re.DOTALL) for name in ("reason", "prompt")]
+    reason, prompt = (found[-1].strip() if found else "" for found in parts)
     return " ".join(reason.split()), prompt

@@ -123,7 +123,8 @@ async def _agent(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterato
         # A prompt that makes the agent hang earns the lowest reward; the hub's timeout would leave its tasks out.
         seconds = max(config.rollout.timeout_seconds - SECONDS_TO_END, config.rollout.timeout_seconds / 2)
         bounds = tuple(options.reward_range)
-        workload = AgentTasks(searched, held_out, base, limits, config.run.seed, bounds, seconds)
+        most = options.max_calls
+        workload = AgentTasks(searched, held_out, base, limits, config.run.seed, bounds, seconds, most)
         yield workload, queue, client.wait_until_reachable
 
 
@@ -138,12 +139,14 @@ async def _game(opened: OpenedRun, options: argparse.Namespace) -> AsyncIterator
 def _check_plan(journal: Journal, options: argparse.Namespace, plan: SearchPlan, tree: Tree) -> None:
     """Raise ConfigError if the journal belongs to a search with another plan."""
     tasks = hashlib.sha256(options.tasks.read_bytes() if options.tasks else b"").hexdigest()
-    chosen = {name: getattr(options, name) for name in ("held_out", "model", "player", "opponent", "proposer_model")}
+    names = ("held_out", "model", "player", "opponent", "proposer_model", "max_calls")
+    chosen = {name: getattr(options, name) for name in names}
     chosen["reward_range"] = options.reward_range[0]  # the reward of a failed agent; the upper bound may be corrected
     planned = {"prompts": [one.templates for one in tree.candidates], "tasks": tasks, **asdict(plan), **chosen}
     if "plan" not in journal:
         journal.add("plan", planned)
-    if changed := [name for name, value in planned.items() if journal["plan"].get(name) != value]:
+    # A journal of an earlier version may lack some.
+    if changed := [name for name, value in planned.items() if journal["plan"].get(name, value) != value]:
         raise ConfigError(
             f"the journal belongs to a search with other {', '.join(changed)}: resume it with the same arguments, or "
             f"start another search with --resume never"

@@ -33,7 +33,7 @@ class AgentTasks:
 
     Hence a result holds for the mean over that half, however few tasks it has. searched, held_out: the two halves.
     base: resources; prompts and version are replaced. limits: of one call. bounds: of a reward.
-    max_seconds: timeout of the agent, which then earns the lower bound; see ``AgentTask``.
+    max_seconds: timeout of the agent, which then earns the lower bound; max_calls: see ``AgentTask``.
     """
 
     searched: Sequence[object]
@@ -43,6 +43,7 @@ class AgentTasks:
     seed: int
     bounds: tuple[float, float]
     max_seconds: float | None = None
+    max_calls: int = 64
 
     def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
         chance = random.Random(f"{self.seed}/{stage.name}/{number}")
@@ -57,6 +58,7 @@ class AgentTasks:
                 limits=self.limits,
                 failure_rewards={"reward": self.bounds[0]},
                 max_seconds=self.max_seconds,
+                max_calls=self.max_calls,
             )
         ]
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -176,13 +176,16 @@ class PolicyClient:
             raise self._unusable(f"reports {limit!r} as the model's max_model_len")
         return limit
 
-    async def ask(self, route: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    async def ask(
+        self, route: str, body: dict[str, Any] | None = None, *, final: Container[int] = ()
+    ) -> dict[str, Any]:
         """The JSON answer of any route; GET without a body, else POST.
 
+        final: statuses of errors that a retry would repeat.
         Raises RouteRefused if the server rejects the request, PolicyUnavailable without an answer.
         """
         sent = None if body is None else {"model": self.model, **body}
-        return (await self._send("GET" if body is None else "POST", route, sent))[0]
+        return (await self._send("GET" if body is None else "POST", route, sent, final=final))[0]
 
     async def close(self) -> None:
         """Close all connections; a later request opens new ones."""
@@ -238,7 +241,12 @@ class PolicyClient:
         return {"choices": [choice]}, merged
 
     async def _send(
-        self, method: str, route: str, body: dict[str, Any] | None = None, take: Callable[[bytes], None] | None = None
+        self,
+        method: str,
+        route: str,
+        body: dict[str, Any] | None = None,
+        take: Callable[[bytes], None] | None = None,
+        final: Container[int] = (),
     ) -> tuple[Any, Mapping[str, str]]:
         """(JSON, headers) of an answer, or (None, headers) if ``take`` receives its lines.
 
@@ -247,10 +255,10 @@ class PolicyClient:
         url = self.endpoint.rstrip("/").removesuffix("/v1") + route
         data = None if body is None else json.dumps(body).encode()
         try:
-            text, headers = await self._send_retrying(method, url, data, take)
+            text, headers = await self._send_retrying(method, url, data, take, final)
             return None if take else json.loads(text), headers
         except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
-            if isinstance(error, RouteRefused) and not _is_unavailable(error.status):
+            if isinstance(error, RouteRefused) and (error.status in final or not _is_unavailable(error.status)):
                 raise
             reason = f"{error.status}: {error.detail}" if isinstance(error, RouteRefused) else str(error)
             raise PolicyUnavailable(
@@ -261,7 +269,12 @@ class PolicyClient:
             raise RouteRefused(f"{url} answers with invalid JSON") from error
 
     async def _send_retrying(
-        self, method: str, url: str, data: bytes | None, take: Callable[[bytes], None] | None
+        self,
+        method: str,
+        url: str,
+        data: bytes | None,
+        take: Callable[[bytes], None] | None,
+        final: Container[int],
     ) -> tuple[bytes, Mapping[str, str]]:
         """As ``_send_while_alive``, with bounded retries. A loop: tenacity's costs a tenth of a gateway's call."""
         paused, longest, failed = 0.0, _FIRST_PAUSE_SECONDS, False
@@ -271,7 +284,8 @@ class PolicyClient:
                     return await self._send_while_alive(method, url, data, take)
                 except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
                     pause = longest + random.uniform(0, _FIRST_PAUSE_SECONDS)
-                    if not _is_retryable(error) or paused + pause > self.retry_seconds:
+                    is_final = isinstance(error, RouteRefused) and error.status in final
+                    if is_final or not _is_retryable(error) or paused + pause > self.retry_seconds:
                         raise
                 self.retrying += not failed
                 failed = True

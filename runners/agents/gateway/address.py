@@ -5,6 +5,7 @@ An attempt's calls go to ``/rollout/{rollout}/attempt/{attempt}/v1``, as agentli
 """
 
 import json
+import os
 import re
 import secrets
 from collections import deque
@@ -43,6 +44,9 @@ class Gateway:
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
+        for variable in ("NO_PROXY", "no_proxy"):  # or agents' clients would send calls to this address to a proxy
+            hosts = os.environ.get(variable, "").split(",")
+            os.environ[variable] = ",".join(filter(None, dict.fromkeys([*hosts, "127.0.0.1"])))
         app = web.Application(client_max_size=_LONGEST_REQUEST_BYTES)
         for prefix in (_ROUTE, ""):
             app.router.add_route("*", f"{prefix}/{{path:.*}}", self._answer)

@@ -176,9 +176,10 @@ class ChatServer:
             try:
                 found = await self._parser.parse(self._chat_request(request), ids, sampled.finish_reason)
             except RouteRefused as error:
-                if error.status != 400 or "--tool-call-parser" in error.detail:
+                if error.status not in (400, 500) or "--tool-call-parser" in error.detail:
                     raise
-                # The policy wrote what the server cannot answer with, as half a surrogate: the agent gets it as text.
+                # The policy wrote what the server cannot answer with, as half a surrogate, or what its parser of tool
+                # calls fails at: the agent gets it as text.
                 found = {"content": await self._codec.text(ids)}
         message: Message = {"role": "assistant", "content": found.get("content")}
         if found.get("reasoning"):

@@ -74,7 +74,8 @@ class ReplyParser:
     async def _ask(self, chat_request: Mapping[str, Any], choices: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         numbered = [{"index": index, **choice} for index, choice in enumerate(choices)]
         response = {"request_id": "replies", "choices": numbered}
-        answer = await self._server.ask(PARSE_ROUTE, {"generate_response": response, "chat_request": chat_request})
+        body = {"generate_response": response, "chat_request": chat_request}
+        answer = await self._server.ask(PARSE_ROUTE, body, final={500})  # some parsers raise errors for some replies
         try:
             found = {choice["index"]: choice["message"] for choice in answer["choices"]}
             return [{**found[index]} for index in range(len(choices))]

@@ -5,6 +5,8 @@ import json
 import openai
 import pytest
 from agentlightning import rollout
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from algo.prompt_search.arena import Arena, Journal
 from algo.prompt_search.prompts import TEMPLATE, Candidate, Slot, Tree, format_names
@@ -112,6 +114,36 @@ async def test_half_a_surrogate_pair_in_an_edit_is_replaced(tmp_path):
     await api.stop()
     journal.close()
     assert (edit.reason, edit.templates) == ("too long ?", {TEMPLATE: "short ?"})
+
+
+async def test_an_edit_is_what_follows_a_thought_also_of_a_model_with_another_name_for_its_limit(tmp_path):
+    asked = []
+
+    async def answer(request):
+        asked.append(await request.json())
+        if "max_tokens" in asked[-1]:
+            told = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+            return web.json_response({"error": {"message": told}}, status=400)
+        reply = (
+            "<think>they gave <prompt>long</prompt>; maybe <prompt>draft</prompt></think>"
+            "<reason>too long</reason>\n<prompt>short</prompt>"
+        )
+        return web.json_response({"choices": [{"message": {"role": "assistant", "content": reply}}]})
+
+    api, journal, tree = TestServer(web.Application()), Journal(tmp_path / "journal.jsonl"), Tree()
+    api.app.router.add_post("/v1/chat/completions", answer)
+    await api.start_server()
+    async with openai.AsyncOpenAI(base_url=str(api.make_url("/v1")), api_key="none", max_retries=0) as model:
+        proposer = Proposer(model, "fake", calls=2, tokens=10_000, journal=journal, language="en")
+        slot = Slot(TEMPLATE, frozenset(), frozenset(), format_names)
+        (edit,) = await proposer.edits(tree, slot, tree.add({TEMPLATE: "long"}), [], 1)
+    await api.close()
+    journal.close()
+    assert (edit.reason, edit.templates) == ("too long", {TEMPLATE: "short"})
+    assert [sorted({"max_tokens", "max_completion_tokens"} & set(body)) for body in asked] == [
+        ["max_tokens"],
+        ["max_completion_tokens"],
+    ]
 
 
 @pytest.mark.parametrize("answer", [HTML, BROKEN_JSON, text('{"choices": [{"index": 0}]}'), PARTS])

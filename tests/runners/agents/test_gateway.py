@@ -16,6 +16,7 @@ from runners.uploads import SpansRejected
 from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, request_of
 from tests.support.agents.streams import assemble
 from tests.support.agents.tool_model import TOOL
+from tests.support.waiting import until
 
 
 async def ask(client, messages=QUESTION, **options):
@@ -37,8 +38,10 @@ async def test_a_call_is_answered_and_written_down_in_tokens(world, openai):
     assert span.trainable and span.valid
 
 
-async def test_a_reply_that_the_server_cannot_parse_is_text_and_the_agents_call_is_recorded(world, openai):
+@pytest.mark.parametrize("status", [400, 500])
+async def test_a_reply_that_the_server_cannot_parse_is_text_and_the_agents_call_is_recorded(world, openai, status):
     world.vllm.unparsable, world.vllm.answer = "bad", lambda prompt: "bad"
+    world.vllm.unparsable_status = status  # 500: a parser that raises an error
     answer = await ask(openai)
     assert answer.choices[0].message.content == "bad" and [span.reply for span in world.spans] == ["bad"]
 
@@ -215,6 +218,26 @@ async def test_a_call_that_the_agent_gives_up_is_broken_off_and_leaves_no_span(w
     world.vllm.gate.set()
     await ask(openai)
     assert [span.reply for span in world.spans] == ["fine", "fine"]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_an_agent_that_gives_up_while_the_server_fails_is_not_to_blame(world, attempt, fails):
+    """Its own timeout is shorter than an outage: the attempt is retried."""
+    async with world.gateway.serving(attempt) as address, client_of(address) as client:
+        await ask(client)
+        server = (await attempt._server("agent", "policy")).server
+        server.retry_seconds = 60.0
+        world.vllm.fail_next = 1000 * fails
+        world.vllm.gate.clear()
+        given_up = asyncio.create_task(ask(client, [*QUESTION, {"role": "user", "content": "more"}]))
+        await until(lambda: world.vllm.asked.is_set())
+        if fails:
+            world.vllm.gate.set()
+            await until(lambda: server.retrying)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        await until(lambda: attempt.failed_event.is_set() or not attempt._open_calls)
+        assert isinstance(attempt.fatal_error, PolicyUnavailable) == fails
 
 
 async def test_a_stream_that_the_agent_leaves_ends_its_call_alone(world, attempt):

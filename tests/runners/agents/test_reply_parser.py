@@ -45,8 +45,9 @@ async def test_replies_that_end_while_one_is_parsed_are_parsed_together(world, p
     assert (await parse("later"))["content"] == "later"
 
 
-async def test_a_reply_that_the_server_cannot_parse_fails_alone(world, parse):
-    world.vllm.unparsable = "bad"
+@pytest.mark.parametrize("status", [400, 500])
+async def test_a_reply_that_the_server_cannot_parse_fails_alone(world, parse, status):
+    world.vllm.unparsable, world.vllm.unparsable_status = "bad", status
     one, bad, other = await asyncio.gather(*map(parse, ("one", "bad", "other")), return_exceptions=True)
     assert (one["content"], other["content"]) == ("one", "other")
     assert isinstance(bad, RouteRefused)

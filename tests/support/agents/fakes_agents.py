@@ -65,7 +65,7 @@ class FakeChatVllm(FakeVllm):
 
     refuse_render: error of a render. renders: their number. parses_parts: as vLLM from 0.31 on.
     parsed: number of whole replies in each request that parses them; these wait while parse_gate is cleared, and fail
-        with the text unparsable.
+        with the text unparsable, with status unparsable_status.
     """
 
     def __init__(self, tokenizer: Any, answer):
@@ -78,6 +78,7 @@ class FakeChatVllm(FakeVllm):
         self.parse_gate = asyncio.Event()
         self.parse_gate.set()
         self.unparsable: str | None = None
+        self.unparsable_status = 400
 
     async def _render(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -105,7 +106,8 @@ class FakeChatVllm(FakeVllm):
             self.parsed.append(len(choices))
             await self.parse_gate.wait()
             if self.unparsable in [self.tokenizer.decode(choice["token_ids"]) for choice in choices]:
-                return web.json_response({"error": {"message": "no reply", "code": 400}}, status=400)
+                status = self.unparsable_status
+                return web.json_response({"error": {"message": "no reply", "code": status}}, status=status)
             parsed = [
                 {"index": place, "message": self._message(choice["token_ids"], tools, 100 * place)}
                 for place, choice in enumerate(choices)
