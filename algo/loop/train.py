@@ -108,6 +108,7 @@ async def train(opened: OpenedRun, workload: Workload) -> dict[str, Any]:
             if points:
                 metrics |= branch_metrics(branched, credit.spreads)
                 metrics["turns/stored"] += branched.turns_stored
+                metrics["turns/played"] += sum(rollout.outcome.turns for rollout in branched.finished)
             left_out = played.left_out + branched.left_out + found.left_out
             for share in shares:
                 metrics |= config.metrics_of(share.learner, share.advantages.metrics)

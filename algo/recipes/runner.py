@@ -241,7 +241,10 @@ def _copy_stages(opened: RecipeFolder, other: Path) -> None:
     """Raises ConfigError where a stage of the other is not done for all seeds."""
     theirs = read_recipe_folder(other)
     done, ends = theirs.done(), {try_["step"]: try_ for try_ in theirs.tries() if try_["status"] == 0}
-    mine = {step.title: step for step in opened.steps()}
+    mine, known = {step.title: step for step in opened.steps()}, {step.title for step in theirs.steps()}
+    for step in opened.steps():
+        if step.stage.do == "imitate" and step.title not in known:
+            raise ConfigError(f"--from {other}: it has no stage {step.title!r}; give the same --seeds")
     for step in theirs.steps():
         if step.stage.do in ("train", "speech") or step.title not in mine:
             continue

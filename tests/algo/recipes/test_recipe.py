@@ -469,6 +469,8 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
         assert exit_status(main) == 2 and not (tmp_path / "no").exists()
         patched.setattr("algo.recipes.runner._copy_stages", full)
         assert exit_status(main) == 2 and not (tmp_path / "no").exists()
+    with pytest.raises(ConfigError, match="it has no stage 'imitate of seed 2'"):
+        begin(recipe_file(tmp_path), [], [1, 2], tmp_path / "third", tmp_path, "c", other=first.directory)
     with pytest.raises(ConfigError, match="stage 'imitate of seed 1' is not done"):
         begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c", other=empty.directory)
 
