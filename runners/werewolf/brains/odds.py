@@ -54,7 +54,14 @@ def role_odds(events: Iterable[Event], seat: int, deck: Sequence[Role]) -> Odds:
         raise ValueError(f"the events lack the role of seat {seat}: pass all its events from the beginning")
     memory = TableMemory()
     memory.learn(events, seat, deck)
-    return odds_of(memory, seat, Role(own[0].data["role"]))
+    odds = odds_of(memory, seat, Role(own[0].data["role"]))
+    for event in events:
+        named = {name: seats.split(",") for name, seats in event.data.items() if name != "seats"}
+        if event.kind is EventKind.WOLF_TEAM and named:  # the wolves know each other's cards
+            for mate in event.seats:
+                card = next((name for name, seats in named.items() if str(mate) in seats), Role.WOLF.value)
+                odds = {**odds, mate: {role: float(role.value == card) for role in odds[mate]}}
+    return odds
 
 
 def odds_of(memory: TableMemory, seat: int, role: Role, *, publicly: bool = False, all_roles: bool = True) -> Odds:

@@ -10,7 +10,7 @@ import pytest
 from runners.werewolf.brains import ScriptedBrain, odds
 from runners.werewolf.brains.memory import TableMemory
 from runners.werewolf.brains.odds import role_odds, wolf_odds
-from runners.werewolf.game import PRESETS, Event, EventKind, Role, Side
+from runners.werewolf.game import PRESETS, Event, EventKind, Role, Side, new_game
 from runners.werewolf.prompts_zh.names import CHECK_NAMES
 from tests.support.game.game_playing import GODS, GUNS, TINY, TWELVE, play_brains
 
@@ -56,6 +56,17 @@ def test_private_information_of_a_seat_is_certain():
 
 def exiled(day: int, seat: int) -> Event:
     return Event(EventKind.EXILED, day, target=seat)
+
+
+def test_wolves_know_which_of_them_is_the_king():
+    for name, king in (("12p_sheriff", Role.WOLF_KING), ("12p_white_wolf_king", Role.WHITE_WOLF_KING)):
+        state = new_game(PRESETS[name], 3)
+        wolves = [seat for seat in state.preset.seats if state.role_of(seat).side is Side.WOLF]
+        for seat in wolves:
+            events = [event for event in state.events if event.visible_to(seat)]
+            odds = role_odds(events, seat, state.preset.deck)
+            assert king in odds[seat]
+            assert all(odds[mate][state.role_of(mate)] == 1.0 == sum(odds[mate].values()) for mate in wolves)
 
 
 def test_a_game_that_goes_on_has_a_living_wolf():
