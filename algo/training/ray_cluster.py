@@ -152,4 +152,17 @@ def worker_environment(training: TrainingConfig) -> dict[str, str]:
         threads = max(1, (os.cpu_count() or 1) // (training.ranks // training.nodes))
         # Passive waiting: on a busy machine, spinning threads made small batches ten times slower.
         environment |= cpu_platform.WORKER_ENV | {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        environment |= _allocator()
     return environment
+
+
+def _allocator() -> dict[str, str]:
+    """Environment variables that load jemalloc, which Ray has for profiles of its memory.
+
+    An aligned allocation of glibc before 2.38 leaves a small free block, and each later one passes over all of these:
+    updates of Gemma-3-270M took 6.6 s at first and 17 s after two hundred, four tenths of it in malloc.
+    """
+    library = Path(ray.__file__).parent / "core" / "libjemalloc.so"
+    if "LD_PRELOAD" in os.environ or not library.is_file():
+        return {}
+    return {"LD_PRELOAD": str(library), "MALLOC_CONF": "background_thread:true,dirty_decay_ms:60000"}
