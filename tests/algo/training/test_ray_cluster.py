@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+from algo.training.ray_cluster import worker_environment
+from configs.sections.training import TrainingConfig
+
 SCRIPT = """
 import json, os, sys
 from pathlib import Path
@@ -65,3 +68,14 @@ def test_a_ray_that_is_started_here_keeps_to_itself(cluster, tmp_path):
     stranger = STRANGER.format(gcs=found["gcs"])
     joined = subprocess.run([sys.executable, "-c", stranger], env=environment, capture_output=True, text=True)
     assert "in" not in joined.stdout.split() and "uthentication" in joined.stderr
+
+
+def test_ranks_on_cpu_allocate_with_jemalloc(monkeypatch):
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    environment = worker_environment(TrainingConfig(device="cpu"))
+    program = "print('libjemalloc' in open('/proc/self/maps').read())"
+    ran = subprocess.run([sys.executable, "-c", program], env={**os.environ, **environment}, capture_output=True)
+    assert (ran.stdout, ran.stderr) == (b"True\n", b"")  # the library reports invalid options
+    assert "LD_PRELOAD" not in worker_environment(TrainingConfig(device="cuda"))
+    monkeypatch.setenv("LD_PRELOAD", "another allocator")
+    assert "LD_PRELOAD" not in worker_environment(TrainingConfig(device="cpu"))
