@@ -165,4 +165,4 @@ def _allocator() -> dict[str, str]:
     library = Path(ray.__file__).parent / "core" / "libjemalloc.so"
     if "LD_PRELOAD" in os.environ or not library.is_file():
         return {}
-    return {"LD_PRELOAD": str(library), "MALLOC_CONF": "dirty_decay_ms:60000,muzzy_decay_ms:-1"}
+    return {"LD_PRELOAD": str(library), "MALLOC_CONF": "oversize_threshold:0,dirty_decay_ms:60000,muzzy_decay_ms:-1"}
