@@ -97,6 +97,8 @@ class PolicyClient:
         self.retry_seconds = retry_seconds
         self.retrying = 0
         """Number of requests that have failed and are tried again."""
+        self.abandoned = 0
+        """Number of requests whose callers left while they were tried again."""
         self._liveness_interval = liveness_interval_seconds
         self._temperature = temperature
         self._addresses = addresses
@@ -291,6 +293,9 @@ class PolicyClient:
                 failed = True
                 await asyncio.sleep(pause)
                 paused, longest = paused + pause, min(2 * longest, _LONGEST_PAUSE_SECONDS)
+        except asyncio.CancelledError:
+            self.abandoned += failed
+            raise
         finally:
             self.retrying -= failed
 

@@ -203,10 +203,11 @@ class Attempt:
             prompt = [*known, *new_ids]
             reply_tokens = self._room(request, len(prompt))
             started = time.time()
+            abandoned = server.server.abandoned
             try:
                 sampled, message = await server.reply(request, prompt, len(new_ids), reply_tokens, seed, on_part)
             except asyncio.CancelledError:
-                if server.server.retrying and not self._ended:  # the agent has its own timeout
+                if server.server.abandoned > abandoned and not self._ended:  # the agent has its own timeout
                     self._fail(PolicyUnavailable(f"requests to {server.server.endpoint} fail"))
                 raise
             if self._ended:  # ``outcome`` has counted the calls
