@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from runners.werewolf.game import SPEECHES, Event, EventKind, Role, Side
+from runners.werewolf.game import SPEECHES, Event, EventKind, Role
 from runners.werewolf.language.speech import understand
 from runners.werewolf.prompts_zh.names import CHECK_NAMES, seat_name, seat_names
 from runners.werewolf.prompts_zh.quoting import fill, placeholders
@@ -21,16 +21,15 @@ def reminder(seat: int, role: Role, templates: Mapping[str, str], known: Sequenc
 
 
 def _reports(known: Sequence[Event], seat: int) -> str:
-    """Who reported which check in public, oldest first.
+    """Who reported which check in public, oldest first, and the other living seats: neither reporting nor reported.
 
-    While no living seat is reported as a wolf, the other living seats, too: neither reporting nor reported. With them
-    after a wolf's name a small model voted by chance. Empty without a report. known: the seat's events. Only reports of
-    seats that have claimed to be the seer, as scripted players count them; of one seat's reports about another the
-    last. They are not verified: a wolf may pose as the seer.
+    Empty without a report. known: the seat's events. Only reports of seats that have claimed to be the seer, as
+    scripted players count them; of one seat's reports about another the last. They are not verified: a wolf may pose
+    as the seer.
     """
     living: set[int] = set()
     claimed: set[int | None] = set()
-    reports: dict[tuple[int | None, int], Side] = {}
+    reports: dict[tuple[int | None, int], str] = {}
     for event in known:
         if event.kind is EventKind.GAME_START:
             living.update(range(1, int(event.data["seats"]) + 1))
@@ -40,12 +39,9 @@ def _reports(known: Sequence[Event], seat: int) -> str:
             claimed |= {event.seat} if heard.claimed is Role.SEER else set()
             for checked, side in heard.reports if event.seat in claimed else ():
                 if checked != event.seat:
-                    reports[event.seat, checked] = side
+                    shown = f"{seat_name(event.seat)}报{seat_name(checked)}是{CHECK_NAMES[side]}"
+                    reports[event.seat, checked] = shown
     if not reports:
         return ""
-    told = "，".join(
-        f"{seat_name(by)}报{seat_name(checked)}是{CHECK_NAMES[side]}" for (by, checked), side in reports.items()
-    )
-    names_wolf = any(side is Side.WOLF and checked in living for (_, checked), side in reports.items())
-    rest = [] if names_wolf else sorted(living.difference(*reports, [seat]))
-    return f"公开的查验：{told}。{f'其余：{seat_names(rest)}。' if rest else ''}"
+    rest = sorted(living.difference(*reports, [seat]))
+    return f"公开的查验：{'，'.join(reports.values())}。{f'其余：{seat_names(rest)}。' if rest else ''}"
