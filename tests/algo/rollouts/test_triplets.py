@@ -86,7 +86,7 @@ def test_spans_of_another_attempt_a_missing_turn_or_result_make_no_game():
         ([*whole, whole[-1].model_copy(update={"span_id": "other"})], "2 outcome spans"),
         (as_spans([*turns, turns[1].model_copy(update={"reply": "另一句"})], []), "several spans of the same turn"),
         (as_spans([turns[0], turns[1].model_copy(update={"game_id": "other"})], []), "other tasks"),
-        (as_spans(turns, [seat_result(3)]), "other actors"),
+        (as_spans(turns, [seat_result(3)]), "actors that the outcome lacks"),
         ([*whole, *note_spans(game_id="other")], "notes of other tasks"),
     ]:
         with pytest.raises(IncompleteRollout, match=message):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -39,6 +40,7 @@ class FakeChatServer:
         self.gate = asyncio.Event()
         self.gate.set()
         self.waiting = 0  # calls that are here
+        self.server = SimpleNamespace(abandoned=0)
 
     async def get(self, resources, policy, caller):
         return self
