@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -224,9 +225,8 @@ class HubRollouts:
             rollout.rollout_id
             async for page in iter_rollouts(self.client)  # not by status: those pages would shift as rollouts end
             for rollout in page
-            if (run := (rollout.metadata or {}).get("run")) in newest
-            and rollout.status not in CLOSED
-            and version_of(rollout) > newest[run]
+            if rollout.status not in CLOSED
+            and version_of(rollout) > newest.get(str((rollout.metadata or {}).get("run")), math.inf)
         }
         for rollout_id in found:
             await self.client.cancel_rollout(rollout_id)
