@@ -161,8 +161,8 @@ def _allocator() -> dict[str, str]:
 
     An aligned allocation of glibc before 2.38 leaves a small free block, and each later one passes over all of these:
     updates of Gemma-3-270M took 6.6 s at first and 17 s after two hundred, four tenths of it in malloc. The options
-    keep freed pages for a minute; without any one of them jemalloc returns blocks above 8 MB at once, and an update
-    has 150,000 to 300,000 page faults a second.
+    keep freed pages for a minute; without the first or the last jemalloc returns blocks above 8 MB at once, and an
+    update has 150,000 to 300,000 page faults a second.
     """
     library = Path(ray.__file__).parent / "core" / "libjemalloc.so"
     if "LD_PRELOAD" in os.environ or not library.is_file():
