@@ -286,8 +286,7 @@ class PolicyClient:
                     return await self._send_while_alive(method, url, data, take)
                 except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
                     pause = longest + random.uniform(0, _FIRST_PAUSE_SECONDS)
-                    is_final = isinstance(error, RouteRefused) and error.status in final
-                    if is_final or not _is_retryable(error) or paused + pause > self.retry_seconds:
+                    if not _is_retryable(error, final) or paused + pause > self.retry_seconds:
                         raise
                 self.retrying += not failed
                 failed = True
@@ -387,11 +386,11 @@ def _is_unavailable(status: int) -> bool:
     return status >= 500 and status != 501  # 501: this server never can
 
 
-def _is_retryable(error: RouteRefused | aiohttp.ClientError | TimeoutError) -> bool:
-    """Whether a retry may succeed."""
+def _is_retryable(error: RouteRefused | aiohttp.ClientError | TimeoutError, final: Container[int]) -> bool:
+    """Whether a retry may succeed. final: see ``PolicyClient.ask``."""
     if not isinstance(error, RouteRefused):
         return True
-    return error.status in _RETRYABLE_STATUSES or _is_unavailable(error.status)
+    return error.status not in final and (error.status in _RETRYABLE_STATUSES or _is_unavailable(error.status))
 
 
 def _error_message(text: bytes) -> str:

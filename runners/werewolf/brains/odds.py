@@ -55,12 +55,12 @@ def role_odds(events: Iterable[Event], seat: int, deck: Sequence[Role]) -> Odds:
     memory = TableMemory()
     memory.learn(events, seat, deck)
     odds = odds_of(memory, seat, Role(own[0].data["role"]))
-    for event in events:
-        named = {name: seats.split(",") for name, seats in event.data.items() if name != "seats"}
-        if event.kind is EventKind.WOLF_TEAM and named:  # the wolves know each other's cards
-            for mate in event.seats:
-                card = next((name for name, seats in named.items() if str(mate) in seats), Role.WOLF.value)
-                odds = {**odds, mate: {role: float(role.value == card) for role in odds[mate]}}
+    teams = (event for event in events if event.kind is EventKind.WOLF_TEAM and len(event.data) > 1)
+    if team := next(teams, None):  # with a king, and the wolves know each other's cards
+        kings = {seat: Role(name) for name in team.data if name != "seats" for seat in team.data[name].split(",")}
+        cards = {mate: kings.get(str(mate), Role.WOLF) for mate in team.seats}
+        known = {mate: {role: float(role is card) for role in odds[mate]} for mate, card in cards.items()}
+        odds = {**odds, **known}
     return odds
 
 

@@ -104,13 +104,18 @@ async def test_a_reward_belongs_to_a_text_also_where_a_resumed_search_numbers_it
     assert len(await client.query_rollouts()) == 4  # the good text's were not repeated
 
 
-async def test_half_a_surrogate_pair_in_an_edit_is_replaced(tmp_path):
-    api, journal, tree = FakeChatApi(), Journal(tmp_path / "journal.jsonl"), Tree()
-    api.answer = lambda messages: "<reason>too long \ud83d</reason><prompt>short \ud83d</prompt>"
-    async with openai.AsyncOpenAI(base_url=f"{await api.start()}/v1", api_key="none") as model:
+async def edits_by(url, journal):
+    """What a proposer at this address makes of a long prompt."""
+    tree, slot = Tree(), Slot(TEMPLATE, frozenset(), frozenset(), format_names)
+    async with openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as model:
         proposer = Proposer(model, "fake", calls=1, tokens=10_000, journal=journal, language="en")
-        slot = Slot(TEMPLATE, frozenset(), frozenset(), format_names)
-        (edit,) = await proposer.edits(tree, slot, tree.add({TEMPLATE: "long"}), [], 1)
+        return await proposer.edits(tree, slot, tree.add({TEMPLATE: "long"}), [], 1)
+
+
+async def test_half_a_surrogate_pair_in_an_edit_is_replaced(tmp_path):
+    api, journal = FakeChatApi(), Journal(tmp_path / "journal.jsonl")
+    api.answer = lambda messages: "<reason>too long \ud83d</reason><prompt>short \ud83d</prompt>"
+    (edit,) = await edits_by(f"{await api.start()}/v1", journal)
     await api.stop()
     journal.close()
     assert (edit.reason, edit.templates) == ("too long ?", {TEMPLATE: "short ?"})
@@ -130,13 +135,10 @@ async def test_an_edit_is_what_follows_a_thought_also_of_a_model_with_another_na
         )
         return web.json_response({"choices": [{"message": {"role": "assistant", "content": reply}}]})
 
-    api, journal, tree = TestServer(web.Application()), Journal(tmp_path / "journal.jsonl"), Tree()
+    api, journal = TestServer(web.Application()), Journal(tmp_path / "journal.jsonl")
     api.app.router.add_post("/v1/chat/completions", answer)
     await api.start_server()
-    async with openai.AsyncOpenAI(base_url=str(api.make_url("/v1")), api_key="none", max_retries=0) as model:
-        proposer = Proposer(model, "fake", calls=2, tokens=10_000, journal=journal, language="en")
-        slot = Slot(TEMPLATE, frozenset(), frozenset(), format_names)
-        (edit,) = await proposer.edits(tree, slot, tree.add({TEMPLATE: "long"}), [], 1)
+    (edit,) = await edits_by(str(api.make_url("/v1")), journal)
     await api.close()
     journal.close()
     assert (edit.reason, edit.templates) == ("too long", {TEMPLATE: "short"})
@@ -148,16 +150,13 @@ async def test_an_edit_is_what_follows_a_thought_also_of_a_model_with_another_na
 
 @pytest.mark.parametrize("answer", [HTML, BROKEN_JSON, text('{"choices": [{"index": 0}]}'), PARTS])
 async def test_an_odd_answer_of_the_proposer_is_an_error_of_its_server_or_no_edit(tmp_path, answer):
-    api, journal, tree = FakeChatApi(), Journal(tmp_path / "journal.jsonl"), Tree()
+    api, journal = FakeChatApi(), Journal(tmp_path / "journal.jsonl")
     api.faults = [answer]
-    async with openai.AsyncOpenAI(base_url=f"{await api.start()}/v1", api_key="none", max_retries=0) as model:
-        proposer = Proposer(model, "fake", calls=1, tokens=10_000, journal=journal, language="en")
-        slot = Slot(TEMPLATE, frozenset(), frozenset(), format_names)
-        asking = proposer.edits(tree, slot, tree.add({TEMPLATE: "long"}), [], 1)
-        if answer is PARTS:
-            assert await asking == [] and all(entry["tokens"] > 0 for entry in journal.values())
-        else:
-            with pytest.raises(openai.OpenAIError):
-                await asking
+    asking = edits_by(f"{await api.start()}/v1", journal)
+    if answer is PARTS:
+        assert await asking == [] and all(entry["tokens"] > 0 for entry in journal.values())
+    else:
+        with pytest.raises(openai.OpenAIError):
+            await asking
     await api.stop()
     journal.close()
