@@ -83,14 +83,17 @@ async function answered(path, response) {
   return data;
 }
 
-/** Server-sent events; reconnects by itself until `end`. Returns a function that stops it. */
+/**
+ * Server-sent events; reconnects by itself until `end`. Returns a function that stops it.
+ * Disconnected while the page is hidden: a browser opens at most six connections to a server, for all its tabs.
+ */
 export function listen(address, onData, onState = () => {}) {
   let source = null, stopped = false, timer = null;
   const open = () => {
     source = new EventSource(typeof address === "function" ? address() : address);
     source.onopen = () => onState("open");
     source.onmessage = (event) => onData(JSON.parse(event.data));
-    source.addEventListener("end", () => { stopped = true; source.close(); onState("end"); });
+    source.addEventListener("end", () => { stop(); onState("end"); });
     source.onerror = () => {
       source.close();
       if (stopped) return;
@@ -98,8 +101,12 @@ export function listen(address, onData, onState = () => {}) {
       timer = setTimeout(open, 1500);
     };
   };
-  open();
-  return () => { stopped = true; clearTimeout(timer); source?.close(); };
+  const close = () => { clearTimeout(timer); source?.close(); };
+  const shownOrHidden = () => { close(); if (!document.hidden) open(); };
+  const stop = () => { stopped = true; close(); document.removeEventListener("visibilitychange", shownOrHidden); };
+  document.addEventListener("visibilitychange", shownOrHidden);
+  if (!document.hidden) open();
+  return stop;
 }
 
 const ICONS = {

@@ -88,6 +88,24 @@ async def test_one_person_plays_a_whole_game_by_clicks_reloads_and_then_sees_it_
     assert any(event.get("text") == "说到一半" for event in game.events)
 
 
+async def test_one_browser_holds_the_seats_of_a_whole_table(tmp_path, person):
+    def visit(p):
+        first, (_, link) = p.driver.current_window_handle, opens_a_table(p, server)
+        for _ in range(8):  # a browser opens six connections to a server
+            p.driver.switch_to.new_window("tab")
+            p.opens(link)
+            p.sees(".identity h1", "村民")
+        for tab in set(p.driver.window_handles) - {first}:
+            p.driver.switch_to.window(tab)
+            p.driver.close()
+        p.driver.switch_to.window(first)
+        p.opens(link)
+        plays_on(p, random.Random(1))
+
+    async with WebServer(tmp_path) as server:
+        await at_the_browser(visit, person)
+
+
 async def test_a_question_says_in_english_whom_it_is_about(tmp_path, person):
     asked = (
         (twelve("night_actions: 9,10,11,12=5"), Phase.WITCH_ACTION, "5 was attacked tonight."),
