@@ -146,7 +146,8 @@ class VllmServer:
         if takes_weights:
             await self._check_development_endpoints()
             if (await self._get("/is_paused"))["is_paused"]:
-                logger.warning("the vLLM at %s is paused, probably by an interrupted push", self.base_url)
+                logger.warning("the vLLM at %s is paused or asleep, probably by an interrupted run", self.base_url)
+                self.asleep = self._config.serving.share_gpus  # waking one that is only paused has no effect
                 return  # it does not respond until the next push resumes it
         # With a single allowed token, its log-prob is 0 after masks and temperature.
         options = {"allowed_token_ids": [1], "logprobs": 0, "temperature": 1.0, "return_token_ids": True}

@@ -13,6 +13,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -34,6 +35,9 @@ RUNNER_POLICY_TIMEOUT_SECONDS = 90.0
 
 MAX_ANSWER_BYTES = 32 * 2**20
 """Limit of one answer; a million token ids with log-probs are smaller."""
+
+RETRIED: ContextVar[list[Exception] | None] = ContextVar("retried", default=None)
+"""Receives the errors of this context's requests after which they are tried again."""
 
 _CONNECT_TIMEOUT_SECONDS = 5.0
 _LIVENESS_TIMEOUT_SECONDS = 60.0
@@ -97,8 +101,6 @@ class PolicyClient:
         self.retry_seconds = retry_seconds
         self.retrying = 0
         """Number of requests that have failed and are tried again."""
-        self.abandoned = 0
-        """Number of requests whose callers left while they were tried again."""
         self._liveness_interval = liveness_interval_seconds
         self._temperature = temperature
         self._addresses = addresses
@@ -183,11 +185,11 @@ class PolicyClient:
     ) -> dict[str, Any]:
         """The JSON answer of any route; GET without a body, else POST.
 
+        body: names the model only if it is to sample, since vLLM does not know an adapter while it loads a new version.
         final: statuses of errors that a retry would repeat.
         Raises RouteRefused if the server rejects the request, PolicyUnavailable without an answer.
         """
-        sent = None if body is None else {"model": self.model, **body}
-        return (await self._send("GET" if body is None else "POST", route, sent, final=final))[0]
+        return (await self._send("GET" if body is None else "POST", route, body, final=final))[0]
 
     async def close(self) -> None:
         """Close all connections; a later request opens new ones."""
@@ -288,13 +290,12 @@ class PolicyClient:
                     pause = longest + random.uniform(0, _FIRST_PAUSE_SECONDS)
                     if not _is_retryable(error, final) or paused + pause > self.retry_seconds:
                         raise
+                    if (retried := RETRIED.get()) is not None:
+                        retried.append(error)
                 self.retrying += not failed
                 failed = True
                 await asyncio.sleep(pause)
                 paused, longest = paused + pause, min(2 * longest, _LONGEST_PAUSE_SECONDS)
-        except asyncio.CancelledError:
-            self.abandoned += failed
-            raise
         finally:
             self.retrying -= failed
 

@@ -31,6 +31,7 @@ async def word_log_probs(
     answer = await server.ask(
         "/v1/completions",
         {
+            "model": server.model,
             "prompt": [[*prompt, *beginning] for prompt in prompts for beginning in beginnings],
             "max_tokens": 1,
             # Explicit, as in ``PolicyClient.complete``: they change the distribution.

@@ -24,7 +24,7 @@ from runners.agents.gateway.timelines import Place, Timelines
 from runners.agents.transcript import Transcript
 from runners.errors import CannotPlay, PolicyUnavailable
 from runners.play import TurnSink
-from runners.policy.client import Completion, seed_of
+from runners.policy.client import RETRIED, Completion, seed_of
 from runners.policy.codecs import UnusableTemplate
 from runners.policy.connections import Connections
 from store.agents import ActorResult, AgentCallSpan, AgentOutcome, AgentTask
@@ -203,12 +203,13 @@ class Attempt:
             prompt = [*known, *new_ids]
             reply_tokens = self._room(request, len(prompt))
             started = time.time()
-            abandoned = server.server.abandoned
+            retried: list[Exception] = []
+            RETRIED.set(retried)
             try:
                 sampled, message = await server.reply(request, prompt, len(new_ids), reply_tokens, seed, on_part)
             except asyncio.CancelledError:
-                if server.server.abandoned > abandoned and not self._ended:  # the agent has its own timeout
-                    self._fail(PolicyUnavailable(f"requests to {server.server.endpoint} fail"))
+                if retried and not self._ended:  # the agent has its own timeout
+                    self._fail(PolicyUnavailable(f"requests to {server.server.endpoint} fail: {retried[-1]}"))
                 raise
             if self._ended:  # ``outcome`` has counted the calls
                 raise AttemptEnded

@@ -129,6 +129,7 @@ class ChatServer:
         """
         sampling.add_done_callback(lambda _: tokens.put_nowait(()))
         waiting: list[int] = []
+        parsed = 0  # number of tokens that parts have had
         blocks: list[Block] = []
         state = reason = None
         while reason is None:
@@ -143,13 +144,21 @@ class ChatServer:
                 continue
             part = {"choices": [{"index": 0, "token_ids": ids, "finish_reason": reason}]}
             body = {"stream": True, "generate_chunk": part, "stream_state": state, "prompt_token_ids": list(new_ids)}
+            body |= {"chat_request": self._chat_request(request)}
             try:
-                answer = await self.server.ask(PARSE_ROUTE, body | {"chat_request": self._chat_request(request)})
+                answer = await self.server.ask(PARSE_ROUTE, body, final={500})
             except RouteRefused as error:
-                if state is not None or error.status not in (400, 501):
+                if error.status not in (400, 500, 501) or "--tool-call-parser" in error.detail:
                     raise PolicyUnavailable(f"{error}: {error.detail}") from error
-                self._parses_parts = False  # vLLM before 0.31
-                return None
+                if state is None:
+                    self._parses_parts = error.status == 500  # vLLM before 0.31
+                    return None
+                whole = await sampling
+                ids = whole.token_ids[parsed : -1 if whole.finish_reason == "stop" else None]
+                blocks.append(Block("text", await self._codec.text(ids)))  # as in ``_parse``
+                await on_part(blocks[-1], blocks[-1].text)
+                return message_of(blocks)
+            parsed += len(ids)
             state = answer["stream_state"]
             for block, text in _added(blocks, answer["chunk"]["choices"][0]["delta"], request.parallel):
                 block.text += text

@@ -81,6 +81,15 @@ async def test_attach_to_a_paused_server_leaves_it_to_the_next_push(fake):
         assert fake.calls == []
 
 
+async def test_attach_to_a_server_that_a_run_left_asleep_wakes_it_with_the_next_push(fake, configure):
+    fake.paused = True
+    config = configure(mode="attach", urls=(fake.url,), share_gpus=True, training={"device": "cuda"})
+    async with await ServerGroup.open(config) as serving:
+        await serving.push(1, lambda server: server.reload(Path("/x")))
+    wakes = [call for call in fake.calls if "wake" in call or "pause" in call or "resume" in call]
+    assert wakes == ["/wake_up?tags=weights", "/wake_up?tags=kv_cache"]
+
+
 async def test_an_attached_server_is_dead_only_when_it_has_not_answered_for_long(fake, monkeypatch):
     health = iter([503, 200, 503, 503, 200, 503, 503, 503])
 

@@ -240,6 +240,14 @@ async def test_an_agent_that_gives_up_while_the_server_fails_is_not_to_blame(wor
         assert isinstance(attempt.fatal_error, PolicyUnavailable) == fails
 
 
+@pytest.mark.parametrize(("status", "parts"), [(400, True), (500, True), (400, False), (500, False)])
+async def test_a_streamed_reply_that_the_server_cannot_parse_is_text(world, openai, status, parts):
+    world.vllm.answer = lambda prompt: "one two three four five six seven"
+    world.vllm.unparsable, world.vllm.unparsable_status = "seven" if parts else "one", status
+    said = "".join([chunk.choices[0].delta.content or "" async for chunk in await ask(openai, stream=True)])
+    assert said == "one two three four five six seven" == world.spans[0].reply
+
+
 async def test_a_stream_that_the_agent_leaves_ends_its_call_alone(world, attempt):
     async def write(block, text):
         raise ClientConnectionResetError("Cannot write to closing transport")

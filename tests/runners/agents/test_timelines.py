@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -40,7 +39,6 @@ class FakeChatServer:
         self.gate = asyncio.Event()
         self.gate.set()
         self.waiting = 0  # calls that are here
-        self.server = SimpleNamespace(abandoned=0)
 
     async def get(self, resources, policy, caller):
         return self

@@ -197,6 +197,23 @@ async def test_a_proxy_that_writes_header_names_in_capitals_leaves_a_streamed_re
     assert (await connect(http_service.url).complete([5], 1, seed=1, on_tokens=len)).policy_version == 7
 
 
+async def test_each_call_learns_of_its_own_failed_requests(http_service, connect):
+    async def answer(request):
+        return web.json_response({"number": 1}, status=200 if request.path == "/healthy" else 503)
+
+    async def failed(route):
+        retried = []
+        client.RETRIED.set(retried)
+        asking = asyncio.create_task(server.ask(route, {}))  # as the gateway samples
+        await asyncio.wait({asking, asyncio.create_task(until(lambda: retried))}, return_when=asyncio.FIRST_COMPLETED)
+        asking.cancel()
+        return [error.status for error in retried]
+
+    http_service.answer = answer
+    server = connect(http_service.url, patience=60.0)
+    assert await asyncio.gather(failed("/healthy"), failed("/failing")) == [[], [503]]
+
+
 async def test_an_answer_that_comes_while_the_server_is_looked_for_is_taken(http_service, connect):
     looked = asyncio.Event()
 

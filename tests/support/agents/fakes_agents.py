@@ -118,6 +118,9 @@ class FakeChatVllm(FakeVllm):
         (choice,) = body["generate_chunk"]["choices"]
         before = (body["stream_state"] or {}).get("ids", [])
         ids = [*before, *choice["token_ids"]]
+        if self.unparsable is not None and self.unparsable in self.tokenizer.decode(ids):
+            status = self.unparsable_status
+            return web.json_response({"error": {"message": "no reply", "code": status}}, status=status)
         old = self._message(before, tools, whole=False)
         new = self._message(ids, tools, whole=choice["finish_reason"] is not None)
         delta = {name: (new.get(name) or "").removeprefix(old.get(name) or "") for name in ("reasoning", "content")}
