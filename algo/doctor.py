@@ -27,7 +27,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from algo.machine.disk import free_bytes
-from algo.machine.memory import memory_limit
+from algo.machine.memory import free_memory, memory_limit
 from algo.machine.ports import is_taken
 from configs.command_line import add_set_option, exit_on
 from configs.loading import find_config, load_config, schema_of
@@ -167,7 +167,7 @@ def _memory(_: Subject) -> Iterator[Finding]:
     lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     total, free = (int(lines[name].split()[0]) / 2**20 for name in ("MemTotal", "MemAvailable"))
     total = min(total, memory_limit() / _GIB)
-    free = min(free, total)
+    free = min(free, free_memory() / _GIB)
     if free >= 12:
         yield OK, f"{free:.1f} of {total:.1f} GiB free"
     else:
@@ -242,9 +242,9 @@ def _endpoints(subject: Subject) -> Iterator[Finding]:
             yield PROBLEM, f"the address of a vLLM {problem}"
             continue
         try:
-            models = {
-                printable(str(one["id"])): one["max_model_len"] for one in asyncio.run(_get(f"{url}/v1/models"))["data"]
-            }
+            served = asyncio.run(_get(f"{url}/v1/models"))["data"]
+            # Of adapters vLLM reports no length.
+            models = {printable(str(one["id"])): one["max_model_len"] for one in served if one["max_model_len"]}
         except (aiohttp.ClientError, TimeoutError, ValueError, LookupError, TypeError) as error:
             remedy = "start one (`python -m algo.serve`), or name another address"
             yield PROBLEM, f"no vLLM answers at {url} ({printable(describe_error(error))}): {remedy}"

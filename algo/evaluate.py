@@ -168,7 +168,7 @@ def _run(config: WerewolfConfig, options: argparse.Namespace) -> int:
 def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str) -> None:
     """Save the policy's label and tokenizer in the run's folder, for the web page. model: see ``--model``.
 
-    Raises ConfigError for another label that games have in the same form.
+    Raises ConfigError for another label that games have in the same form, and for another tokenizer.
     """
     from algo.machine.atomic_files import write_atomically
 
@@ -179,10 +179,17 @@ def keep_evaluated(config: WerewolfConfig, model: Path | None, label: str) -> No
         raise ConfigError(
             f"--label {label!r}: games of {other!r} in {config.run_dir} have the same names; choose another"
         )
+    tokenizer = source / "tokenizer.json"
+    for kept in config.run_dir.glob(f"{EVALUATED_FOLDER}/*/tokenizer.json"):
+        if tokenizer.is_file() and kept.read_bytes() != tokenizer.read_bytes():
+            raise ConfigError(
+                f"{source} has another tokenizer than {kept.parent.name!r} of run {config.run.name}, and runners keep "
+                "the tokenizer of a run: choose another run.name"
+            )
     about = {"label": label, "model": str(source), "games": f"{config.run.name}-evaluation-{in_names}-"}
     write_atomically(file, json.dumps(about, ensure_ascii=False))
-    if (source / "tokenizer.json").is_file():
-        shutil.copyfile(source / "tokenizer.json", folder / "tokenizer.json")
+    if tokenizer.is_file():
+        shutil.copyfile(tokenizer, folder / tokenizer.name)
 
 
 def run_people(config: WerewolfConfig, options: argparse.Namespace) -> int:

@@ -11,9 +11,8 @@ from algo.evaluation.page import Page, Section, Table, cells, counts_text, share
 from algo.evaluation.record import PAGE_FILE, Record
 
 _LEAD = (
-    "The policy plays held-out deals, which are never trained on, as the wolves and as the good side. Win rate: wins / "
-    "games; a draw is no win. In brackets: 95 % confidence intervals, Wilson's where each deal is played once, else by "
-    "resampling deals."
+    "The policy plays held-out deals, which are never trained on. Win rate: wins / games; a draw is no win. In "
+    "brackets: 95 % confidence intervals, Wilson's where each deal is played once, else by resampling deals."
 )
 _SUBSET_NAMES: Mapping[Subset, str] = {"all": "all games", "without_errors": "games without errors"}
 

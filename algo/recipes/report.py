@@ -40,13 +40,16 @@ def write_report(run: RecipeRun) -> tuple[Path, Page]:
 def report_of(run: RecipeRun) -> Page:
     """The page of a recipe."""
     recipe = run.opened.recipe
-    missing = [str(seed.seed) for seed in run.seeds if not seed.ends]
+    trains = any(stage.do == "train" for stage in recipe.stages)
+    missing = [str(seed.seed) for seed in run.seeds if trains and not seed.ends]
     unmet = [
         f"{name}: {problem}"
         for name, change, in_place in changes_of(run)
         for problem in (change.problems(recipe.success, in_place) if recipe.success else ())
     ]
-    if not run.complete:
+    if not trains:
+        verdict = "This recipe has no stage train."
+    elif not run.complete:
         verdict = "No result yet: no seed has an evaluation before and one after training."
     else:
         said = [*_gain_sentences(run)]
@@ -98,7 +101,12 @@ class Change:
         if self.before is None or self.after is None or self.gain is None:
             yield "no evaluation before or after"
             return
-        beats_opponent = success.or_beats_opponent and in_place is not None and self.after.low > in_place.high
+        beats_opponent = (
+            success.or_beats_opponent
+            and self.gain.value > 0
+            and in_place is not None
+            and self.after.low > in_place.high
+        )
         if self.gain.value < success.gain and not beats_opponent:
             gain, least = self.signed(self.gain.value), self.signed(success.gain)
             yield f"the {self.score} changed by {gain}, the criterion is {least}"

@@ -16,7 +16,9 @@ from algo.run.metrics import read_steps
 from algo.werewolf.file_names import SUMMARY_FILE
 from algo.werewolf.matches import OTHER_SIDE, SIDES
 from configs.schema import Config
+from configs.sections.opponents import INITIAL_POLICY
 from configs.werewolf import WerewolfConfig
+from store.players import PAST_SELVES
 from store.werewolf import SideName
 
 
@@ -83,7 +85,8 @@ class RecipeRun:
         assert isinstance(self.config, WerewolfConfig)
         other, game = OTHER_SIDE[side], self.config.game
         seated = {name for rule in game.seating if rule.may_concern(other) for name in rule.players}
-        return frozenset(seated if any(rule.covers(other) for rule in game.seating) else {*seated, game.opponent})
+        seated |= set() if any(rule.covers(other) for rule in game.seating) else {game.opponent}
+        return frozenset(seated | ({INITIAL_POLICY} if PAST_SELVES in seated else set()))  # the first past self
 
     def groups(self) -> list[tuple[str, Sequence[SeedRun]]]:
         """Each complete seed alone and, if there are several, all of them together."""

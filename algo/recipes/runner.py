@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
-from itertools import count, dropwhile
+from itertools import count, dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -384,6 +384,9 @@ def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
                 f"stage {stage.name} ({stage.do}) stands after train and would use the weights from before it; train "
                 "evaluates its result itself (section evaluation)"
             )
+    for stage in takewhile(lambda one: one.do != "train", recipe.stages):
+        if stage.do == "speech":
+            raise ConfigError(f"stage {stage.name} needs a stage train before it: it judges the speeches of its games")
     for stage in recipe.stages:
         if stage.do == "build":
             command_line(stage.command, {"model": "model"}, f"command of stage {stage.name}")

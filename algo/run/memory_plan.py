@@ -184,15 +184,16 @@ def make_plan(
     }
     found = {"the machine": machine}
     if on_gpus:
+        started = config.started_servers if vllm else 0
         # verl loads a tied model on every rank, others on the first only.
         loaded = (whole if shape.adapters else 4 * shape.parameters) * (ranks if shape.tied else 1)
         machine |= {
             WEIGHTS: ranks * trained[WEIGHTS] * training.param_offload,
             MOMENTS: ranks * trained[MOMENTS] * training.optimizer_offload,
             "loading (training.ranks)": loaded,
-            "vLLM's weights asleep (serving.servers)": whole * servers * serving.share_gpus,
-            "offloaded KV cache (serving.kv_offload_gb)": serving.kv_offload_gb * GIB * servers,
-            "processes": GPU_PROCESS * (ranks + servers),
+            "vLLM's weights asleep (serving.servers)": whole * started * serving.share_gpus,
+            "offloaded KV cache (serving.kv_offload_gb)": serving.kv_offload_gb * GIB * started,
+            "processes": GPU_PROCESS * (ranks + started),
         }
         found |= _on_gpus(config, trained, updating | {"the rank's process": CUDA_CONTEXT}, vllm, frozen, gpu)
     else:

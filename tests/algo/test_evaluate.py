@@ -72,6 +72,9 @@ async def test_an_evaluation_plays_every_deal_on_both_sides_and_nothing_can_be_t
     with pytest.raises(ConfigError, match="'step-5': games of 'step 5'"):
         keep_evaluated(config, tiny_model, "step-5")
     keep_evaluated(config, tmp_path / "nothing-here", "attached")
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ConfigError, match="another tokenizer than 'step-5'"):
+        keep_evaluated(config, tmp_path, "other")
     rollouts = await client.query_rollouts()
     assert len(rollouts) == len(evaluation.rows) == 8
     assert {rollout.mode for rollout in rollouts} == {"val"}

@@ -133,6 +133,7 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         ({"concurent_games": 8}, "unknown key 'concurent_games': did you mean 'concurrent_games'"),
         ({"stages": [{"do": "train"}, {"do": "train", "name": "more"}]}, "at most one stage train"),
         ({"stages": [{"do": "train"}, {"do": "evaluate", "name": "after"}]}, "after .evaluate. stands after train"),
+        ({"stages": [{"do": "speech"}, {"do": "train"}]}, "stage speech needs a stage train before it"),
         ({"workload": "agents", "stages": SMALL["stages"][:1]}, "of agents has one stage train"),
         (with_service("x {nope}"), "local.service 'x {nope}' is no valid"),
         ({"stages": [{"do": "evaluate", "players": ["random"]}]}, "players needs panel: cross"),
@@ -407,10 +408,12 @@ def finished(opened, before=8, after=30, in_place=10):
         ([], {"scripted"}),
         ([{"seat": 1, "players": {"timid": 1.0}}], {"timid", "scripted"}),
         ([{"side": "wolf", "players": {"timid": 1.0}}], {"timid"}),
+        ([{"side": "wolf", "players": {"past": 1.0}}], {"past", "initial"}),
     ],
 )
 def test_opponents_of_training_are_those_that_are_seated_and_else_the_default_one(tmp_path, seating, players):
     config = {**SMALL["config"], "game": {**SMALL["config"]["game"], "seating": seating}}
+    config |= {"league": {"every_steps": 1}} if "past" in players else {}
     assert read_run(finished(begun(tmp_path, config=config)).directory).trained_against("good") == players
 
 
@@ -440,6 +443,7 @@ def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
         (dict(before=20, after=22), "interval \\+0.0 to .*, which includes 0"),
         (dict(before=20, after=24), "the intervals before and after overlap"),
         (dict(before=30, after=8), "changed by -55.0"),
+        (dict(before=39, after=24, in_place=4), "changed by -37.5"),
     ],
 )
 def test_a_criterion_that_is_not_met_is_named(tmp_path, wins, problem):

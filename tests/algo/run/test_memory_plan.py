@@ -6,6 +6,7 @@ import sys
 import pytest
 from transformers import GPT2Config, Qwen3Config, Qwen3ForCausalLM
 
+from algo.machine.memory import free_memory
 from algo.plan import H100_GIB, main
 from algo.run.memory_plan import GIB, make_plan, other_servers, pass_parts, shape_of, trained_parts
 from configs.loading import load_config
@@ -70,6 +71,9 @@ def test_the_machine_of_a_container_is_its_limit(qwen3_8b, tmp_path, monkeypatch
     limits[1].write_text("max\n")
     limits[2].write_text("1073741824\n")
     monkeypatch.setattr("algo.machine.memory.LIMITS", limits)
+    (tmp_path / "stat").write_text("anon 1048576\nfile 500000000\nshmem 1024\n")
+    monkeypatch.setattr("algo.machine.memory.STATISTICS", {tmp_path / "stat": ("anon", "kernel", "shmem")})
+    assert free_memory() == GIB - 1048576 - 1024
     assert planned("tiny_cpu", qwen3_8b, host_gib=None)[1].capacity["the machine"] == GIB
 
 
