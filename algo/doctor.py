@@ -321,7 +321,9 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--config", type=Path, metavar="FILE", help=shown)
     add_set_option(parser, "training.device=cuda")
     parser.add_argument("--store", metavar="URL", help="the hub (default: store.url)")
-    parser.add_argument("--endpoint", action="append", metavar="URL", help="a vLLM (default: serving.urls); repeatable")
+    parser.add_argument(
+        "--endpoint", action="append", metavar="URL", help="a vLLM (default: serving.urls); may be repeated"
+    )
     parser.add_argument("--model", type=Path, metavar="DIR", help="model folder (default: model.path)")
     return parser.parse_args(arguments)
 

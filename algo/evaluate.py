@@ -55,8 +55,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         default="run",
         help="run (default): the policy against evaluation.opponents, on the sides in game.train_sides; cross: each of "
         "--players against every other and itself, as either side; training: against scripted, timid and patient; "
-        "held-out: against expert, poser and follower, which no shipped recipe trains against; v3: a fixed panel of "
-        "opponents, whole sides and single seats, votes and beliefs, every figure with and without games that have "
+        "held-out: against expert, poser and follower, which no shipped recipe trains against; v3: fixed opponents, "
+        "the policy as whole sides and in single seats, votes and beliefs, each figure also without games that have "
         "errors. All but cross also play evaluation.opponents. evaluation.deals is the number of deals",
     )
     parser.add_argument(

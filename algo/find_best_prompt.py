@@ -48,7 +48,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     search.add_argument(
         "--disjoint-intervals",
         action="store_true",
-        help="also require that the intervals of the winner and of the first prompt are disjoint",
+        help="confirm a winner only if its interval and the first prompt's are disjoint",
     )
     add_local_option(parser, "rollouts")
     agent = parser.add_argument_group("an agent's prompt")
@@ -66,7 +66,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         nargs=2,
         default=(0.0, 1.0),
         metavar=("LOW", "HIGH"),
-        help="range of possible rewards, which verdicts depend on (default: 0 1)",
+        help="bounds of the reward; a failed attempt earns LOW (default: 0 1)",
     )
     agent.add_argument(
         "--max-calls",
@@ -89,7 +89,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     proposer.add_argument("--proposer-key-env", metavar="VARIABLE", help="environment variable that holds its key")
     text = "maximal calls of that model (default: %(default)s)"
     proposer.add_argument("--proposer-calls", type=int, default=24, help=text)
-    text = "maximal tokens of that model (default: %(default)s)"
+    text = "total prompt and reply tokens of that model (default: %(default)s)"
     proposer.add_argument("--proposer-tokens", type=int, default=200_000, help=text)
     proposer.add_argument("--generations", type=int, default=2, help="rounds of edits (default: %(default)s)")
     proposer.add_argument("--edits", type=int, default=3, help="edits per round (default: %(default)s)")

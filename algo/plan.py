@@ -24,12 +24,16 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         example="model.lora_rank=32",
     )
     parser.add_argument(
-        "--gpu-gib", type=number(float, 0.1), help=f"memory of each GPU (default: this machine's, else {H100_GIB})"
+        "--gpu-gib",
+        type=number(float, 0.1),
+        metavar="GIB",
+        help=f"memory of each GPU (default: this machine's, else {H100_GIB})",
     )
     parser.add_argument(
         "--host-gib",
         type=number(float, 0.1),
-        help="memory of the machine (default: this one's, if the run has no GPUs or this machine has them)",
+        metavar="GIB",
+        help="memory of the machine (default: this one's; not checked for a run on GPUs that this machine lacks)",
     )
     return parser.parse_args(arguments)
 

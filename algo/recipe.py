@@ -35,7 +35,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         dest="taken",
         type=Path,
         metavar="DIR",
-        help="reuse the stages before training of another run of a recipe, so that only the training differs",
+        help="reuse another run's stages up to training, so that only the training differs",
     )
     parser.add_argument(
         "--compare",

@@ -34,7 +34,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--page",
         nargs=argparse.REMAINDER,
         metavar="OPTION",
-        help="also start the pages; the last option: all that follow are options of `python -m runners.werewolf web`",
+        help="also start the pages; everything after it is an option of `python -m runners.werewolf web`",
     )
     return parser.parse_args(arguments)
 

@@ -71,8 +71,8 @@ def add_worker_options(parser: argparse.ArgumentParser, what: str) -> None:
         type=seconds,
         default=RUNNER_POLICY_TIMEOUT_SECONDS,
         metavar="SECONDS",
-        help="how long to retry an unreachable policy server, e.g. during its restart; it counts as time of the game "
-        "(rollout.timeout_seconds; default: %(default)g)",
+        help="how long to retry an unreachable policy server, e.g. during its restart (default: %(default)g); counts "
+        "towards rollout.timeout_seconds",
     )
     parser.add_argument(
         "--allow-address",

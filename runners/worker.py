@@ -113,8 +113,8 @@ class Worker:
     async def run(self) -> WorkerStats:
         """Play until drained, handed back, idle for too long or at ``max_rollouts``.
 
-        Raises StoreUnreachable if the hub stays unreachable longer than the client's timeout, CannotPlay if nothing but
-        failures comes of several tries.
+        Raises StoreUnreachable if the hub stays unreachable longer than the client's timeout, CannotPlay if several
+        rollouts fail and none succeeds.
         """
         await self._client.wait_until_reachable()
         self.ready = True
@@ -158,7 +158,10 @@ class Worker:
                 except (TimeoutError, aiohttp.ClientError, NotAHub) as error:  # the heartbeat raises if this lasts
                     answered = False
                     if answered_before:
-                        logger.warning("dequeue failed (%s); the hub retries lost rollouts", describe_error(error))
+                        logger.warning(
+                            "dequeue failed (%s); rollouts in a lost answer time out and are retried",
+                            describe_error(error),
+                        )
                 if not answered_before:
                     idle_since = time.monotonic()  # the queue may have had rollouts in the meantime
             for rollout in rollouts:

@@ -37,8 +37,8 @@ examples:
   with TLS               add --certificate hub.pem --key hub.key; clients use https:// addresses and, unless a public
                          authority signed the certificate, SSL_CERT_FILE=hub.pem
   for months             python -m store --keep-days 14
-  for thousands          export PGPASSWORD=...   (or a password file: PGPASSFILE, ~/.pgpass)
-  of runners             python -m store --db postgresql://hub@db.example/games --workers 4
+  thousands of runners   export PGPASSWORD=...   (or a password file: PGPASSFILE, ~/.pgpass)
+                         python -m store --db postgresql://hub@db.example/games --workers 4
 """
 
 
@@ -194,7 +194,7 @@ def _serve_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME",
-        help="host name of the hub for its clients, such as a proxy's; repeat for more. Without a token, the hub only "
+        help="host name of the hub for its clients, such as a proxy's; may be repeated. Without a token, the hub only "
         "accepts IP addresses, localhost, this machine's name and these; with a token, any name unless some are given",
     )
     add("--certificate", type=Path, metavar="PEM", help="serve https with this certificate chain")
@@ -212,7 +212,7 @@ def _serve_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="web origin that may call the hub; repeat for more, '*' for all",
+        help="web origin that may call the hub; may be repeated, '*' for all",
     )
     add = parser.add_argument_group("as in `agl store`").add_argument
     add("--log-level", default="INFO", choices=["DEBUG", "INFO", "WARNING", "ERROR"], help="(%(default)s)")

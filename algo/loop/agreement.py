@@ -75,8 +75,8 @@ def check_agreement(config: Config, found: Mapping[str, float], what: str) -> No
     tolerance = config.logprob_tolerance
     # The KL's bound allows for the rounding of float32.
     for name, shown, most in (
-        ("mean", "their mean", tolerance),
-        ("q99", "the 99 % quantile", 10 * tolerance),
+        ("mean", "the mean difference", tolerance),
+        ("q99", "the 99 % quantile of differences", 10 * tolerance),
         ("kl", "the estimated KL", max(2 * tolerance**2, 1e-7)),
     ):
         if not (found[name] <= most and math.isfinite(found["max"])):

@@ -61,7 +61,7 @@ async def dry_run(opened: OpenedRun, workload: Workload, console: Console) -> No
                     console,
                     f"{trajectory.actor}, {trajectory.role}, segment {trajectory.segment}: {len(trajectory.turn_ends)} "
                     f"turns, {len(trajectory.token_ids)} tokens, {sum(trajectory.loss_mask)} of them sampled; reward "
-                    f"{trajectory.reward:+.3f}, advantage {advantage.abs().max().item():.3f}",
+                    f"{trajectory.reward:+.3f}, largest advantage ±{advantage.abs().max().item():.3f}",
                 )
             metrics |= config.metrics_of(share.learner, share.advantages.metrics)
             if share.trajectories:

@@ -76,8 +76,8 @@ def by_learner(config: Config, trajectories: Sequence[Trajectory]) -> dict[str, 
             raise UnusableRollouts(f"{trajectory.task_id}, {trajectory.actor}: {learner!r} does not learn in this run")
         if max(trajectory.token_ids) >= vocabulary:  # it would end the trainer, on a GPU without a reason
             raise UnusableRollouts(
-                f"{trajectory.task_id}, {trajectory.actor}: token {max(trajectory.token_ids)} is none of the "
-                f"{vocabulary} of model.path"
+                f"{trajectory.task_id}, {trajectory.actor}: token id {max(trajectory.token_ids)} is not among "
+                f"model.path's {vocabulary}"
             )
         found[learner].append(trajectory)
     return {learner: tuple(own) for learner, own in found.items()}

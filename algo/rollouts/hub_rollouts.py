@@ -44,7 +44,7 @@ class ResumePoint:
     before: tuple[int, ...] = ()
 
     def newest_version_of(self, number: int) -> int:
-        """The newest policy version of a process that no resume has lost. number: of the process; 0 started the run."""
+        """The newest policy version of a process that later resumes kept. number: of the process; 0 started the run."""
         return min((*self.before, self.policy_version)[number:], default=self.policy_version)
 
 
@@ -152,7 +152,7 @@ class HubRollouts:
         Returns the usable ones by rollout id; the tasks without one, to be enqueued; and the number of tasks with any
         rollout in the hub. Not usable: failed or cancelled ones, those of lost weights (``ResumePoint``), and those
         enqueued for a policy older than ``oldest_version``. Of several rollouts of one task (a stock hub may enqueue a
-        request twice) the furthest is adopted, and the others are cancelled.
+        request twice) the most advanced is adopted, and the others are cancelled.
         """
         found = await self._find(resources.run_name, {task.task_id for task in tasks})
         adopted: dict[str, OpenRollout] = {}

@@ -38,7 +38,7 @@ def log_step(step: int, steps: int, metrics: dict[str, float], failures: Counter
     failed = f", {failure_summary(failures, int(finished))}" if failures else ""
     rewards = "".join(f", mean reward {side} {metrics[f'reward/{side}']:+.3f}" for side in rewarded_sides([metrics]))
     logger.info(
-        "step %d/%d done: %d rollouts%s, %s valid replies%s, %d tokens trained, policy version %d",
+        "step %d/%d done: %d rollouts%s, %s valid replies%s, %d tokens in the batch, policy version %d",
         step,
         steps,
         finished,

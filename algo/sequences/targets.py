@@ -1,4 +1,4 @@
-"""Target rows: sequences with tokens to make likelier, in addition to the policy's loss."""
+"""Target rows: sequences for an auxiliary cross-entropy loss, in addition to the policy's."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

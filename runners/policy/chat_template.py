@@ -33,7 +33,7 @@ class ChatTemplate:
         for before, token in enumerate(one[len(one) - _common_ending(one, other) :]):
             if (await codec.text([token])).strip():
                 return cls(codec, token, before)
-        raise UnusableTemplate("the chat template ends a reply without a token")
+        raise UnusableTemplate("the chat template has no token that ends a reply")
 
     async def after_reply(
         self, last_id: int | None, new: Sequence[Message], calls: Sequence[Message] = ()

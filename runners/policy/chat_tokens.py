@@ -31,7 +31,7 @@ THINK, END_THINK = "<think>", "</think>"
 
 _RULES, _QUESTION, _REPLY = "你是3号玩家，身份是预言家。", "第1夜，请选择。", "决定：5号"
 _REMEDY = (
-    f"start vLLM 0.28 with --enable-tokenizer-info-endpoint, let a proxy before it forward {RENDER_ROUTE}, "
+    f"start vLLM 0.28 or 0.29 with --enable-tokenizer-info-endpoint, let a proxy before it forward {RENDER_ROUTE}, "
     f"{INFO_ROUTE}, {TOKENIZE_ROUTE} and {DETOKENIZE_ROUTE}, or copy the model's tokenizer files here and "
     f"name their folder with --tokenizer"
 )
@@ -63,7 +63,7 @@ class ChatTokens:
             raise UnusableTemplate("the tokenizer has no control tokens, so nothing can mark the end of a reply")
         template = await ChatTemplate.of(codec)
         if template.end_of_turn not in control.values():
-            raise UnusableTemplate("the chat template ends a reply without a control token")
+            raise UnusableTemplate("the chat template ends a reply with no control token")
         tokens = cls(codec, template, control)
         await tokens._learn()
         return tokens

@@ -148,7 +148,9 @@ class PolicyClient:
         except RouteRefused as error:
             raise PolicyUnavailable(f"the policy's server rejected a request: {error} {error.detail}") from error
         except (LookupError, TypeError, AttributeError) as error:
-            raise self._unusable("returns no token ids with log-probs; serve the policy with vLLM 0.28") from error
+            raise self._unusable(
+                "returns no token ids with log-probs; serve the policy with vLLM 0.28 or 0.29"
+            ) from error
         if not all(type(token) is int for token in token_ids):
             raise self._unusable("returned a token id that is no integer")
         if not all(isinstance(logprob, int | float) and math.isfinite(logprob) for logprob in logprobs):

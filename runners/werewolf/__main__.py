@@ -36,7 +36,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         type=Path,
         metavar="DIR",
         help="folder of the policy's tokenizer (default: the server's model folder if it exists on this machine, else "
-        "the server's tokenizer routes)",
+        "the policy server's tokenizer)",
     )
     add_worker_options(parser, "games")
     parser.add_argument(

@@ -137,5 +137,5 @@ def test_tokens_that_the_model_does_not_have_are_refused(run_of):
     run, _ = run_of({})
     own = played(team=False)[0]
     strange = replace(own, token_ids=(*own.token_ids[:-1], 1_000_000))
-    with pytest.raises(UnusableRollouts, match="game-0, seat 0: token 1000000 is none of the"):
+    with pytest.raises(UnusableRollouts, match="game-0, seat 0: token id 1000000 is not among"):
         by_learner(run.config, [strange])

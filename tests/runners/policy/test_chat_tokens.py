@@ -177,7 +177,7 @@ async def test_words_and_white_space_that_a_tokenizer_added_are_ordinary_text(ti
     (TEMPLATES["plain"].replace("m.content", "(m.content | reverse)"), "changes their text"),
     ("{%- if messages[0].role == 'system' -%}{{ raise_exception('no system') }}{%- endif -%}" + TEMPLATES["plain"],
      "rejects a conversation: no system"),
-    ("{%- for m in messages -%}{{ m.role + ': ' + m.content + '\n' }}{%- endfor -%}", "without a token"),
+    ("{%- for m in messages -%}{{ m.role + ': ' + m.content + '\n' }}{%- endfor -%}", "no token that ends a reply"),
     ("{%- for m in messages -%}{{- '<|im_start|>' + m.role + ('<|endoftext|>' if m.role == 'assistant' else '')"
      " + m.content + '<|im_end|>' -}}{%- endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant{%- endif -%}",
      "requires the model to write '<|endoftext|>'".replace("|", r"\|")),
