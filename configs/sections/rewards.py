@@ -64,8 +64,8 @@ class RewardConfig(Section):
     judge_score: float = Field(
         0.0,
         ge=0,
-        description="multiplied by 2 s - 1 for the judge's score s from 0 to 1, averaged or summed over the judged turns "
-        "(see `turns`)",
+        description="multiplied by 2 s - 1 for the judge's score s from 0 to 1, averaged or summed over the judged "
+        "turns (see `turns`)",
     )
     low_judgement: float = Field(0.0, le=0, description="a turn with a score below low_judgement_below")
     low_judgement_below: float = Field(0.4, ge=0, le=1, description="scores below this are low, on a scale from 0 to 1")

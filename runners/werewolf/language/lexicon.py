@@ -13,14 +13,26 @@ from runners.werewolf.game import Decision, Option, Role, Side
 from runners.werewolf.game.roles import CARDS
 
 _SIMPLIFIED = str.maketrans(
-    "號決棄選擇殺驗開槍帶給發毀藥銷護襲擊獵預職單雙隊進過個為這來對說邊讓誰麼嗎輪徽競衛巫長狀態爆標項結論動",
-    "号决弃选择杀验开枪带给发毁药销护袭击猎预职单双队进过个为这来对说边让谁么吗轮徽竞卫巫长状态爆标项结论动",
+    "並亂來倆個們側備傳價儘優兒內兩別則剛劃動勝勢勸卽參員唄問喫單嗎噴圍團堅報場壓壞夠夥學實寧寫將對屬帶幫幹張"
+    "強後從復態慮憑應懷戰戲掛換搶擇擊擋據擺敵數斃斷於時暫曆會査條棄極槍標樣機檔檢權歷歸殺毀汙決沒沖況測準為無"
+    "煩營爛爲犧狀猶獨獵現畢當癡發盡盤眞確種稱競箇節範簡糾約純細終結絕給絶經綜綫線總繼續纔罵義聲職聽脅膽臺與舉"
+    "舊萬藥處虛號虧衛衝裏裝裡複襲見視親覺觀計記設許訴註証詞試話該詳認誣誤說説誰調請論謂謊講證議護變讓豈負責費"
+    "質贊贏贓跡蹟較輪輯輸轉辦迴這連進過適選遺還邊邏釋針鈎鉤銀銷鋒錯錶鐵鑿長閉開間閤闆闇隊隨險隱雖雙離難響項順"
+    "須預領頭題願顯風飛馬駡騎騙驅驗體髮鬥麼點",
+    "并乱来俩个们侧备传价尽优儿内两别则刚划动胜势劝即参员呗问吃单吗喷围团坚报场压坏够伙学实宁写将对属带帮干张"
+    "强后从复态虑凭应怀战戏挂换抢择击挡据摆敌数毙断于时暂历会查条弃极枪标样机档检权历归杀毁污决没冲况测准为无"
+    "烦营烂为牺状犹独猎现毕当痴发尽盘真确种称竞个节范简纠约纯细终结绝给绝经综线线总继续才骂义声职听胁胆台与举"
+    "旧万药处虚号亏卫冲里装里复袭见视亲觉观计记设许诉注证词试话该详认诬误说说谁调请论谓谎讲证议护变让岂负责费"
+    "质赞赢赃迹迹较轮辑输转办回这连进过适选遗还边逻释针钩钩银销锋错表铁凿长闭开间合板暗队随险隐虽双离难响项顺"
+    "须预领头题愿显风飞马骂骑骗驱验体发斗么点",
 )
+"""Of the characters that the patterns use, by OpenCC's tables."""
 _NUMERALS = {numeral: str(number) for number, numeral in enumerate("一二三四五六七八九十", start=1)}
 _NUMERALS |= {"两": "2", "十一": "11", "十二": "12"}
 _NUMERAL = r"(?<![一二三四五六七八九十])(?:十[一二]?|[一二三四五六七八九])"
 _NUMERAL_SEAT = re.compile(rf"{_NUMERAL}(?=号)")
 _NUMERAL_ALONE = re.compile(rf"(?:(?<=[投刀守验毒出归推查杀带救枪])|(?<=归票)){_NUMERAL}$|^{_NUMERAL}$")
+_DAY = re.compile("(首|(?<=第)(?:[0-9]{1,2}|十[一二]?|[一二三四五六七八九]))个?[轮天夜晚]")
 _GAP_BEFORE_SUFFIX = re.compile(r"(?<=[0-9])[^\S\n]+(?=号)")
 _APOSTROPHE = re.compile(r"(?<=[a-z])[’'](?=[a-z])")
 _TELLING = frozenset("❌✖✗✘❎🚫⛔🙅❓❔🤔")
@@ -42,12 +54,17 @@ RETOLD = re.compile(
 """The head of a seat's speech, as the record of the game writes it: what follows in the line is said by that seat."""
 
 
+def simplified(text: str) -> str:
+    """``text`` in simplified characters, as far as patterns use them; of the same length."""
+    return text.translate(_SIMPLIFIED)
+
+
 def normal(text: str) -> str:
     """``text`` in one spelling, with its line breaks; English words lose their apostrophes (``im``, ``dont``).
 
     白狼王 becomes 狼王: the same statements exist about both.
     """
-    text = unicodedata.normalize("NFKC", text).lower().translate(_SIMPLIFIED).replace("白狼王", "狼王")
+    text = simplified(unicodedata.normalize("NFKC", text).lower()).replace("白狼王", "狼王")
     text = _GAP_BEFORE_SUFFIX.sub("", _APOSTROPHE.sub("", text))
     return _NUMERAL_SEAT.sub(lambda numeral: _NUMERALS[numeral[0]], text)
 
@@ -63,6 +80,12 @@ def without_emoji(text: str, instead: str = "") -> str:
 def in_digits(clause: str) -> str:
     """``clause`` with the numeral of a seat without 号 in digits."""
     return _NUMERAL_ALONE.sub(lambda numeral: _NUMERALS[numeral[0]], clause)
+
+
+def of_another_day(sentence: str, day: int) -> re.Match[str] | None:
+    """The first words of a normal text that name another day or night than ``day``: 首夜, 第2天."""
+    named = ((found, _NUMERALS.get(found[1], found[1]).replace("首", "1")) for found in _DAY.finditer(sentence))
+    return next((found for found, number in named if number != str(day)), None)
 
 
 def seats_in(text: str) -> tuple[int, ...]:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from runners.werewolf.game import Action, Choice, Decision, Option, Request
 from runners.werewolf.language import lexicon
-from runners.werewolf.language.lexicon import NUMBER, SEAT, WORDS, Words, in_digits, normal
+from runners.werewolf.language.lexicon import NUMBER, SEAT, WORDS, Words, in_digits, normal, simplified
 from runners.werewolf.language.sections import COLON, Kind, Section, sections_of
 from runners.werewolf.prompts_zh.names import (
     DECISION_MARKER,
@@ -86,7 +86,7 @@ def parse_reply(text: str, request: Request, *, cut: bool = False) -> Action:
     reply = "\n".join(one_line(line) for line in reply[-_LONGEST_READ:].splitlines())
     if not reply.strip():
         raise ReplyError("empty")
-    asked = next((found for found in _QUESTION.finditer(reply) if int(found[1]) != request.seat), None)
+    asked = next((found for found in _QUESTION.finditer(simplified(reply)) if int(found[1]) != request.seat), None)
     if asked is not None:  # what follows answers for another seat
         reply, cut = reply[: asked.start()], False
         if not reply.strip():
@@ -163,7 +163,8 @@ _SENTENCE = re.compile(r"[^。!?;\n]+[。!?;]?")
 _CLAUSE_END = re.compile(r"[,:()|—→…]|->| - ")
 _SIGNS = re.compile(r"[*_`#~$【】\[\]《》<>{}]+|<\|[^|<>\n]{1,30}\|>")
 _QUOTES = str.maketrans(dict.fromkeys("“”「」『』‘’'", '"'))
-_STOP = re.compile(r"(?<!no)\.(?![0-9])")
+_STOP = re.compile(r"(?<!no)(?<!^[0-9])(?<! [0-9])\.(?![0-9])|(?<=[0-9])\.$", re.MULTILINE)
+"""A full stop, except of \"No. 3\" and of the numbers of a list."""
 _GAP = re.compile(r"(?<=[^\x00-\xff]|[^\S\n])[^\S\n]+|(?<![^\S\n])[^\S\n]++(?=[^\x00-\xff])")
 _ASIDE = re.compile(
     r"(?:(?<=[毒解]药)(?<!不用.药)(?<!不使用.药)(?<!留.药)(?<!留着.药)[,:]"
@@ -176,13 +177,19 @@ _ASIDE = re.compile(
 _POISONS = re.compile("(?!.*[不别没留]).*(?:毒.*[0-9]号|[0-9]号.*毒|(?:使用|用|开)毒药)")
 _OF_ANOTHER = re.compile("[0-9]号|[你他她]")
 _NO_POTION = re.compile("(?<![解毒])药")
+_LATER = re.compile("稍后|待会|等会|一会|听完|发完言|(?:起?跳|发言|出来)(?:之?后|就|$)")
+"""听完发言，我就退水."""
 _CHANGES = re.compile("[改转换](?:为|成)?[投刀杀验查守毒救带归]")
 _SAID_BY = re.compile(r"(?:号|[他她]|player [0-9]+ )(?:是?这[么样])?(?:说|讲|said|says)的?[。!\"]*$")
 _WRITER = ("我", "本人", "俺", "老子")
 _PROPOSES = re.compile(
     "(?:^|(?<=[,。!?;]))(?:建议|提议|我?也?(?:同意|赞[成同])(?=[刀袭杀砍]))(?!第?[0-9])", re.MULTILINE
 )
-_SUBJECT = re.compile("|".join(_WRITER) + "|(?<![被是])(?:([0-9]+)号|[他她你]|狼人|其他人|别人|没有?身份的)")
+_SUBJECT = re.compile(
+    "|".join(_WRITER)
+    + "|(?<![被是])(?:([0-9]+)号|[他她你]|(?<!我)(?<!我[这一]只)狼(?!人杀|坑|面)|悍跳的|好人|平民|村民|"
+    "其他人|别人|没有?身份的)"
+)
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"
 _OPTION_FORMS = {option: re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for option, form in lexicon.OPTIONS.items()}
@@ -206,6 +213,7 @@ class _Clause(NamedTuple):
     earnest: whether its sentence, up to its end, is the writer's own, unconditional statement about the present.
     supposed: whether its sentence has a condition, a question or another one's words.
     of_writer: whether the last subject up to it, if there is one, is the writer; else it may tell what another does.
+    begins: whether it is the first of its sentence.
     """
 
     text: str
@@ -215,6 +223,7 @@ class _Clause(NamedTuple):
     earnest: bool
     supposed: bool
     of_writer: bool
+    begins: bool
 
     @property
     def changes(self) -> bool:
@@ -239,12 +248,12 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
             sentences.append((sentence, retold))
     for number, (sentence, retold) in enumerate(sentences, start=1):
         doubtful = retold or lexicon.SUPPOSED.search(sentence) or _SAID_BY.search(sentence)
-        of_others, read = lexicon.OF_OTHERS.search(sentence), 0
+        of_others, read = lexicon.OF_OTHERS.search(sentence) or lexicon.of_another_day(sentence, request.day), 0
         subject, later = None, [(found.end(), found[1] or found[0]) for found in _SUBJECT.finditer(sentence)][::-1]
         parts = [part.strip() for part in _CLAUSE_END.split(sentence.rstrip("。!?; "))]
         # Drops empty parts, too; time grows with the square of a part's length.
         parts = [part for part in parts if len(part) > _LONGEST_CLAUSE or not _LEAD_IN.fullmatch(part)]
-        for part in parts:
+        for place, part in enumerate(parts):
             # A reason after the choice may be about others and other days: 决定：3号，他昨天踩人没有道理.
             read = sentence.find(part, read) + len(part)
             earnest = not doubtful and (of_others is None or of_others.end() > read)
@@ -252,7 +261,8 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
             while later and later[-1][0] <= read:
                 _, subject = later.pop()
             of_writer = subject in (None, *_WRITER, str(request.seat))
-            yield _Clause(part, stated, len(parts) == 1, number == len(sentences), earnest, bool(doubtful), of_writer)
+            last = number == len(sentences)
+            yield _Clause(part, stated, len(parts) == 1, last, earnest, bool(doubtful), of_writer, place == 0)
 
 
 @lru_cache
@@ -474,14 +484,16 @@ def _taken_by_words(spoken: str, heard: str, request: Request) -> Option | None:
     nearly = False
     for text in (spoken, heard) if _names_option(spoken, request) else ():
         told = False  # whether an earlier clause is about another seat
+        later = False  # whether an earlier clause of the sentence names what comes first
         for clause in _clauses(_plain(text), request):
+            later = _LATER.search(clause.text) is not None or (later and not clause.begins)
             if not _names_option(clause.text, request):
                 told = told or not clause.of_writer or _OF_ANOTHER.search(clause.text) is not None
                 continue
             states = clause.stated is not None and isinstance(clause.stated.choice, Option)
             if states and told and clause.text.endswith("吧"):
                 nearly = True  # 3号别演了！自爆吧！
-            elif states and clause.earnest and clause.of_writer:
+            elif states and clause.earnest and clause.of_writer and not later:
                 taken.add(clause.stated.choice)
             elif len(clause.text) <= _LONGEST_CLAUSE:
                 nearly = nearly or lexicon.NEARLY_TAKEN.match(clause.text) is not None

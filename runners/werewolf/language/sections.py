@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from runners.werewolf.game import Decision, Request
-from runners.werewolf.language.lexicon import WORDS, Words
+from runners.werewolf.language.lexicon import WORDS, Words, simplified
 from runners.werewolf.prompts_zh.names import DECISION_MARKER, SPEECH_MARKER
 
 
@@ -50,7 +50,7 @@ def sections_of(reply: str, request: Request) -> list[Section] | None:
             *(part for part in after if part.kind is Kind.DECISION or not request.speaks),
         ]
         return [part for part in parts if part.text.strip()]
-    text = _ENCLOSED_THOUGHT.sub(r"<思考>\1</思考>", _BOX.sub(r"\1\2", reply))
+    text = _with_thoughts_tagged(_BOX.sub(r"\1\2", reply))
     found = [
         section
         for piece in _tagged(text)
@@ -83,14 +83,14 @@ _OPENING_SIGNS = " *_`#~>“\"‘'「『【[(（<《"
 _WHOSE = r"(?:我的|我|本轮的?|今[天晚夜]的?|最终的?|最后的?|公开|正式|简要|详细|具体|my |final |the )*"
 _NAMES = {
     Kind.THOUGHT: (
-        "(?:内心|心理)?思考(?:过程)?|思路|想法|内心(?:独白|想法|活动|戏)?|心理(?:活动)?|心声|心里话|独白|"
+        "(?:内心|心理)?思考(?:过程)?|思路|想法|内心(?:独白|想法|活动|戏|os)?|心理(?:活动)?|心声|心里话|独白|"
         "(?:推理|分析)(?:过程)?|(?:局势|局面|形势|场上)(?:分析|判断)|策略|计划|os|thoughts?|thinking|"
         "(?:inner )?monologue|reasoning|analysis|strategy|plan|reflection"
     ),
     Kind.REASON: "理由|原因|依据|解释|备注|说明|逻辑|reasons?|explanation|notes?",
     Kind.SPEECH: f"(?:竞选)?{SPEECH_MARKER}(?:内容|稿)?|遗言|台词|(?:public )?(?:speech|statement)|say|message",
-    Kind.DECISION: f"{DECISION_MARKER}|決定",
-    Kind.ANSWER: "选择|選擇|答案|回答|结论|結論|行动|行動|动作|目标|目標|人选|choice|action|answer|decision|target",
+    Kind.DECISION: DECISION_MARKER,
+    Kind.ANSWER: "选择|答案|回答|结论|行动|动作|目标|人选|choice|action|answer|decision|target",
 }
 _OF_ANSWER = "(?: ?(?:对象|目标|人选|的?玩家|给|for|target|choice))?"
 _BOX = re.compile(
@@ -114,10 +114,17 @@ _SO = (
 """Words before the marker in its clause."""
 
 
+def _with_thoughts_tagged(text: str) -> str:
+    for found in reversed([*_ENCLOSED_THOUGHT.finditer(simplified(text))]):
+        thought = text[found.start(1) : found.end(1)]
+        text = f"{text[: found.start()]}<思考>{thought}</思考>{text[found.end() :]}"
+    return text
+
+
 def _tagged(text: str) -> Iterator[Section]:
     """Sections of text in and outside of tags."""
     start, kind, label = 0, Kind.PLAIN, ""
-    for tag in _TAGS.finditer(text):
+    for tag in _TAGS.finditer(simplified(text)):
         yield Section(kind, text[start : tag.start()], label, closed=tag[1] == "/")
         start = tag.end()
         kind, label = (Kind.PLAIN, "") if tag[1] else (Kind(tag.lastgroup), tag[0])
@@ -149,13 +156,13 @@ def _labels(decision: Decision, me: int) -> re.Pattern[str]:
 
 def _labelled(text: str, request: Request) -> Iterator[Section]:
     start, current = 0, Section(Kind.PLAIN, "")
-    labels = [*_labels(request.decision, request.seat).finditer(text)]
+    labels = [*_labels(request.decision, request.seat).finditer(simplified(text))]
     last = max((label.start() for label in labels if label.lastgroup[:-1] in (Kind.SPEECH, Kind.DECISION)), default=0)
     for label in labels:
         if label.lastgroup == f"{Kind.THOUGHT}5" and label.start() >= last:
             continue  # **分析** without one of these after it is a part of a speech
         yield replace(current, text=text[start : label.start()].rstrip(_OPENING_SIGNS))
-        start, current = label.end(), Section(Kind(label.lastgroup[:-1]), "", label[0].strip())
+        start, current = label.end(), Section(Kind(label.lastgroup[:-1]), "", text[label.start() : label.end()].strip())
     yield replace(current, text=text[start:])
 
 
@@ -193,7 +200,7 @@ def _fields(fields: dict[str, Any], request: Request) -> Iterator[Section]:
     actions: list[str] = []
     targets: list[str] = []
     for key, value in fields.items():
-        key = key.lower()
+        key = simplified(key.lower())
         kind = next((kind for kind, names in _FIELDS.items() if names.search(key)), None)
         if kind in (Kind.THOUGHT, Kind.SPEECH) and isinstance(value, str):
             yield Section(kind, value, key, closed=True)

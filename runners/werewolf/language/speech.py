@@ -13,7 +13,7 @@ from itertools import product, takewhile
 from typing import Any
 
 from runners.werewolf.game import Role, Side
-from runners.werewolf.language.lexicon import RETOLD, ROLES, SEATS, normal, seats_in, without_emoji
+from runners.werewolf.language.lexicon import RETOLD, ROLES, SEATS, normal, seats_in, simplified, without_emoji
 from runners.werewolf.language.saying import LEADS, TEMPLATES, VERDICTS
 from runners.werewolf.prompts_zh.names import CHECK_NAMES, ROLE_NAMES
 
@@ -135,6 +135,8 @@ _AFTER_VERB = re.compile(rf"((?:{_VERBS})[了给]?)([0-9]{{1,2}})(?![0-9号票�
 _LISTED = re.compile("(?<=[0-9]号[、/])([0-9]{1,2})(?=[、/,。!;]|$)")
 _BEFORE_VERB = re.compile("(?<![0-9第])([0-9]{1,2})(?=是|查杀|金水|银水|像|发言|狼|踩|悍跳)")
 _THAN = re.compile("(?<=[0-9]号)((?:的?[^,号比]{0,4}))比[0-9]{1,2}号")
+_QUOTED = re.compile("“[^”]{7,}”|「[^」]{7,}」")
+"""Shorter ones stress a word."""
 _BETWEEN_SEATS = re.compile("(?<=[0-9]号)(?:[、/&]|和|跟|与|及|还有|以及)(?=[0-9]{1,2}号)")
 _FINDS = "法官告诉我|发现|得知|确认|显示|果然"
 _JOINED = re.compile(
@@ -200,7 +202,7 @@ _CHECK = re.compile(
     rf"(?<![测经体])(?:查验|验|摸|查)(?:的是|出来?|了|过|的|到|结果|是|对象|一下)*(?!杀)({SEATS})(?:他|她|结果)?(不是)?{_VERDICT}|"
     rf"({SEATS})(?:就?是)?我?(?:昨[晚夜]|首夜)?(?:查验|验|摸)(?:过|了|出来?|的)*(不是)?{_VERDICT}|"
     rf"(?<![让叫要请])我给({SEATS})发(?:了|一?[个张])*(?:查杀|金水)|"
-    rf"(?<![被吃])(?:查杀|金水)(?:的?是|给了?|到|发给)?({SEATS})|"
+    rf"(?<![被吃出掉投票归把跟])(?:查杀|金水)(?:的?是|给了?|到|发给)?({SEATS})|"
     rf"({SEATS})[就也]?[是为]?(?:我(?:昨[晚夜])?(?:发|给|验出)?的?|一?[个张])*(?:查杀|金水)"
     "(?!了?我|了$|错|的(?!狼人?$|$)|了?[0-9]{1,2}号(?!我?就?[是为]?(?:查杀|金水|狼|好)))"
 )
@@ -214,6 +216,9 @@ _OF_A_SEER = re.compile(
     f"^(?![^,]*我)[^,]*(?:{SEATS}(?:真|是|这边|那边|起?跳|对跳|悍跳|真?预言?家?)*(?<=[跳家预])|预言家(?:就?是|跳)?{SEATS})$"
 )
 """The clause before another seat's check: 8号对跳,昨晚验1号."""
+_OF_ONE_WHO_CLAIMS = re.compile("(?!.*我).*[0-9]{1,2}号.*(?:预言家|起跳|对跳)")
+"""The sentence before another seat's check: 7号警上跳了预言家。昨晚查验3号是狼人."""
+_RETELLS = re.compile(f"(?!.*我){_BEGINS_WITH_A_CHECK.pattern}")
 _NOT_CHECKED = re.compile(
     rf"(?:预言家|他|她|你|(?<!我给)(?<!我给1){SEATS})(?:给的?|发的?|报的?|的)(?:金水|查杀)|被[^我]*查杀|[吃接]到?|给我|查杀我|认|所谓|[今明][晚夜]|"
     "接下来|之后|想|要(?!么)|准备|打算|应该|建议|可以|请|不如|该|没|别"
@@ -288,14 +293,18 @@ _SPEAKER = 0
 
 def _sentences(text: str) -> list[str]:
     """Those of the speaker, up to a speech of another seat in the record's form."""
-    sentences = (sentence.strip() for sentence in _SENTENCE.findall(text))
-    own = takewhile(lambda sentence: not RETOLD.match(without_emoji(sentence)), sentences)
-    return [sentence for sentence in own if sentence]
+    sentences = (sentence.strip() for sentence in _SENTENCE.findall(_QUOTED.sub("“”", text)))
+    own = takewhile(lambda sentence: not RETOLD.match(without_emoji(simplified(sentence))), sentences)
+    found: list[str] = []
+    for sentence in map(without_emoji, filter(None, own)):
+        retells = found and _OF_ONE_WHO_CLAIMS.match(normal(found[-1])) and _RETELLS.match(normal(sentence))
+        if not retells or _of_a_template(sentence):
+            found.append(sentence)
+    return found
 
 
 @lru_cache(maxsize=16384)
 def _understand_sentence(sentence: str) -> Heard:
-    sentence = without_emoji(sentence)
     known = _of_a_template(sentence)
     if known is not None:
         return known
