@@ -102,6 +102,7 @@ class RunSummary:
         """The summary as JSON data: totals, metrics of each step, seconds by stage, paths."""
         rollouts, turns = self._total("rollouts/finished"), self._total("turns/played")
         of_policy = self._total("turns/of_policy")
+        played = rollouts + self._total("branches/finished")
         valid = sum(step.get("turns/valid_share", 0.0) * step["turns/of_policy"] for step in self.steps)
         return {
             "steps": len(self.steps),
@@ -109,7 +110,7 @@ class RunSummary:
             "rollouts": {"finished": int(rollouts), "failed": int(self._total("rollouts/failed"))},
             "turns": {
                 "played": int(turns),
-                "per_rollout": turns / rollouts if rollouts else None,
+                "per_rollout": turns / played if played else None,
                 "stored": int(self._total("turns/stored")),
                 "in_batch": int(self._total("turns/in_batch")),
                 "left_out": dict(self._left_out),

@@ -99,7 +99,8 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
     probes, held_out_probes = (listening_of(games, config) for games in (learn_from, measured_by))
     if probes:
         logger.info("learning from %d probe answers; %d are held out", len(probes), len(held_out_probes))
-    sequences = len(learned.trajectories) + len(probes)
+    batch = imitation_batch(learned, settings, probes, config.probes.listening)
+    sequences = len(batch)
     steps = settings.epochs * math.ceil(sequences / config.training.mini_batch_size)
     async with AsyncExitStack() as stack:
         tracking = open_tracking(config, RunSummary(config.run_dir))
@@ -107,7 +108,6 @@ async def warm_start(opened: OpenedRun, stored: StoredGames | None) -> dict[str,
         with stopwatch.stage("start"):
             engine, trainer = await start_trainer(imitation_config(config, steps), stack)
         cancel_on_signals()  # again: Ray replaces the handlers by one that ends the process at once
-        batch = imitation_batch(learned, settings, probes, config.probes.listening)
 
         losses: list[float] = []
         answers: list[float] = []
@@ -201,6 +201,7 @@ def imitation_batch(
 ) -> TensorDict:
     """Input of ``Engine.imitate``, with token weights by ``settings``.
 
+    Leaves out sequences without a weight above 0; raises ConfigError if none is left.
     answers, answer_weight: probe answers, and the weight of one relative to a reply (``weigh=token``: to a token).
     """
     answered = {question for trajectory in demonstrations.trajectories for question in trajectory.turn_questions}
@@ -222,7 +223,13 @@ def imitation_batch(
                 row[place] = of_replies[place] * settings.question_weights.get(question, 1.0)
         weights.append(row)
     weights += [[answer_weight * weight / sum(row.weights) for weight in row.weights] for row in answers]
-    return build_batch(trajectories, temperature=1.0, imitation_weights=weights)
+    # A mini-batch of weight 0 would have no mean loss.
+    weighed = [any(row) for row in weights]
+    if not any(weighed):
+        raise ConfigError("warm_start.question_weights and warm_start.prompt_weight weigh no token above 0: raise one")
+    return build_batch(
+        [*compress(trajectories, weighed)], temperature=1.0, imitation_weights=[*compress(weights, weighed)]
+    )
 
 
 def held_out_losses(engine: Engine, demonstrations: Demonstrations, answers: Sequence[TargetRow]) -> dict[str, float]:

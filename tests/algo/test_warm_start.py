@@ -124,6 +124,12 @@ def test_votes_weigh_what_the_settings_say_and_a_question_that_nobody_was_asked_
             weighed[question].add(round(weights[start:end].sum().item(), 5))
     assert weighed.pop("exile_vote") == {4.0}
     assert "speech" in weighed and set.union(*weighed.values()) == {1.0}
+    only_checks = dict.fromkeys((*weighed, "exile_vote"), 0.0) | {"seer_check": 1.0}
+    checking = imitation_batch(found, WarmStartConfig(question_weights=only_checks))
+    assert 0 < len(checking) < len(found.trajectories) and all(row.any() for row in checking["loss_mask"].unbind())
+    with pytest.raises(ConfigError, match="weigh no token above 0"):
+        imitation_batch(found, WarmStartConfig(question_weights=only_checks | {"seer_check": 0.0}))
+    caplog.clear()
     imitation_batch(found, WarmStartConfig(question_weights={"exile_vot": 4.0}))
     (said,) = caplog.messages
     assert "names exile_vot, which no imitated reply answers; they answer: exile_vote" in said
