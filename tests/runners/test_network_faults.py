@@ -6,7 +6,9 @@ import logging
 import time
 import uuid
 from collections import Counter
+from types import SimpleNamespace
 
+import aiohttp
 import pytest
 
 from runners.worker import Worker
@@ -194,23 +196,29 @@ async def test_games_of_a_lost_dequeue_reply_are_played_after_their_timeout(clie
     assert proxy.hit == {("dequeue", fault): 1 for fault in Fault}
 
 
-async def test_an_outage_does_not_count_as_idleness(client, proxy, afar):
-    worker = Worker(afar, Play(), "w", idle_exit_seconds=4, heartbeat_seconds=0.2)
+async def test_an_outage_does_not_count_as_idleness(client, proxy, afar, monkeypatch):
+    answers, dequeue = Counter(), afar.dequeue_many_rollouts
 
-    async def last_heard():
-        found = (await client.request("post", "/workers/search", {}))["items"]
-        return found and found[0]["last_heartbeat_time"]
+    async def counted(**options):
+        try:
+            found = await dequeue(**options)
+        except (TimeoutError, aiohttp.ClientError):
+            answers["lost"] += 1  # after longer than the worker may be idle
+            raise
+        answers["given"] += 1
+        return found
 
-    async def is_heard_again():
-        return await last_heard() != before
-
-    async with working(worker):
-        await until(last_heard)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 2000 * answers["lost"], time=time.time)
+    monkeypatch.setattr("runners.worker.time", clock)
+    monkeypatch.setattr("runners.worker._MAX_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(afar, "dequeue_many_rollouts", counted)
+    async with working(Worker(afar, Play(), "w", idle_exit_seconds=1000, heartbeat_seconds=0.2)):
+        await until(lambda: answers["given"])
         await proxy.stop()
-        before = await last_heard()
-        await asyncio.sleep(6)  # longer than it may be idle
+        await until(lambda: answers["lost"] >= 2)
+        given = answers["given"]
         await proxy.start()
-        await until(is_heard_again)
+        await until(lambda: answers["given"] > given)
         ids = await enqueue(client, 1)
         await all_closed(client, ids)
     assert await check_played_once(client, ids) == {"succeeded": 1}

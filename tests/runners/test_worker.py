@@ -1,10 +1,13 @@
 """The worker against a real hub: order of spans and status, failures, hand-back, drain, a hub that restarts."""
 
 import asyncio
+import itertools
+import re
+import time
+from types import SimpleNamespace
 
 import pytest
 
-from algo.machine.ports import free_port
 from runners.errors import CannotPlay, PolicyUnavailable, UnusableTask
 from runners.werewolf.werewolf_play import WerewolfPlay
 from runners.worker import Worker
@@ -106,8 +109,9 @@ async def test_a_runner_that_cannot_play_leaves_the_queue_to_others(client, play
     assert broken.stats.failed < 8
 
 
-async def test_a_runner_that_has_played_nothing_and_cannot_exits(client, monkeypatch):
-    monkeypatch.setattr("runners.worker._FIRST_PAUSE_SECONDS", 0.0)
+async def test_a_runner_that_has_played_nothing_and_cannot_exits_after_ever_longer_pauses(client, monkeypatch, caplog):
+    hurried = SimpleNamespace(monotonic=itertools.count(0, 100).__next__, time=time.time)
+    monkeypatch.setattr("runners.worker.time", hurried)  # every pause is over at once
     ids = await enqueue(client, 20)
 
     async def cannot(rollout, on_turn):
@@ -115,6 +119,7 @@ async def test_a_runner_that_has_played_nothing_and_cannot_exits(client, monkeyp
 
     with pytest.raises(CannotPlay, match=r"this runner cannot play \(UnusableTask: of another workload\)"):
         await Worker(client, cannot, "broken", max_concurrent=2).run()
+    assert re.findall(r"waiting (\d+) s", caplog.text) == ["4", "8", "16"]
     assert "queuing" in await statuses(client, ids)
 
 
@@ -355,21 +360,6 @@ async def test_resources_that_never_come_fail_the_game(client, policy, monkeypat
     rollout = await play_rollout(client, policy, werewolf_task(), publish=False)
     assert rollout.status == "failed"
     assert f"no resources '{policy.resources_id}'" in rollout.attempt.metadata["reason"]
-
-
-async def test_a_policy_that_has_moved_is_found_by_the_retry(client, policy):
-    """The algorithm was started again, and published the same version with another server."""
-    gone = policy.model_copy(update={"endpoints": (f"http://127.0.0.1:{free_port()}/v1",)})
-    await client.update_resources(policy.resources_id, gone.encode())
-    rollout = await enqueue_one(client, werewolf_task(), resources_id=policy.resources_id, config=RETRY)
-    werewolf = WerewolfPlay(client, policy_timeout_seconds=0.5)
-    assert (await Worker(client, werewolf, "w", max_rollouts=1).run()).failed == 1
-    (attempt,) = await client.query_attempts(rollout.rollout_id)
-    assert "PolicyUnavailable" in attempt.metadata["reason"]
-    await client.update_resources(policy.resources_id, policy.encode())
-    assert (await Worker(client, werewolf, "w", max_rollouts=1).run()).finished == 1
-    await werewolf.close()
-    assert await statuses(client, [rollout.rollout_id]) == ["succeeded"]
 
 
 async def test_a_player_that_was_corrected_is_found_by_the_retry(client, policy, monkeypatch):

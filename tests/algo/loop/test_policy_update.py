@@ -106,6 +106,44 @@ async def test_a_policy_without_anything_to_learn_from_is_left_as_it_is(run_of):
     assert [who for who, *_ in calls] == [{"wolves"}]
 
 
+class FakeActorAndCritic(FakeEngine):
+    """Its log-probs are vLLM's, and its values differ at every token."""
+
+    def log_probs(self, batch):
+        return [torch.cat([torch.zeros(len(a)), b]) for a, b in self.rows(batch, "prompts", "old_log_probs")]
+
+    def values(self, batch):
+        return [row + torch.arange(len(ids)) / 100 for row, (ids,) in enumerate(self.rows(batch, "input_ids"))]
+
+    def update_critic(self, batch):
+        self.learned = [*self.rows(batch, "input_ids", "values", "returns")]
+        return {"critic/vf_loss": 0.25}
+
+    def update(self, batch, target_weight):
+        return {}
+
+    @staticmethod
+    def rows(batch, *names):
+        return zip(*(batch[name].unbind() for name in names), strict=True)
+
+
+async def test_a_critic_learns_the_returns_of_the_selected_sequences(run_of, monkeypatch):
+    run, _ = run_of({})
+    monkeypatch.setattr(policy_update, "update_policy", update_policy)
+    changes = {"advantage": {"estimator": "gae"}, "selection": {"roles": ("seer",)}}
+    run.config, run.engine = werewolf_config(model={"path": run.config.model.path}, **changes), FakeActorAndCritic()
+    own = [replace(one, reward=1.0 + number) for number, one in enumerate(played(team=False))]
+    (share,) = await policy_update.compute_advantages(run, by_learner(run.config, own), RoleBaselines(0.9))
+    made = await policy_update.update_policies(run, [share], ROLLOUTS, "step 1/1")
+    assert made.metrics["critic/vf_loss"] == 0.25
+    seers = (1, 3, 5, 7)
+    for row, (ids, *learned) in zip(seers, run.engine.learned, strict=True):
+        assert tuple(ids.tolist()) == own[row].token_ids
+        start, mask = own[row].loss_mask.index(1), torch.tensor(own[row].loss_mask)
+        for found, whole in zip(learned, (share.values, share.advantages.returns), strict=True):
+            assert torch.equal(found, (whole[row] * mask)[start:])
+
+
 def share_of(rows):
     everything = Selection(tuple(range(len(rows))), Counter())
     advantages = TokenAdvantages([torch.zeros(1)] * len(rows), (True,) * len(rows), None, {})

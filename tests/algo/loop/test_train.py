@@ -20,10 +20,11 @@ from algo.loop.run_context import RunContext
 from algo.rollouts.queue import RolloutQueue
 from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
+from algo.run.watch import Collapsed
 from algo.training.thread import TrainerThread
 from algo.werewolf.workload import Werewolf
 from store.schema import PolicyResources
-from store.werewolf import GAME
+from store.werewolf import GAME, GameTask
 from tests.support.algo.playing import OneTurnPlay, playing
 from tests.support.settings import werewolf_config
 from tests.support.waiting import until
@@ -36,7 +37,11 @@ class Killed(Exception):
 
 
 class Machine:
-    """What a run would start, with what it does noted; ``state`` is that of the last checkpoint."""
+    """What a run would start, with what it does noted; ``state`` is that of the last checkpoint.
+
+    served: what was asked of vLLM after each step. evaluated: step of each evaluation, and whether it adopts games.
+    scores: step -> score in its checkpoint; the fake evaluation's is the step.
+    """
 
     def __init__(self, client, config, play):
         self.client, self.config, self.play = client, config, play
@@ -44,6 +49,9 @@ class Machine:
         self.processes = 0
         self.resumed_at = []
         self.kill_in: set[tuple[int, str]] = set()
+        self.served: list[str] = []
+        self.evaluated: list[tuple[int, bool]] = []
+        self.scores: dict[int, float | None] = {}
 
     async def process(self):
         """A process of the run, from its newest checkpoint to its end; returns its summary."""
@@ -53,7 +61,7 @@ class Machine:
         state.resumed_at = list(self.resumed_at)
         opened = OpenedRun(self.config, state, None, is_resumed=self.processes > 1, lock=None)
         self.play.version = state.policy_version
-        return await loop.train(opened, Werewolf(self.config, None))
+        return await loop.train(opened, Werewolf(self.config, self.evaluate))
 
     async def to_the_end(self):
         """The summary of the run; a process is killed at each of ``kill_in``, and another resumes."""
@@ -63,6 +71,10 @@ class Machine:
                     await self.process()
             return await self.process()
 
+    async def evaluate(self, config, policy, step, resumed):
+        self.evaluated.append((step, resumed))
+        return {Werewolf.score: float(step)}
+
     def at(self, state, stage):
         if (state.step + 1, stage) in self.kill_in:  # of "save" the step is that after it
             self.kill_in.remove((state.step + 1, stage))
@@ -71,10 +83,14 @@ class Machine:
     async def start(self, opened, workload, summary, stack: AsyncExitStack):
         state = opened.state
 
-        async def nothing(*_):
+        async def sleep():
             self.at(state, "rest")
 
+        async def wake():
+            self.served.append("wake")
+
         async def push():
+            self.served.append(f"push {state.policy_version}")
             self.play.version = state.policy_version
             self.at(state, "push")
             run._served_before = []
@@ -96,18 +112,20 @@ class Machine:
             league=self.league_of(opened),
             _served_before=[],
             state=state,
+            is_resumed=opened.is_resumed,
             engine=self,
             trainer=TrainerThread(),
             queue=RolloutQueue(self.client, GAME, opened.config.rollout, opened.resumption),
-            serving=SimpleNamespace(metrics=metrics, wake=nothing, sleep=nothing, score=score),
+            serving=SimpleNamespace(metrics=metrics, wake=wake, sleep=sleep, score=score),
             tracking=SimpleNamespace(log=lambda metrics, step: None),
             resources=lambda: PolicyResources(
                 run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"
             ),
             refresh_endpoints=refresh,
             push=push,
-            evaluation_is_due=lambda: False,
         )
+        run.evaluation_is_due = partial(RunContext.evaluation_is_due, run)
+        run.evaluate = partial(RunContext.evaluate, run)
         run._score_probe = partial(RunContext._score_probe, run)
         run.after_rollouts = partial(RunContext.after_rollouts, run)
         run.select_past_selves = partial(RunContext.select_past_selves, run)
@@ -134,6 +152,7 @@ class Machine:
         self.at(state, "save")
         if state.resumes == self.processes - 1:  # a thread of a process that was killed writes nothing any more
             self.state = state.model_dump_json()
+            self.scores[state.step] = state.score
 
 
 def updated(config, engine, share, *_):
@@ -146,13 +165,13 @@ def updated(config, engine, share, *_):
 def machine(client, tmp_path, monkeypatch, tiny_model):
     def make(lag, every_steps=1, **settings):
         config = werewolf_config(
+            **{"evaluation": {"deals": 0}} | settings,
             groups_per_step=2,
             rollouts_per_group=2,
             max_policy_lag=lag,
             checkpoint={"every_steps": every_steps},
             log={"transcripts_per_step": 0},
             model={"path": tiny_model},
-            **settings,
         )
         run = config.run.model_copy(update={"dir": tmp_path, "steps": STEPS})
         (tmp_path / run.name).mkdir()
@@ -299,3 +318,75 @@ async def test_killed_anywhere_a_league_counts_every_game_once(machine, tmp_path
     assert state.members[0].log_probs == [-1.0]  # though the first step had yet to make the probe
     assert [step["league/share/past"] for step in summary["step_metrics"]] == [1.0] * STEPS
     assert (machine.config.run_dir / "payoff.json").is_file()
+
+
+EVERY_OTHER_STEP = {"deals": 1, "every_steps": 2, "at_end": False}
+
+
+async def test_a_checkpoint_has_the_score_of_its_own_step_only(machine):
+    machine = machine(lag=0, evaluation=EVERY_OTHER_STEP)
+    await machine.to_the_end()
+    assert machine.scores == {1: None, 2: 2.0, 3: None, 4: 4.0, 5: None}
+
+
+async def test_only_the_evaluation_before_the_first_step_adopts_games_of_a_killed_process(machine):
+    machine = machine(lag=0, evaluation=EVERY_OTHER_STEP)
+    machine.kill_in = {(1, "rest"), (4, "push")}
+    await machine.to_the_end()
+    assert machine.evaluated == [(0, False), (0, True), (2, False), (4, False)]
+
+
+class PlayWithWonGroups(OneTurnPlay):
+    """Every game of some groups is won."""
+
+    def __init__(self, won):
+        self.won = won
+
+    async def __call__(self, rollout, on_turn):
+        result = await super().__call__(rollout, on_turn)
+        if result.group_id not in self.won:
+            return result
+        return result.model_copy(update={"seats": (result.seats[0].model_copy(update={"outcome": 1.0}),)})
+
+
+@pytest.mark.parametrize("kill_in", [set(), {(2, "push"), (4, "rest")}])
+async def test_a_killed_run_keeps_its_role_baselines(machine, kill_in):
+    machine = machine(lag=0, advantage={"estimator": "role_baseline", "role_baseline_decay": 0.5})
+    machine.play, machine.kill_in = PlayWithWonGroups(GROUPS[:1]), set(kill_in)
+    summary = await machine.to_the_end()
+    # Three of the first step's four games are won, then two of four.
+    baselines = [step["advantage/baseline/wolf"] for step in summary["step_metrics"]]
+    assert baselines == [0.5, 0.5, 0.25, 0.125, 0.0625]
+
+
+async def test_a_collapse_stops_the_process_that_sees_all_of_it(machine, client):
+    machine = machine(lag=0, watch={"policy_version": {"above": 1.5, "steps": 2, "stop": True}})
+    async with playing(client, machine.play):
+        for newest in (2, 3):  # the second process does not count the steps of the first
+            with pytest.raises(Collapsed, match="policy_version"):
+                await machine.process()
+            assert RunState.model_validate_json(machine.state).step == newest
+
+
+async def test_vllm_wakes_after_a_step_in_which_nothing_was_learned(machine):
+    machine = machine(lag=0)
+    machine.play = PlayWithWonGroups(GROUPS)
+    summary = await machine.to_the_end()
+    assert machine.served == ["wake"] * STEPS and summary["policy_version"] == 0
+
+
+class PlayAfterARestart(OneTurnPlay):
+    """Before the second step vLLM restarts with the weights that it had at first."""
+
+    async def __call__(self, rollout, on_turn):
+        if GameTask.decode(rollout.input).group_id in GROUPS[2:4]:
+            self.version = 0
+        return await super().__call__(rollout, on_turn)
+
+
+async def test_stale_turns_are_not_trained_on_and_vllm_gets_the_weights_again(machine):
+    machine = machine(lag=0)
+    machine.play = PlayAfterARestart()
+    summary = await machine.to_the_end()
+    assert machine.served == ["push 1", "push 1", "push 2", "push 3", "push 4"]
+    assert summary["turns"]["left_out"] == {"stale": 4}

@@ -16,7 +16,7 @@ from algo.werewolf.tasks import step_tasks
 from configs.section import ConfigError
 from runners.errors import CannotPlay
 from store.agents import AGENTS, AgentTask
-from store.protocol import EnqueueRolloutRequest
+from store.protocol import EnqueueRolloutRequest, RolloutConfig
 from store.schema import IDEMPOTENCY_KEY, VERSION_SEPARATOR, PolicyResources
 from store.token_spans import context_digest
 from store.werewolf import GAME, GameTask, SeatingRule
@@ -203,6 +203,13 @@ async def test_many_tasks_are_enqueued_in_parts_that_a_hub_accepts(client, monke
     assert together and max(len(json.dumps(request)) for request in together) < 500_000 and len(requests) < 30
     rollouts = await client.query_rollouts()
     assert sorted(one.metadata["task_id"] for one in rollouts) == sorted(task.task_id for task in tasks)
+    config = RolloutConfig(
+        timeout_seconds=600,
+        unresponsive_seconds=120,
+        max_attempts=2,
+        retry_condition=["failed", "timeout", "unresponsive"],
+    )
+    assert all(one.config == config for one in rollouts)
 
 
 async def test_tasks_that_are_too_large_together_are_enqueued_in_parts_and_one_that_is_alone_is_named(

@@ -4,13 +4,14 @@ import json
 import math
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.checkpoints import RunState
-from algo.run.metrics import time_metrics, trajectory_metrics
+from algo.run.metrics import Stopwatch, time_metrics, trajectory_metrics
 from algo.run.summary import RunSummary
 from algo.run.watch import watch
 from algo.werewolf.metrics import game_metrics
@@ -62,6 +63,19 @@ def test_the_time_that_neither_vllm_nor_verl_had():
     assert time_metrics(seconds, [(0.0, 500.0)], trainer=18.0)["seconds/play_in_vllm"] == 60.0
 
 
+def test_the_seconds_of_a_step_are_its_own(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("algo.run.metrics.time", SimpleNamespace(monotonic=lambda: now[0]))
+    stopwatch = Stopwatch({"play": 100.0})
+    for seconds in (3.0, 5.0):
+        since = stopwatch.begin_step()
+        with stopwatch.stage("play"):
+            now[0] += seconds
+        now[0] += 1.0
+        assert since() == {"seconds/step": seconds + 1.0, "seconds/play": seconds}
+    assert stopwatch.seconds == {"play": 108.0}
+
+
 def game_of(result, *seats):
     (seat,) = make_result().seats
     seated = tuple(seat.model_copy(update={"side": side, "policy": policy}) for side, policy in seats)
@@ -95,12 +109,13 @@ def step_of(**metrics):
 def test_a_resumed_runs_summary_counts_the_steps_before(tmp_path):
     first = RunSummary(tmp_path)
     first.stopwatch.seconds["play"] += 3.0
-    first.add_step(step_of(**{"rollouts/finished": 4.0}), Counter({"stale": 2}))
+    of_branches = {"branches/finished": 6.0, "turns/played": 31.0}
+    first.add_step(step_of(**{"rollouts/finished": 4.0}, **of_branches), Counter({"stale": 2}))
     second = RunSummary(tmp_path, json.loads(json.dumps(first.state())))
     second.add_step(step_of(**{"rollouts/finished": 6.0}), Counter({"stale": 1}))
     second.stopwatch.seconds["play"] += 2.0
     summary = second.as_dict(2)
-    assert (summary["steps"], summary["rollouts"]["finished"]) == (2, 10)
+    assert (summary["steps"], summary["rollouts"]["finished"], summary["turns"]["per_rollout"]) == (2, 10, 2.0)
     assert summary["turns"]["left_out"] == {"stale": 3} and summary["seconds_by_stage"] == {"play": 5.0}
 
 

@@ -271,6 +271,9 @@ async def test_an_outage_that_outlasts_the_agents_time_is_not_its_failure(client
     player = LitPlayer(unlucky)
     ((found, read, _),) = await played(client, vllm, player, task_of(max_seconds=3.0), policy_timeout=60)
     assert (found.attempt.sequence_id, read.outcome.turns) == (2, 4)
+
+
+async def test_a_service_that_is_away_for_all_of_the_agents_time_is_not_its_failure(client, vllm):
     player = ServicePlayer(f"http://127.0.0.1:{free_port()}/chat", judge, retry_seconds=60)
     ((found, _, _),) = await played(client, vllm, player, task_of(max_seconds=0.2))
     assert found.status == "failed" and "refused connections" in found.attempt.metadata["reason"]
