@@ -55,7 +55,9 @@ def _settings() -> str:
     for title, schema in (("Any workload", Config), ("Werewolf", WerewolfConfig), ("Agents", AgentConfig)):
         parts.append(f"## {title}")
         for name, field in schema.model_fields.items():
-            is_own = schema is Config or name not in common or field.annotation != common[name].annotation
+            of_all = common.get(name, field)
+            is_own = schema is Config or (field.annotation, field.default) != (of_all.annotation, of_all.default)
+            is_own = is_own or name not in common
             if is_own:
                 meaning = field.description or (
                     _section(field.annotation).__doc__ if _section(field.annotation) else ""
@@ -66,22 +68,21 @@ def _settings() -> str:
 
 
 def _rows(field: Any, name: str) -> Iterator[tuple[str, str, str, str]]:
-    section = _section(field.annotation)
-    if section is None:
-        default = field.get_default(call_default_factory=True)
+    section, kind = _section(field.annotation), get_origin(field.annotation)
+    default = field.get_default(call_default_factory=True)
+    if section is None or (kind is dict and default):
         yield f"`{name}`", _type(field.annotation), _default(default), _text(field.description or "")
-        return
-    is_map = get_origin(field.annotation) is dict
-    for key, inner in section.model_fields.items():
-        yield from _rows(inner, f"{name}.NAME.{key}" if is_map else f"{name}.{key}")
+    inside = {dict: ".NAME", tuple: "[]"}.get(kind, "")
+    for key, inner in section.model_fields.items() if section else ():
+        yield from _rows(inner, f"{name}{inside}.{key}")
 
 
 def _section(annotation: Any) -> type[BaseModel] | None:
-    """The section class of a setting, or of a mapping's values; None for a plain setting."""
+    """The section class of a setting, or of a list's or mapping's values; None for a plain setting."""
     if get_origin(annotation) is dict:
         return _section(get_args(annotation)[1])
     if get_origin(annotation) is tuple:
-        return None
+        return _section(get_args(annotation)[0])
     kinds = (one for one in (annotation, *get_args(annotation)) if isinstance(one, type))
     return next((one for one in kinds if issubclass(one, BaseModel)), None)
 
@@ -102,6 +103,8 @@ def _type(annotation: Any) -> str:
 def _default(value: Any) -> str:
     if value is PydanticUndefined:
         return "must be set"
+    if isinstance(value, dict):
+        value = {name: one.model_dump(exclude_defaults=True) for name, one in value.items()}
     if isinstance(value, Section):
         value = value.model_dump(mode="json")
     if value is None or isinstance(value, bool):
