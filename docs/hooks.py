@@ -104,7 +104,10 @@ def _default(value: Any) -> str:
     if value is PydanticUndefined:
         return "must be set"
     if isinstance(value, dict):
-        value = {name: one.model_dump(exclude_defaults=True) for name, one in value.items()}
+        value = {
+            name: one.model_dump(exclude_defaults=True) if isinstance(one, BaseModel) else one
+            for name, one in value.items()
+        }
     if isinstance(value, Section):
         value = value.model_dump(mode="json")
     if value is None or isinstance(value, bool):
