@@ -40,11 +40,11 @@ def some(share, difference):
         ("model.dtype=bfloat16", some(0.001, -16.0), None),
         ("model.dtype=float32", constant(1e-2), "mean"),
         ("model.dtype=bfloat16", constant(1e-2), None),
-        ("model.dtype=bfloat16", -constant(0.06), "their mean"),
+        ("model.dtype=bfloat16", -constant(0.06), "the mean difference"),
         ("model.dtype=bfloat16", some(0.02, 0.7), "99 % quantile"),
         ("model.dtype=bfloat16", some(0.08, 0.45), "KL"),
         ("model.dtype=bfloat16", some(0.001, float("nan")), "nats per token"),
-        ("serving.logprob_tolerance=0.00001", constant(1e-4), "their mean"),
+        ("serving.logprob_tolerance=0.00001", constant(1e-4), "the mean difference"),
         ("model.dtype=float32", constant(float("nan")), "nats per token"),
     ],
 )
