@@ -148,7 +148,7 @@ def test_a_vote_is_pivotal_where_the_ballot_would_have_ended_otherwise_without_i
 class Server:
     """A server whose log-probs are made up; ``body`` is what it was asked."""
 
-    endpoint = "http://fake/v1"
+    endpoint, model = "http://fake/v1", "policy"
 
     def __init__(self, told):
         self.told = told
@@ -168,6 +168,7 @@ async def test_a_words_log_prob_is_the_sum_over_its_tokens_each_after_those_befo
     found = await word_log_probs(server, [[7], [8, 9]], [(1, 2), (1, 3), (4,)])
     assert found == [[-3.0, -4.0, -4.0]] * 2
     assert server.body["prompt"] == [[7], [7, 1], [8, 9], [8, 9, 1]] and server.body["temperature"] == 1.0
+    assert server.body["model"] == "policy"  # which adapters sample depends on it
     assert await word_log_probs(server, [], [(1,)]) == []
     for words in ([(1,), (1, 2)], [(1,), (1,)], [()]):
         with pytest.raises(ValueError, match="a prefix of another"):
