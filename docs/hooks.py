@@ -55,10 +55,8 @@ def _settings() -> str:
     for title, schema in (("Any workload", Config), ("Werewolf", WerewolfConfig), ("Agents", AgentConfig)):
         parts.append(f"## {title}")
         for name, field in schema.model_fields.items():
-            of_all = common.get(name, field)
-            is_own = schema is Config or (field.annotation, field.default) != (of_all.annotation, of_all.default)
-            is_own = is_own or name not in common
-            if is_own:
+            of_all = None if schema is Config else common.get(name)
+            if of_all is None or (field.annotation, field.default) != (of_all.annotation, of_all.default):
                 meaning = field.description or (
                     _section(field.annotation).__doc__ if _section(field.annotation) else ""
                 )
