@@ -85,15 +85,17 @@ def token_advantages(
     needs_values = ESTIMATORS[estimator].values
     if needs_values and values is None and trajectories:
         raise ValueError(f"advantage.estimator {estimator!r} needs the critic's values")
-    rows = actor_rows(trajectories, by_turn=config.credit != "game", kl_penalties=kl_penalties, values=values)
+    rows = [
+        replace(row, branch_gain=branches.outcomes.get((row.task_id, row.actor), 0.0))
+        for row in actor_rows(trajectories, by_turn=config.credit != "game", kl_penalties=kl_penalties, values=values)
+    ]
     whole = [row for row in rows if row.task_id not in branches.branches]
     groups = _by("group", whole)
     one_game = {name for name, members in groups.items() if len({row.task_id for row in members}) == 1}
     equal_rewards = {name for name, members in groups.items() if equal(row.reward for row in members)}
 
     compared, metrics = _comparisons(rows, branches.branches, config, role_baselines)
-    gains = [branches.outcomes.get((row.task_id, row.actor), 0.0) for row in rows]
-    valued = [replace(row, outcome=row.outcome + gain) for row, gain in zip(rows, gains, strict=True)]
+    valued = [replace(row, outcome=row.outcome + row.branch_gain) for row in rows]
     returns = None
     if branches.branches:
         # Means over branches spread less than outcomes: verl would divide by their deviation, not that of whole games.

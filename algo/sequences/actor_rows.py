@@ -35,6 +35,7 @@ class ActorRow:
     turns: turn rewards, in order; empty without ``by_turn``.
     kl: penalty at each token, shape (tokens,); None without.
     values: the critic's value at each token, shape (tokens,); None without.
+    branch_gain: by how much the value before its first decision with branches exceeds ``outcome``; 0 without one.
     """
 
     task_id: str
@@ -49,6 +50,7 @@ class ActorRow:
     turns: tuple[TurnReward, ...]
     kl: torch.Tensor | None
     values: torch.Tensor | None
+    branch_gain: float = 0.0
 
     @property
     def kl_penalty(self) -> float:

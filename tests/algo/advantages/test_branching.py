@@ -137,9 +137,9 @@ def test_rewards_of_turns_count_for_their_turns_in_branches_too():
     found = token_advantages([*games, branch], config, branches=branch_credit(BRANCHES))
     mean = 0.3 / 6  # of the questions of the games from the deal
     recorded, other, branched = [[value * 6 / 8 for value in row] for row in by_turn(found)]
-    # Half of the deal's games are worth 0 before the decision, but their outcomes are equal: no comparison.
-    assert recorded == pytest.approx([0.3 - mean, (2 - mean) / 2, (2 - mean) / 2], abs=1e-6)
-    assert other == pytest.approx([-mean] * 3, abs=1e-6)
+    # Both games of the deal end alike, but the recorded one is worth 0 before the decision: half less than the mean.
+    assert recorded == pytest.approx([0.3 - mean - 0.5, (2 - mean) / 2, (2 - mean) / 2], abs=1e-6)
+    assert other == pytest.approx([0.5 - mean] * 3, abs=1e-6)
     assert branched == pytest.approx([(-2 + 0.5 - mean) / 2, (-2 - mean) / 2], abs=1e-6)
 
 
