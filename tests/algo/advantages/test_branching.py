@@ -143,6 +143,14 @@ def test_rewards_of_turns_count_for_their_turns_in_branches_too():
     assert branched == pytest.approx([(-2 + 0.5 - mean) / 2, (-2 - mean) / 2], abs=1e-6)
 
 
+def test_games_of_a_role_that_end_alike_are_compared_by_the_value_before_a_decision():
+    config = AdvantageConfig(estimator="role_baseline", credit="branch")
+    games = [seat("g", 1.0), seat("h", 1.0, group="other"), seat("b", -1.0, turns=(1, 2))]
+    found = token_advantages(games, config, role_baselines=RoleBaselines(0.9), branches=branch_credit(BRANCHES))
+    recorded, other, _ = [[value * 6 / 8 for value in row] for row in by_turn(found)]
+    assert recorded[0] == pytest.approx(-1.0, abs=1e-5) and other == pytest.approx([0.0] * 3, abs=1e-5)
+
+
 def test_branches_without_a_difference_are_left_out():
     same = [Decision(5, "vote", ME, 1, (went_on("g", "a", 1.0, [(ME, 2)]), went_on("b", "c", 1.0, [(ME, 2)])))]
     games = [seat("g", 1.0), seat("h", -1.0), seat("b", 1.0, turns=(1, 2))]
