@@ -3,15 +3,7 @@
 from collections.abc import Mapping
 
 from runners.werewolf.game.aftermath import exile
-from runners.werewolf.game.state import (
-    GameState,
-    bury,
-    count_ballot,
-    drawn_order,
-    join,
-    log,
-    pk_votes,
-)
+from runners.werewolf.game.state import GameState, bury, count_ballot, drawn_order, join, log
 from runners.werewolf.game.types import Action, EventKind, Option, Phase, Role, Side
 
 
@@ -83,7 +75,7 @@ def start_exile_vote(state: GameState) -> Phase | None:
 
 def take_exile_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Exile the seat with the most votes, put the tied on the PK stage, or exile nobody."""
-    most = _count(state, actions)
+    most = count_ballot(state, EventKind.VOTE, actions)
     if len(most) == 1:
         return exile(state, most[0])
     if not most or state.voting == set(most):  # a PK would have no voters
@@ -94,13 +86,8 @@ def take_exile_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:
 
 def take_pk_vote(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Exile the seat with the most votes; a second tie exiles nobody."""
-    most = _count(state, pk_votes(state, actions))
+    most = count_ballot(state, EventKind.VOTE, actions)
     return exile(state, most[0] if len(most) == 1 else None)
-
-
-def _count(state: GameState, actions: Mapping[int, Action]) -> tuple[int, ...]:
-    sheriffs_weight = {} if state.sheriff is None else {state.sheriff: 3}
-    return count_ballot(state, EventKind.VOTE, actions, halves=sheriffs_weight)
 
 
 def _announce_order(state: GameState, order: tuple[int, ...], way: Option | None) -> Phase:

@@ -11,7 +11,6 @@ vote or with the offer to withdraw, otherwise by a request of its own in the sam
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from runners.werewolf.game.state import (
     Election,
@@ -22,7 +21,6 @@ from runners.werewolf.game.state import (
     log,
     log_speeches,
     lose_badge,
-    pk_votes,
     with_explosive,
 )
 from runners.werewolf.game.types import Action, BadgeLost, EventKind, Option, Phase
@@ -95,18 +93,17 @@ def start_first_ballot(state: GameState) -> Phase | None:
 def start_unopposed(state: GameState) -> Phase | None:
     """Offer an explosion once more before a lone candidate is elected."""
     state.waiting = with_explosive(state, (), among=_not_asked_to_withdraw(state))
-    return None if state.waiting else elect_unopposed(state)
+    return None if state.waiting else elect_unopposed(state, {})
 
 
-def elect_unopposed(state: GameState, actions: Mapping[int, Action] = MappingProxyType({})) -> Phase:
+def elect_unopposed(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Elect the lone candidate after a round without an explosion."""
     return _elect(state, *candidates(state))
 
 
 def take_first_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Elect the seat with the most votes, or put the tied seats on the PK stage."""
-    votes = {seat: action for seat, action in actions.items() if seat in first_voters(state)}
-    most = count_ballot(state, EventKind.SHERIFF_VOTE, votes, halves={})
+    most = count_ballot(state, EventKind.SHERIFF_VOTE, actions)
     if len(most) < 2:
         return _conclude(state, most)
     state.tied = most
@@ -116,7 +113,7 @@ def take_first_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
 
 def take_second_ballot(state: GameState, actions: Mapping[int, Action]) -> Phase:
     """Elect the seat with the most votes; a tie loses the badge."""
-    return _conclude(state, count_ballot(state, EventKind.SHERIFF_VOTE, pk_votes(state, actions), halves={}))
+    return _conclude(state, count_ballot(state, EventKind.SHERIFF_VOTE, actions))
 
 
 def _running(state: GameState) -> Election:

@@ -28,7 +28,7 @@ from runners.werewolf.game.state import (
     join,
     log,
     log_speeches,
-    start_pk_ballot,
+    with_explosive,
 )
 from runners.werewolf.game.types import (
     Action,
@@ -49,8 +49,8 @@ class PhaseRule:
 
     # Prepares the state; returns the next phase, or None with the seats to ask in ``waiting``.
     enter: Callable[[GameState], Phase | None]
-    # Takes (state with the answered seats removed from ``waiting``, their answers); returns the next phase, or None
-    # to ask the next of ``waiting``.
+    # Takes (state with the answered seats removed from ``waiting``, their answers but refusals to explode); returns
+    # the next phase, or None to ask the next of ``waiting``.
     resolve: Callable[[GameState, Mapping[int, Action]], Phase | None] | None = None
     # The decision of all seats, or a function of the seat.
     decision: Decision | Callable[[GameState, int], Decision | None] | None = None
@@ -68,6 +68,11 @@ def _of_those(
 
 def _not_tied(state: GameState) -> Collection[int]:
     return state.voting.difference(state.tied)
+
+
+def _start_pk_ballot(state: GameState) -> None:
+    """Let all seats with a vote except the tied ones vote; wolves among the tied may explode."""
+    state.waiting = with_explosive(state, _not_tied(state), among=state.tied)
 
 
 def _go_on(state: GameState) -> None:
@@ -132,7 +137,7 @@ PHASES: Mapping[Phase, PhaseRule] = {
         Decision.SHERIFF_PK_SPEECH,
     ),
     Phase.SHERIFF_PK_VOTE: PhaseRule(
-        start_pk_ballot, election.take_second_ballot, _of_those(_not_tied, Decision.SHERIFF_PK_VOTE), together=True
+        _start_pk_ballot, election.take_second_ballot, _of_those(_not_tied, Decision.SHERIFF_PK_VOTE), together=True
     ),
     Phase.ANNOUNCEMENT: PhaseRule(aftermath.announce),
     Phase.AFTERMATH: PhaseRule(aftermath.settle),
@@ -155,7 +160,7 @@ PHASES: Mapping[Phase, PhaseRule] = {
     Phase.PK_SPEECH: PhaseRule(
         _ask_the_tied("pk_speech"), _hear(EventKind.PK_SPEECH, Phase.PK_VOTE), Decision.PK_SPEECH
     ),
-    Phase.PK_VOTE: PhaseRule(start_pk_ballot, day.take_pk_vote, _of_those(_not_tied, Decision.PK_VOTE), together=True),
+    Phase.PK_VOTE: PhaseRule(_start_pk_ballot, day.take_pk_vote, _of_those(_not_tied, Decision.PK_VOTE), together=True),
     Phase.GAME_OVER: PhaseRule(_go_on),
 }
 
@@ -226,7 +231,8 @@ def apply(state: GameState, actions: Mapping[int, Action]) -> GameState:
     else:
         resolve = PHASES[state.phase].resolve
         assert resolve is not None
-        following = resolve(state, answers)
+        refusing = {request.seat for request in requests if request.decision is Decision.EXPLOSION}
+        following = resolve(state, {seat: answers[seat] for seat in seats if seat not in refusing})
     _enter(state, following)
     return state
 

@@ -145,20 +145,17 @@ def leaders(counts: Mapping[Chosen, int]) -> tuple[Chosen, ...]:
     return tuple(sorted((option for option in counts if counts[option] == most), key=lambda o: (o is None, o or 0)))
 
 
-def count_ballot(
-    state: GameState, kind: EventKind, actions: Mapping[int, Action], halves: Mapping[int, int]
-) -> tuple[int, ...]:
+def count_ballot(state: GameState, kind: EventKind, actions: Mapping[int, Action]) -> tuple[int, ...]:
     """Reveal all votes and their count; returns the seats with the most, none if all abstained.
 
     kind: VOTE or SHERIFF_VOTE.
-    halves: voter -> its weight in half votes, so that 1.5 votes stay exact; 2 for voters not in it.
     """
-    counts: Counter[int] = Counter()
+    counts: Counter[int] = Counter()  # in half votes, so that the sheriff's 1.5 votes stay exact
     for voter in sorted(actions):
         target = actions[voter].seat
         log(state, kind, seat=voter, target=target)
         if target is not None:
-            counts[target] += halves.get(voter, 2)
+            counts[target] += 3 if voter == state.sheriff else 2
     ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     log(state, EventKind.VOTE_COUNT, count=",".join(f"{seat}:{half / 2:g}" for seat, half in ranked))
     most = leaders(counts)
@@ -172,16 +169,6 @@ def with_explosive(state: GameState, seats: Iterable[int], among: Collection[int
     are announced, since a missing option would reveal a death."""
     explosive = (seat for seat in state.living.intersection(among) if state.preset.may_explode(state.role_of(seat)))
     return tuple(sorted({*seats, *explosive}))
-
-
-def start_pk_ballot(state: GameState) -> None:
-    """Let all seats with a vote except the tied ones vote; wolves among the tied may explode."""
-    state.waiting = with_explosive(state, state.voting.difference(state.tied), among=state.tied)
-
-
-def pk_votes(state: GameState, actions: Mapping[int, Action]) -> dict[int, Action]:
-    """The votes among the answers of a PK ballot."""
-    return {seat: action for seat, action in actions.items() if seat not in state.tied}
 
 
 def log_speeches(state: GameState, kind: EventKind, actions: Mapping[int, Action]) -> None:
