@@ -236,7 +236,7 @@ def _trust(turn: Turn, beliefs: Beliefs, but: Collection[int | None], seer: int 
     trusted = beliefs.most_trusted(seats, at_most=TRUSTED)
     cleared = seer is not None and turn.memory.claims.get(seer, {}).get(trusted) is Side.GOOD
     if trusted is not None and (cleared or trusted in turn.memory.spoken) and turn.chance.random() < TRUST_RATE:
-        yield turn.say(saying.TRUSTS_OF_CLEARED if cleared else saying.TRUSTS, trusted=trusted)
+        yield turn.say(saying.TRUSTS_OF_CLEARED if cleared else saying.TRUSTS, seat=trusted)
 
 
 def _more_to_come(turn: Turn) -> bool:

@@ -204,16 +204,16 @@ RALLIES = (
     "今天全票出{accused}号，别分票。",
 )
 TRUSTS = (
-    "{trusted}号像好人。",
-    "{trusted}号发言不错。",
-    "我保{trusted}号，像好人。",
-    "{trusted}号听着像好人，先放一放。",
-    "{trusted}号我觉得不像狼。",
+    "{seat}号像好人。",
+    "{seat}号发言不错。",
+    "我保{seat}号，像好人。",
+    "{seat}号听着像好人，先放一放。",
+    "{seat}号我觉得不像狼。",
 )
 TRUSTS_OF_CLEARED = (
-    "{trusted}号是金水，我保{trusted}号。",
-    "{trusted}号有金水，我认他是好人。",
-    "金水{trusted}号像好人，先放下。",
+    "{seat}号是金水，我保{seat}号。",
+    "{seat}号有金水，我认他是好人。",
+    "金水{seat}号像好人，先放下。",
 )
 
 DEFENCES = (

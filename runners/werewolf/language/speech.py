@@ -26,7 +26,6 @@ class Heard:
     reports: tuple[tuple[int, Side], ...] = ()  # (seat, side) of each reported check
     accused: frozenset[int] = frozenset()  # seats to be exiled or called wolves
     followed: int | None = None  # the seat that it calls the seer
-    trusted: frozenset[int] = frozenset()  # seats that it calls good
     saved: frozenset[int] = frozenset()  # claimed targets of a potion
     poisoned: frozenset[int] = frozenset()
     next_checks: tuple[int, ...] = ()  # announced checks (警徽流), in order
@@ -68,7 +67,6 @@ def _together(parts: Iterable[Heard]) -> Heard:
                 whole[name] = tuple((dict(old) | dict(new)).items())
     if not whole:
         return NOTHING_HEARD
-    whole["trusted"] -= whole["accused"]
     return Heard(**whole)
 
 
@@ -108,7 +106,7 @@ def _of_a_template(sentence: str) -> Heard | None:
     stated: dict[str, object] = {} if role is None else {"claimed": role}
     for slot, number in numbers.items():
         match slot:
-            case "accused" | "trusted":
+            case "accused":
                 stated[slot] = frozenset({number})
             case "saved" | "poisoned":
                 stated |= {"claimed": Role.WITCH, slot: frozenset({number})}
@@ -252,8 +250,6 @@ _STATES = {
     "followed": rf"(?:更?信|认下?|站边|站队|站|跟着?|支持|力挺|听){SEATS}(?!{_NOT_AS_SEER})|"
     rf"{SEATS}{_LIKELY}*[是像为]?(?:真的?|个|那个|一?张)*预言家(?!的|不|很?假|是假|面[不小低]|还是|或|我不|最|眼|阵营|[0-9])"
     "(?!(?<=预言家)(?:昨[晚夜]|首)?(?:查|验|摸|给|发(?!言)|想))",
-    "trusted": rf"(?:保一?手?|力保|认好|认可){SEATS}|{SEATS}{_LIKELY}*"
-    "(?:[是像为](?:一?[张个])?[铁真大]*好人(?!的?可能)|不像狼|不是狼(?!人?就)|好人面|不错|没有?问题|没毛病|挺好|做好)",
     "accused": r"(?:怀疑|质疑|踩|点出?|盯着?|打|(?<![验查退得看跳杀走给突付指提说派])出|投|票|归票?|冲|抗推|放逐|推)"
     rf"(?:掉|死|一下|的是|是|给|到|先)*{SEATS}(?!{_NO_VOTE})|(?:狼坑|怀疑对象|嫌疑人?)(?:里有|是|在|:)*{SEATS}|"
     rf"把{SEATS}[先给]*(?:投|票|出|推|放逐)|"
@@ -277,7 +273,6 @@ _NEVER = {
     ),
     "followed": "我是[0-9]|之前|先前|昨天|原[本来]|本来|一开始|刚开始|最初|你们|不|没|别|假|悍跳|对跳|未必|难|怀疑|"
     "自称|质疑|骗|警徽|警长",
-    "trusted": rf"{_DOUBTED}|不像好|不是好|不太像|没有好|不算|[不没别]保|[不没别]认|{_UNPROVEN}",
     "accused": rf"{_DOUBTED}|反对|宁可|与其|警徽(?:票|投|给)|"
     "之前|先前|原来(?:我|怀疑|觉得|认为)|昨天|上一?轮|前天|投[了过的]|"
     "[不没别勿甭][^,号]{0,4}(?:怀疑|踩|出|投|票|归|打|推|冲|放逐)|放过|"

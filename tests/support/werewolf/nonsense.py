@@ -4,6 +4,7 @@ import re
 from collections import Counter
 
 from runners.werewolf.game import SPEECHES, EventKind, GameState, Role
+from runners.werewolf.language.lexicon import seats_in
 from runners.werewolf.language.speech import understand
 
 _JUDGES_A_SPEECH = re.compile(
@@ -33,8 +34,7 @@ def nonsense(state: GameState) -> tuple[Counter[str], Counter[str]]:
         if event.kind in SPEECHES:
             heard = understand(event.text)
             for sentence in re.split("(?<=。)", event.text):
-                about = understand(sentence)
-                for seat in about.accused | about.trusted if _JUDGES_A_SPEECH.search(sentence) else ():
+                for seat in seats_in(sentence) if _JUDGES_A_SPEECH.search(sentence) else ():
                     count(KINDS[0], seat not in spoken)
             if heard.next_checks:
                 count(KINDS[1], not heard.accused.isdisjoint(heard.next_checks))

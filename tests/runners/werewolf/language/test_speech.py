@@ -22,7 +22,6 @@ def as_words(heard: Heard) -> list[str]:
         *(f"{seat}{'狼' if side is Side.WOLF else '好'}" for seat, side in heard.reports),
         *(f"踩{seat}" for seat in sorted(heard.accused)),
         *([] if heard.followed is None else [f"跟{heard.followed}"]),
-        *(f"保{seat}" for seat in sorted(heard.trusted)),
         *(f"救{seat}" for seat in sorted(heard.saved)),
         *(f"毒{seat}" for seat in sorted(heard.poisoned)),
         *(f"流{seat}" for seat in heard.next_checks),
@@ -46,13 +45,12 @@ def test_emoji_change_no_statement():
 
 
 ABOUT = dict(
-    accused=7, followed=8, trusted=9, seat=10, checked=1, first=5, second=6, mate=2, other=3, saved=4, poisoned=11,
+    accused=7, followed=8, seat=10, checked=1, first=5, second=6, mate=2, other=3, saved=4, poisoned=11,
     prey=12, poser=12, night=1, role="女巫", side="狼人", verdict="查杀",
 )  # fmt: skip
 STATED = {
     "{accused}": dict(accused=frozenset({7})),
     "{followed}": dict(followed=8),
-    "{trusted}": dict(trusted=frozenset({9})),
     "{role}": dict(claimed=Role.WITCH),
     "{checked}": dict(claimed=Role.SEER, reports=((1, Side.WOLF),)),
     "{first}": dict(next_checks=(5,)),
