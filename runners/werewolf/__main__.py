@@ -125,20 +125,15 @@ def main() -> int:
     log_to_terminal(options)
     if options.processes > 1:
         return run_fleet("runners.werewolf", options)
+    if not options.dry_run:
+        return asyncio.run(run_worker(options, lambda client: open_play(options, client)))
     try:
-        return asyncio.run(
-            _dry_run(options) if options.dry_run else run_worker(options, lambda client: open_play(options, client))
-        )
+        from runners.werewolf.dry_run import dry_run  # as in ``open_play``
+
+        return asyncio.run(dry_run(options))
     except KeyboardInterrupt:
-        if options.dry_run:
-            print("\nthe game was interrupted", file=sys.stderr)
+        print("\nthe game was interrupted", file=sys.stderr)
         raise
-
-
-async def _dry_run(options: argparse.Namespace) -> int:
-    from runners.werewolf.dry_run import dry_run  # as in ``open_play``
-
-    return await dry_run(options)
 
 
 if __name__ == "__main__":

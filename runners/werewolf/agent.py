@@ -159,7 +159,6 @@ class WerewolfGames:
         return ApiModels(self._keys, self._addresses)
 
     async def close(self) -> None:
-        """Close the connections to the policy's servers and to the other models."""
         await self.policies.close()
         if "_api_models" in vars(self):
             await self._api_models.close()

@@ -56,7 +56,6 @@ class DemonstratingPlayer(PolicyPlayer):
         self._demonstrator = demonstrator
 
     async def observe(self, msg: Msg | list[Msg] | None) -> None:
-        """Pass an announcement on to the demonstrator, too."""
         await super().observe(msg)
         await self._demonstrator.observe(msg)
 
@@ -66,7 +65,6 @@ class DemonstratingPlayer(PolicyPlayer):
         return replace(believed, asked=await self.questions_in_tokens(question))
 
     async def decide(self, observation: Observation) -> Decided:
-        """Record the demonstrator's decision as the reply to the policy's prompt."""
         request = observation.question
         shown = await self._demonstrator.decide(observation)
         self._replies.reply = render_reply(shown.action, request)

@@ -23,6 +23,7 @@ from runners.werewolf.game import (
     GameState,
     Observation,
     Preset,
+    Request,
     Side,
     apply,
     asked,
@@ -70,22 +71,20 @@ class Person:
 
     def act(self, observation: Observation) -> Action:
         """Show news, and ask until the answer is valid. Raises PersonLeft at the end of input."""
-        if observation.request is None:
-            raise ValueError(f"seat {observation.seat} has no pending request")
+        request = observation.question
         if not self._introduced:
             self._show(system_prompt(self._preset, observation.seat, observation.role))
             self._introduced = True
         self._show("\n" + render_observation(observation))
         while True:
             try:
-                return parse_reply(self._answer(observation), observation.request)
+                return parse_reply(self._answer(request), request)
             except ReplyError as error:
-                self._show(render_reply_error(error, observation.request))
+                self._show(render_reply_error(error, request))
             except EOFError as end:
                 raise PersonLeft from end
 
-    def _answer(self, observation: Observation) -> str:
-        request = observation.request
+    def _answer(self, request: Request) -> str:
         if not request.speaks:
             return f"{DECISION_MARKER}：{self._ask(f'{DECISION_MARKER}> ').removeprefix(f'{DECISION_MARKER}：')}"
         speech = self._ask("发言> ")

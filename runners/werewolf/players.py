@@ -112,7 +112,6 @@ class Player(AgentBase):
         return Msg(self.name, decided.action.text, "assistant", metadata={"decided": decided})
 
     async def decide(self, observation: Observation) -> Decided:
-        """Choose an action for ``observation.request``."""
         raise NotImplementedError
 
     async def believe(self, question: BeliefQuestion) -> Believed | None:
@@ -137,7 +136,6 @@ class BrainPlayer(Player):
         return Decided(self._brain.act(observation))
 
     async def believe(self, question: BeliefQuestion) -> Believed | None:
-        """The role odds of an expert brain."""
         if not isinstance(self._brain, ExpertBrain):
             return None
         odds = role_odds(question.events, self.seat, question.deck)

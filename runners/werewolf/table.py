@@ -295,7 +295,6 @@ class _Table:
         return self._policy_version if seat.name == TRAINED_POLICY else 0  # frozen weights have one version
 
     def result(self, state: GameState, judgements: tuple[Judgement, ...]) -> ResultSpan:
-        """The result span of the finished game."""
         result = winner(state)
         if result is None:
             raise ValueError(f"game {self._task.game_id} is not over")

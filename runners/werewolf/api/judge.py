@@ -87,7 +87,6 @@ class JudgedGame:
         return tuple(found)
 
     def close(self) -> None:
-        """Cancel pending requests."""
         for answer in self._answers.values():
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # so that asyncio does not log the error again

@@ -115,7 +115,6 @@ class ApiModel:
         return f"ApiModel({_name(self.endpoint)})"
 
     async def ask(self, messages: list[dict[str, Any]]) -> str:
-        """The text of ``reply``."""
         return (await self.reply(messages)).text
 
     async def reply(self, messages: list[dict[str, Any]]) -> "ApiReply":
@@ -143,7 +142,6 @@ class ApiModel:
         return outcome
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._model.client.close()
 
     async def _try_once(self, messages: list[dict[str, Any]]) -> "ApiReply | _Failure":
@@ -212,7 +210,6 @@ class ApiModels:
         return self._models[endpoint]
 
     async def close(self) -> None:
-        """Close all connections."""
         for model in self._models.values():
             await model.close()
 

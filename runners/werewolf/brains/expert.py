@@ -37,7 +37,6 @@ class ExpertBrain(ScriptedBrain):
         self._known_when: tuple[object, ...] = ()
 
     def act(self, observation: Observation) -> Action:
-        """A legal answer to ``observation.request``; ValueError without a request."""
         wolves = sum(role.side is Side.WOLF for role in observation.deck)
         self._memory.resolves |= {("send a poser", 0): float(wolves < ENOUGH_TO_POSE), ("pose", 0): 1.0}
         usual = super().act(observation)

@@ -18,7 +18,6 @@ class RandomBrain:
         self._rng = rng
 
     def act(self, observation: Observation) -> Action:
-        """A legal answer to ``observation.request``; ValueError without a request."""
         request = observation.question
         riding = [option for option in request.options if option in _RIDING]
         if riding and self._rng.random() < RIDING_RATE:

@@ -23,7 +23,6 @@ class ScriptedBrain:
         self._believe = believe_by_rule
 
     def act(self, observation: Observation) -> Action:
-        """A legal answer to ``observation.request``; ValueError without a request."""
         request, me = observation.question, observation.seat
         self._memory.learn(observation.events, me, observation.deck)
         others = tuple(seat for seat in observation.living if seat != me)
@@ -35,7 +34,6 @@ class TimidBrain(ScriptedBrain):
     """A scripted player that abstains from most votes, a teacher that leaves room for reinforcement learning."""
 
     def act(self, observation: Observation) -> Action:
-        """A legal answer to ``observation.request``; ValueError without a request."""
         bold, request = super().act(observation), observation.question
         if request.decision in BALLOTS and request.may_pass and self._rng.random() < ABSTENTION_RATE:
             return Action(None)

@@ -35,7 +35,6 @@ class Turn:
         return self._drawn(self.memory.resolves, (purpose, day)) < rate
 
     def resolves_today(self, purpose: str, rate: float) -> bool:
-        """``resolves`` for the current day."""
         return self.resolves(purpose, rate, self.request.day)
 
     def has_said(self, statement: object) -> bool:
@@ -63,7 +62,6 @@ class Turn:
         return None
 
     def say(self, templates: Sequence[str], **about: object) -> str:
-        """One of ``templates``, filled in."""
         return saying.say(self.chance, templates, self.request.speech_chars, **about)
 
     def speech(self, sentences: Iterable[str], choice: Choice = None) -> Action:

@@ -175,7 +175,6 @@ def _suspect(turn: Turn, seats: Collection[int], beliefs: Beliefs) -> int | None
 
 
 def _pretend(turn: Turn) -> Beliefs:
-    """Beliefs of the role that it pretends to have."""
     return form_beliefs(turn, Role.SEER if _poses(turn) else _cover(turn))
 
 

@@ -5,9 +5,7 @@ from generators keyed by (seed, purpose, day), so that one draw never shifts ano
 
 A round: night falls -> the wolves talk -> guard, wolves and seer act at once -> the witch -> dawn -> the
 sheriff's election (day 1, where there is one) -> deaths announced -> their aftermath -> discussion -> exile
-vote (-> PK) -> its aftermath. An explosion ends the day from any speech or vote. The win is checked after
-the announced deaths, the exile and an explosion, once no shot is pending. When both sides' conditions hold
-the wolves have won (狼刀在先). A decided game ends there: its dead get no last words and pass no badge.
+vote (-> PK) -> its aftermath. An explosion ends the day from any speech or vote. The aftermath checks the win.
 """
 
 from collections import Counter

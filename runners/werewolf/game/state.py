@@ -86,7 +86,6 @@ class GameState:
     result: Result | None = None  # None while the game runs
 
     def role_of(self, seat: int) -> Role:
-        """The role dealt to ``seat``."""
         return self.roles[seat - 1]
 
     @property

@@ -239,12 +239,10 @@ class Event:
     data: Mapping[str, str] = field(default_factory=dict)
 
     def visible_to(self, seat: int) -> bool:
-        """Whether ``seat`` may know of this event."""
         return self.audience is None or seat in self.audience
 
     @property
     def seats(self) -> tuple[int, ...]:
-        """The list in ``data["seats"]``."""
         return tuple(int(seat) for seat in self.data["seats"].split(",") if seat)
 
     @property

@@ -122,7 +122,6 @@ def _with_thoughts_tagged(text: str) -> str:
 
 
 def _tagged(text: str) -> Iterator[Section]:
-    """Sections of text in and outside of tags."""
     start, kind, label = 0, Kind.PLAIN, ""
     for tag in _TAGS.finditer(simplified(text)):
         yield Section(kind, text[start : tag.start()], label, closed=tag[1] == "/")
