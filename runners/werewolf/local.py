@@ -34,7 +34,7 @@ from runners.werewolf.game import (
 )
 from runners.werewolf.language.replies import ReplyError, parse_reply
 from runners.werewolf.prompts_zh.names import DECISION_MARKER
-from runners.werewolf.prompts_zh.questions import render_observation, render_reply_error
+from runners.werewolf.prompts_zh.questions import render_question, render_reply_error, render_turn
 from runners.werewolf.prompts_zh.system import system_prompt
 from runners.werewolf.transcript import game_data, game_text
 
@@ -75,7 +75,7 @@ class Person:
         if not self._introduced:
             self._show(system_prompt(self._preset, observation.seat, observation.role))
             self._introduced = True
-        self._show("\n" + render_observation(observation))
+        self._show("\n" + render_turn(observation.events, render_question(request)))
         while True:
             try:
                 return parse_reply(self._answer(request), request)

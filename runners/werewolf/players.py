@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NoReturn
 
@@ -26,10 +26,10 @@ from runners.werewolf.game import Action, Decision, Event, EventKind, Observatio
 from runners.werewolf.language.replies import ReplyError, parse_reply, split_thought
 from runners.werewolf.prompts_zh.names import ROLE_NAMES, seat_name
 from runners.werewolf.prompts_zh.questions import (
-    render_observation,
     render_probe,
     render_question,
     render_reply_error,
+    render_turn,
 )
 from runners.werewolf.prompts_zh.quoting import one_line
 from runners.werewolf.prompts_zh.record import RECAP_SPEECH_CHARS, render_events, render_recap
@@ -162,7 +162,7 @@ class PolicyPlayer(Player):
         self._known += news
         reminder = self._reminder(self._known)
         question = render_question(request) + reminder
-        content = render_observation(replace(observation, events=tuple(news))) + reminder
+        content = render_turn(news, question)
         turns: list[ModelTurn] = []
         for is_reask in (False, True):
             response = await self._ask(content, question)
@@ -214,12 +214,8 @@ class PolicyPlayer(Player):
 
     def _asking(self, question: BeliefQuestion, roles: Sequence[Role]) -> list[list[ChatMessage]]:
         """The conversation with the news and the question about each seat."""
-        news = render_events(self.heard)
         return [
-            [
-                *self._conversation,
-                {"role": "user", "content": "\n".join(filter(None, (news, render_probe(seat, roles))))},
-            ]
+            [*self._conversation, {"role": "user", "content": render_turn(self.heard, render_probe(seat, roles))}]
             for seat in question.targets
         ]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from runners.werewolf.game import Decision, Observation, Option, Phase, Request, Role, Unsaved, choices
+from runners.werewolf.game import Decision, Event, Option, Phase, Request, Role, Unsaved, choices
 from runners.werewolf.game.roles import CARDS
 from runners.werewolf.prompts_zh.names import (
     DECISION_MARKER,
@@ -78,12 +78,9 @@ def render_question(request: Request) -> str:
     return f"{question}。{explained}{_speech_form(request) if request.speaks else _choice_form(request)}"
 
 
-def render_observation(observation: Observation) -> str:
-    """A seat's turn as text: new events, then the question if there is one."""
-    parts = [render_events(observation.events)]
-    if observation.request is not None:
-        parts.append(render_question(observation.request))
-    return "\n".join(part for part in parts if part)
+def render_turn(news: Iterable[Event], question: str) -> str:
+    """A seat's turn as text: new events, then the question."""
+    return "\n".join(filter(None, (render_events(news), question)))
 
 
 def render_reply_error(error: "ReplyError", request: Request) -> str:
