@@ -59,9 +59,9 @@ class DemonstratingPlayer(PolicyPlayer):
         await super().observe(msg)
         await self._demonstrator.observe(msg)
 
-    async def believe(self, question: BeliefQuestion) -> Believed | None:
+    async def believe(self, question: BeliefQuestion) -> Believed:
         """The demonstrator's belief, if it has one, with the question in the policy's tokens."""
-        believed = await self._demonstrator.believe(question) or Believed(None)
+        believed = await self._demonstrator.believe(question)
         return replace(believed, asked=await self.questions_in_tokens(question))
 
     async def decide(self, observation: Observation) -> Decided:

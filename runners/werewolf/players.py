@@ -80,8 +80,8 @@ class BeliefQuestion:
 class Believed:
     """mass, asked: as in ``store.werewolf_study.BeliefRecord``."""
 
-    # Seat -> role -> probability; None if the player cannot be probed and only the questions are recorded.
-    chances: Mapping[int, Mapping[Role, float]] | None
+    # Seat -> role -> probability; None if the player cannot be probed.
+    chances: Mapping[int, Mapping[Role, float]] | None = None
     mass: float | None = None
     asked: tuple[ProbeTokens, ...] = ()
 
@@ -114,9 +114,9 @@ class Player(AgentBase):
     async def decide(self, observation: Observation) -> Decided:
         raise NotImplementedError
 
-    async def believe(self, question: BeliefQuestion) -> Believed | None:
-        """Its beliefs about other seats' roles, or None. Does not change its state."""
-        return None
+    async def believe(self, question: BeliefQuestion) -> Believed:
+        """Its beliefs about other seats' roles. Does not change its state."""
+        return Believed()
 
     async def handle_interrupt(self, *args: Any, **kwargs: Any) -> NoReturn:
         """AgentScope calls this for a cancelled reply; a cancelled game must stay cancelled."""
@@ -135,9 +135,9 @@ class BrainPlayer(Player):
         self.heard.clear()
         return Decided(self._brain.act(observation))
 
-    async def believe(self, question: BeliefQuestion) -> Believed | None:
+    async def believe(self, question: BeliefQuestion) -> Believed:
         if not isinstance(self._brain, ExpertBrain):
-            return None
+            return Believed()
         odds = role_odds(question.events, self.seat, question.deck)
         return Believed({target: odds[target] for target in question.targets})
 
@@ -180,8 +180,8 @@ class PolicyPlayer(Player):
                 return Decided(action, reasked=is_reask, turns=tuple(turns))
         return Decided(request.default, reasked=True, defaulted=True, turns=tuple(turns))
 
-    async def believe(self, question: BeliefQuestion) -> Believed | None:
-        """Probabilities of the role names, normalized over the deck's roles; None if the question exceeds the context.
+    async def believe(self, question: BeliefQuestion) -> Believed:
+        """Probabilities of the role names, normalized over the deck's roles; none if the question exceeds the context.
 
         The question follows the conversation and the news; the conversation does not change.
         """
@@ -190,18 +190,13 @@ class PolicyPlayer(Player):
         try:
             prompts, found = await self._model.word_log_probs(self._asking(question, roles), words)
         except ContextFull:
-            return None
-        masses = [[math.exp(value) for value in values] for values in found]
-        best = [max(values) for values in found]
-        shares = [[math.exp(value - most) for value in values] for values, most in zip(found, best, strict=True)]
-        return Believed(
-            {
-                seat: {role: share / sum(of_seat) for role, share in zip(roles, of_seat, strict=True)}
-                for seat, of_seat in zip(question.targets, shares, strict=True)
-            },
-            mass=fmean(map(sum, masses)) if masses else None,
-            asked=_in_tokens(question, roles, words, prompts),
-        )
+            return Believed()
+        chances = {}
+        for seat, values in zip(question.targets, found, strict=True):
+            shares = [math.exp(value - max(values)) for value in values]
+            chances[seat] = {role: share / sum(shares) for role, share in zip(roles, shares, strict=True)}
+        mass = fmean(sum(map(math.exp, values)) for values in found) if found else None
+        return Believed(chances, mass, _in_tokens(question, roles, words, prompts))
 
     async def questions_in_tokens(self, question: BeliefQuestion) -> tuple[ProbeTokens, ...]:
         """The prompts of ``believe``, without a call; empty if they exceed the context."""

@@ -55,11 +55,11 @@ class BeliefProbes:
             day=state.day,
             moment=moment,
             seat=seat,
-            beliefs=None if believed is None or believed.chances is None else as_chances(believed.chances),
-            mass=None if believed is None else believed.mass,
+            beliefs=None if believed.chances is None else as_chances(believed.chances),
+            mass=believed.mass,
             ceiling=as_chances({target: odds[target] for target in targets}),
             deaf=as_chances({target: deaf[target] for target in targets}),
-            asked=believed.asked if believed is not None and self._wanted.with_tokens else (),
+            asked=believed.asked if self._wanted.with_tokens else (),
         )
 
 
