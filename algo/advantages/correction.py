@@ -9,7 +9,7 @@ computes weights and rejections from it; this module converts the rows.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
@@ -46,7 +46,7 @@ def check_correction(config: RolloutCorrectionConfig) -> None:
     """Raise ConfigError for names and thresholds that verl rejects."""
     one = torch.zeros(1, 1)
     try:
-        compute_rollout_correction_and_rejection_mask(one, one, torch.ones(1, 1), **_settings(config))
+        compute_rollout_correction_and_rejection_mask(one, one, torch.ones(1, 1), **config.model_dump())
     except ValueError as error:
         raise ConfigError(f"training.rollout_correction: {error}") from error
 
@@ -64,8 +64,6 @@ def apply_rollout_correction(
     Without a configured correction nothing changes, but the metrics are computed. Raises ValueError for rows of the
     wrong length.
     """
-    if not trajectories:
-        return Correction((), (), None if config.rollout_is is None else [], Counter(), {})
     log_probs = [row_of(each, "log_probs", row) for each, row in zip(trajectories, log_probs, strict=True)]
     masks = [torch.tensor(trajectory.loss_mask, dtype=torch.bool) for trajectory in trajectories]
     sampled_by = [torch.tensor(trajectory.logprobs) for trajectory in trajectories]
@@ -73,7 +71,7 @@ def apply_rollout_correction(
         old_log_prob=_padded(log_probs, masks),
         rollout_log_prob=_padded(sampled_by, masks),
         response_mask=_padded([mask.float() for mask in masks], masks),
-        **_settings(config),
+        **config.model_dump(),
     )
     kept = [_spread(row, mask) > 0 for row, mask in zip(kept_mask, masks, strict=True)]
     rows = tuple(number for number, mask in enumerate(kept) if mask.any())
@@ -91,15 +89,6 @@ def apply_rollout_correction(
         left_out=+Counter({REJECTED: rejected_turns}),
         metrics=metrics | _policy_lag(trajectories, policy_version),
     )
-
-
-def _settings(config: RolloutCorrectionConfig) -> dict[str, Any]:
-    return {
-        "rollout_is": config.rollout_is,
-        "rollout_is_threshold": config.rollout_is_threshold,
-        "rollout_rs": config.rollout_rs,
-        "rollout_rs_threshold": config.rollout_rs_threshold,
-    }
 
 
 def _padded(rows: Sequence[torch.Tensor], masks: Sequence[torch.Tensor]) -> torch.Tensor:
