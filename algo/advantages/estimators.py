@@ -24,7 +24,7 @@ from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
 from algo.advantages.baseline import Comparison, RoleBaselines, against_roles, equal, within_group, within_side
 from algo.advantages.branching import NO_BRANCHES, BranchCredit
-from algo.advantages.registry import ESTIMATORS, ROLE_BASELINE, check_estimator
+from algo.advantages.registry import ESTIMATORS, ROLE_BASELINE
 from algo.sequences.actor_rows import ActorRow, PerToken, actor_rows, spread_over_tokens
 from algo.sequences.trajectories import Trajectory
 from configs.sections.training import AdvantageConfig
@@ -63,7 +63,7 @@ def token_advantages(
     values: PerToken | None = None,
     branches: BranchCredit = NO_BRANCHES,
 ) -> TokenAdvantages:
-    """Compute each trajectory's advantages by the configured estimator.
+    """Compute each trajectory's advantages by the configured estimator, one that ``check_estimator`` accepts.
 
     role_baselines: the running baselines of the estimator role_baseline; updated with this step's rewards.
     kl_penalties: per token, times its coefficient; subtracted from the reward at that token.
@@ -76,12 +76,9 @@ def token_advantages(
     equal rewards by almost zero. The same would happen to small differences by KL penalties, so equality is tested
     without them. Likewise for a role with rewards equal to its baseline, and for a side with equal returns.
 
-    Raises ConfigError for an unusable estimator, and ValueError for missing ``values`` or ``role_baselines``, for rows
-    of the wrong length, and, naming the rollout and actor, for segments of one actor with different rewards or the same
-    number.
+    Raises ValueError for missing ``values`` or ``role_baselines``, and for rows of the wrong length.
     """
     estimator = config.estimator
-    check_estimator(estimator)
     needs_values = ESTIMATORS[estimator].values
     if needs_values and values is None and trajectories:
         raise ValueError(f"advantage.estimator {estimator!r} needs the critic's values")

@@ -90,12 +90,8 @@ def actor_rows(
 
     by_turn: whether turn rewards are separate.
 
-    Raises ValueError, naming the rollout and actor, for segments of one actor with different rewards or the same
-    number, and for a per-token row that does not fit its trajectory.
+    Raises ValueError, naming the rollout and actor, for a per-token row that does not fit its trajectory.
     """
-    for name, given in (("kl_penalties", kl_penalties), ("values", values)):
-        if given is not None and len(given) != len(trajectories):
-            raise ValueError(f"{len(given)} rows of {name} for {len(trajectories)} trajectories")
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, trajectory in enumerate(trajectories):
         found[trajectory.task_id, trajectory.actor].append(number)
@@ -103,10 +99,6 @@ def actor_rows(
     for (task_id, actor), numbers in found.items():
         numbers.sort(key=lambda number: trajectories[number].segment)
         own = [trajectories[number] for number in numbers]
-        if len({trajectory.segment for trajectory in own}) != len(own):
-            raise ValueError(f"{task_id}, {actor}: a segment occurs twice")
-        if len({(trajectory.group_id, trajectory.side, trajectory.role, trajectory.reward) for trajectory in own}) != 1:
-            raise ValueError(f"{task_id}, {actor}: its segments differ in group, side, role or reward")
         turns = _turns(own) if by_turn else ()
         rows.append(
             ActorRow(

@@ -122,13 +122,6 @@ def test_an_estimator_that_is_not_there_or_needs_more_is_refused():
     assert ADV_ESTIMATOR_REGISTRY.keys() == REFUSED | (ESTIMATORS.keys() - {"role_baseline"})
 
 
-def test_segments_that_disagree_are_refused():
-    with pytest.raises(ValueError, match="a, seat 01: its segments differ"):
-        token_advantages([seat("a", 1.0), seat("a", 0.5, segment=1)], AdvantageConfig())
-    with pytest.raises(ValueError, match="a, seat 01: a segment occurs twice"):
-        token_advantages([seat("a", 1.0), seat("a", 1.0)], AdvantageConfig())
-
-
 def test_what_is_standardised_over_the_batch_is_so_within_a_side():
     """A side that nearly always wins must not be encouraged for being that side."""
     good = [seat(game, reward) for game, reward in [("a", 1.0), ("b", -1.0)]]
