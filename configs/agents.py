@@ -142,12 +142,6 @@ class AgentConfig(Config):
         }
     )
 
-    @property
-    def fixed_files(self) -> Mapping[str, Path]:
-        """Files whose content may not change within a run, by dotted setting."""
-        files = {"agents.train": self.agents.train, "agents.val": self.agents.val}
-        return {name: path for name, path in files.items() if path is not None}
-
     @model_validator(mode="after")
     def _reject_unused_settings(self) -> "AgentConfig":
         if {self.selection.winners, self.selection.losers, self.selection.draws} != {1.0}:

@@ -5,6 +5,7 @@
 """
 
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
 
@@ -297,8 +298,13 @@ class Config(Section):
 
     @property
     def fixed_files(self) -> Mapping[str, Path]:
-        """Dotted setting -> file whose content may not change within a run: prompts, tasks."""
-        return {}
+        """Dotted setting -> file of ``input_files``, whose content may not change within a run: prompts, tasks."""
+        found: dict[str, Path | None] = {}
+        for name in self.input_files:
+            value = attrgetter(name)(self)
+            is_map = isinstance(value, dict)
+            found |= {f"{name}.{key}": path for key, path in value.items()} if is_map else {name: value}
+        return {name: path for name, path in found.items() if path is not None}
 
     @property
     def logprob_tolerance(self) -> float:

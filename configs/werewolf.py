@@ -1,7 +1,6 @@
 """The configuration of a run that plays Werewolf: the settings added to ``configs.schema``."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -110,10 +109,6 @@ class WerewolfConfig(Config):
     def team(self) -> Mapping[str, LearnerConfig]:
         """The policies that learn together, by name; empty for one policy."""
         return self.policies
-
-    @property
-    def fixed_files(self) -> Mapping[str, Path]:
-        return {f"game.prompts.{name}": path for name, path in self.game.prompts.items()}
 
     @model_validator(mode="after")
     def _seated_players_exist(self) -> "WerewolfConfig":
