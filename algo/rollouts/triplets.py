@@ -77,12 +77,6 @@ def triplets_of(turns: Iterable[CallSpan]) -> Iterator[Triplet]:
         sequence += turn.response_ids
 
 
-def read_calls(kind: TaskKind, spans: Sequence[Span]) -> list[CallSpan]:
-    """The model calls among the spans, each once, in the order of (actor, turn). Raises MalformedSpan."""
-    calls = {(call.actor, call.turn): call for call in map(kind.call.decode, filter(kind.call.is_in, spans))}
-    return [calls[key] for key in sorted(calls)]
-
-
 def read_attempt(
     kind: TaskKind,
     rollout_id: str,
@@ -111,7 +105,8 @@ def read_attempt(
     if task_id is not None and outcome.task != task_id:
         raise IncompleteRollout(f"{where}: the outcome of another task, {outcome.task!r}, not {task_id!r}")
     of_calls = [span for span in distinct if kind.call.is_in(span)]
-    turns = tuple(read_calls(kind, of_calls))
+    calls_by_turn = {(call.actor, call.turn): call for call in map(kind.call.decode, of_calls)}
+    turns = tuple(calls_by_turn[key] for key in sorted(calls_by_turn))
     if len(turns) != len(of_calls):
         raise IncompleteRollout(f"{where}: several spans of the same turn of an actor")
     if len(turns) != outcome.turns:
