@@ -53,11 +53,10 @@ class Processes:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._stopping: subprocess.Popen[bytes] | None = None
 
-    def start(
-        self, name: str, command: Sequence[str], log: IO[bytes] | None, grace_seconds: float = GRACE_SECONDS
-    ) -> None:
-        """See ``start_guarded``."""
-        self._running[name] = start_guarded(command, log, grace_seconds)
+    def start(self, name: str, command: Sequence[str], logs: Path | None, grace_seconds: float = GRACE_SECONDS) -> None:
+        """See ``start_guarded``. logs: folder in which the output is appended to ``name.log``; None: this terminal."""
+        with open(logs / f"{name}.log", "ab") if logs else contextlib.nullcontext() as log:
+            self._running[name] = start_guarded(command, log, grace_seconds)
 
     def wait_for(self, name: str) -> int:
         """The exit code of ``name``, or of another process that ends before it (1 instead of 0)."""
@@ -127,19 +126,11 @@ def start_hub(processes: Processes, logs: Path) -> str:
     """Start the stock hub on a free port; returns its address. logs: folder of its log."""
     port = free_port()
     agl = str(Path(sys.executable).with_name("agl"))  # the command that agentlightning installs
-    start_logged(processes, "hub", [agl, "store", "--host", "127.0.0.1", "--port", str(port)], logs)
+    processes.start("hub", [agl, "store", "--host", "127.0.0.1", "--port", str(port)], logs)
     return f"http://127.0.0.1:{port}"
 
 
 def start_runner(processes: Processes, workload: str, hub: str, options: Sequence[str], logs: Path) -> None:
     """Start a runner. workload: werewolf, agents. hub: its address. options: of the command. logs: its log's folder."""
     command = [sys.executable, "-m", f"runners.{workload}", *options, "--store", hub]
-    start_logged(processes, "runner", command, logs, _RUNNER_GRACE_SECONDS)
-
-
-def start_logged(
-    processes: Processes, name: str, command: Sequence[str], logs: Path, grace_seconds: float = GRACE_SECONDS
-) -> None:
-    """Start a command, with its output appended to ``name.log`` in the folder ``logs``. See ``start_guarded``."""
-    with (logs / f"{name}.log").open("ab") as log:
-        processes.start(name, command, log, grace_seconds)
+    processes.start("runner", command, logs, _RUNNER_GRACE_SECONDS)

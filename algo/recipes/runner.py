@@ -34,7 +34,6 @@ from algo.machine.processes import (
     local_processes,
     program,
     start_hub,
-    start_logged,
     start_runner,
 )
 from algo.recipes.recipe import Recipe, Stage, read_recipe, stage_config
@@ -352,7 +351,7 @@ def _start_runner(processes: Processes, opened: RecipeFolder, hub: str, logs: Pa
     port, end = free_port(), time.monotonic() + SERVICE_SECONDS
     values = {"port": str(port), "model": str(opened.steps()[0].model)}
     if config.local.service is not None:
-        start_logged(processes, "service", command_line(config.local.service, values, "local.service"), logs)
+        processes.start("service", command_line(config.local.service, values, "local.service"), logs)
         if status := processes.wait_until(lambda: is_taken(port) or time.monotonic() > end):
             return status
         if not is_taken(port):
