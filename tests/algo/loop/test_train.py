@@ -4,7 +4,6 @@ import asyncio
 import threading
 from collections import Counter
 from contextlib import AsyncExitStack
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -106,30 +105,24 @@ class Machine:
             if any("-branch-" in opened.task.task_id for opened in run.queue._open.values()):
                 self.at(state, "branches")
 
-        run = SimpleNamespace(
+        run = RunContext(
             config=opened.config,
             workload=workload,
-            league=self.league_of(opened),
-            _served_before=[],
             state=state,
             is_resumed=opened.is_resumed,
+            serving=SimpleNamespace(metrics=metrics, wake=wake, sleep=sleep, score=score),
+            frozen=None,
             engine=self,
             trainer=TrainerThread(),
             queue=RolloutQueue(self.client, GAME, opened.config.rollout, opened.resumption),
-            serving=SimpleNamespace(metrics=metrics, wake=wake, sleep=sleep, score=score),
             tracking=SimpleNamespace(log=lambda metrics, step: None),
-            resources=lambda: PolicyResources(
-                run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"
-            ),
-            refresh_endpoints=refresh,
-            push=push,
+            published={},
+            league=self.league_of(opened),
         )
-        run.evaluation_is_due = partial(RunContext.evaluation_is_due, run)
-        run.evaluate = partial(RunContext.evaluate, run)
-        run._score_probe = partial(RunContext._score_probe, run)
-        run.after_rollouts = partial(RunContext.after_rollouts, run)
-        run.select_past_selves = partial(RunContext.select_past_selves, run)
-        run.record_matches = partial(RunContext.record_matches, run)
+        run.resources = lambda: PolicyResources(
+            run_name="run-1", version=state.policy_version, endpoints=("http://127.0.0.1:1/v1",), model="policy"
+        )
+        run.refresh_endpoints, run.push = refresh, push
         return run
 
     def league_of(self, opened):
