@@ -265,10 +265,7 @@ def _estimate(
             token_level_rewards=token_level_rewards, response_mask=mask, **arguments
         )
     return [
-        (
-            advantages[number, : row.tokens].float(),
-            returns[number, : row.tokens].float() if estimator.values else torch.zeros(row.tokens),
-        )
+        (advantages[number, : row.tokens].float(), returns[number, : row.tokens].float())
         for number, row in enumerate(rows)
     ]
 
