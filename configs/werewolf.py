@@ -107,7 +107,6 @@ class WerewolfConfig(Config):
 
     @property
     def team(self) -> Mapping[str, LearnerConfig]:
-        """The policies that learn together, by name; empty for one policy."""
         return self.policies
 
     @model_validator(mode="after")

@@ -110,7 +110,6 @@ class BranchCredit:
         return latest.advantage if latest else None
 
     def weight(self, task_id: str, actor: str, turn: int) -> float:
-        """The turn's weight in the policy's loss."""
         latest = self._latest(task_id, actor, turn)
         return latest.weight if latest else 1.0
 

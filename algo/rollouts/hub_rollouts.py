@@ -213,7 +213,6 @@ class HubRollouts:
             return False
 
     async def cancel(self, rollout_ids: Collection[str]) -> None:
-        """Cancel the open ones of these rollouts."""
         # Queried first, since a stock hub turns a finished rollout into a cancelled one.
         for rollout in await self.client.query_rollouts(rollout_id_in=list(rollout_ids)) if rollout_ids else ():
             if rollout.status not in CLOSED:

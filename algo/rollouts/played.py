@@ -58,7 +58,6 @@ class PlayedRollouts:
 
     @classmethod
     def merge(cls, parts: Sequence["PlayedRollouts"]) -> "PlayedRollouts":
-        """Combine several results."""
         return cls(
             finished=tuple(rollout for part in parts for rollout in part.finished),
             failures=sum((part.failures for part in parts), Counter()),

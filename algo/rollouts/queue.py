@@ -171,7 +171,6 @@ class RolloutQueue:
         await self._hub.cancel_later(newest)
 
     def _still_open(self, watched: Collection[str]) -> list[str]:
-        """Ids of the open rollouts of these tasks."""
         return [rollout_id for rollout_id, rollout in self._open.items() if rollout.task.task_id in watched]
 
     async def _query_all(self, rollout_ids: Sequence[str]) -> Sequence[Rollout]:

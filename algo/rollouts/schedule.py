@@ -54,7 +54,6 @@ class Schedule:
 
     @property
     def open(self) -> list[Group]:
-        """The groups in flight, by number."""
         return [self._open[number] for number in sorted(self._open)]
 
     @property
@@ -87,6 +86,5 @@ class Schedule:
         return sorted(chosen) if len(chosen) >= self._per_step else None
 
     def take(self, numbers: Collection[int]) -> None:
-        """Remove the groups of a step from those in flight."""
         for number in numbers:
             del self._open[number]

@@ -123,7 +123,6 @@ def time_metrics(seconds: dict[str, float], calls: Iterable[tuple[float, float]]
 
 
 def _union(intervals: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of the intervals."""
     covered, reached = 0.0, float("-inf")
     for start, end in sorted(intervals):
         if end > reached:

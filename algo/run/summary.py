@@ -79,7 +79,6 @@ class RunSummary:
         self._left_out: Counter[str] = Counter(state.get("left_out", {}))
 
     def state(self) -> dict[str, Any]:
-        """The state for a resumed run."""
         return {
             "steps": self.steps,
             "before": self.before,

@@ -74,7 +74,6 @@ class ActorRow:
         return gains
 
     def tokens_of_turns(self) -> Iterator[tuple[TurnReward, slice]]:
-        """Each turn with the positions of its tokens."""
         starts = (0, *(turn.end for turn in self.turns))
         return ((turn, slice(start, turn.end)) for start, turn in zip(starts, self.turns, strict=False))
 

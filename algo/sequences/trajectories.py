@@ -83,7 +83,6 @@ class Trajectory:
 
     @property
     def oldest_version(self) -> int:
-        """Minimum of the turns' policy versions."""
         return min(self.turn_versions)
 
     def turn_spans(self) -> Iterator[tuple[int, int]]:

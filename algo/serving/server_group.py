@@ -114,7 +114,6 @@ class ServerGroup(contextlib.AbstractAsyncContextManager["ServerGroup"]):
 
     @property
     def servers(self) -> tuple[VllmServer, ...]:
-        """The servers in service."""
         return tuple(server for server in self._all if server.in_service)
 
     @property

@@ -46,7 +46,6 @@ class RulesConfig(Section):
     may_abstain: bool | None = Field(None, description="a vote may name nobody (弃票)")
 
     def chosen(self) -> dict[str, bool | int | str]:
-        """The overrides that are set, by name."""
         return self.model_dump(exclude_none=True)
 
 

@@ -21,7 +21,6 @@ class LearnerConfig(Section):
     )
 
     def plays(self, role: Role) -> bool:
-        """Whether seats with this role match."""
         return self.side in (None, role.side) and (self.roles is None or role in self.roles)
 
 

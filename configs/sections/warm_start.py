@@ -67,5 +67,4 @@ class WarmStartConfig(Section):
 
     @property
     def demonstrators(self) -> dict[str, float]:
-        """The demonstrators with their shares."""
         return {self.demonstrator: 1.0} if isinstance(self.demonstrator, str) else self.demonstrator
