@@ -9,9 +9,8 @@ import inspect
 import logging
 import threading
 import traceback
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
@@ -56,19 +55,6 @@ class EmittedRewards(DummyTracer):
         return span
 
 
-@contextmanager
-def emitted_rewards() -> Iterator[list[Mapping[str, float]]]:
-    """Rewards emitted in this context, and in tasks and threads that inherit it."""
-    if get_active_tracer() is None:
-        set_active_tracer(EmittedRewards())
-    noted: list[Mapping[str, float]] = []
-    token = _emitted.set(noted)
-    try:
-        yield noted
-    finally:
-        _emitted.reset(token)
-
-
 def _of_span(span: Span | SpanCoreFields) -> dict[str, float]:
     return {reward.name: reward.value for reward in get_rewards_from_span(span)}
 
@@ -88,23 +74,26 @@ class LitPlayer:
         resources = TypeAdapter(NamedResources).validate_python(session.named_resources(), from_attributes=True)
         own = AttemptedRollout.model_validate(session.rollout, from_attributes=True)
         given = (own.input, resources, own)
-        with emitted_rewards() as emitted:
-            try:
-                if agent.is_async():
-                    act = agent.training_rollout_async if training else agent.validation_rollout_async
-                    result = await self._in_loop(act(*given))
-                else:
-                    act_now = agent.training_rollout if training else agent.validation_rollout
-                    result = await in_thread(lambda: act_now(*given))
-            except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                raise AgentFailed("CancelledError: the agent cancelled its own call") from error
-            except ConnectionError as error:
-                raise AgentUnavailable(f"{type(error).__name__}: {error}") from error
-            except Exception as error:
-                raise self._failed(error) from error
+        if get_active_tracer() is None:
+            set_active_tracer(EmittedRewards())
+        emitted: list[Mapping[str, float]] = []
+        _emitted.set(emitted)  # in the task of this call, and in the loop or thread that begins in its context
+        try:
+            if agent.is_async():
+                act = agent.training_rollout_async if training else agent.validation_rollout_async
+                result = await self._in_loop(act(*given))
+            else:
+                act_now = agent.training_rollout if training else agent.validation_rollout
+                result = await in_thread(lambda: act_now(*given))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise AgentFailed("CancelledError: the agent cancelled its own call") from error
+        except ConnectionError as error:
+            raise AgentUnavailable(f"{type(error).__name__}: {error}") from error
+        except Exception as error:
+            raise self._failed(error) from error
         if isinstance(result, list) and all(isinstance(span, Span) for span in result):
             result = next((found for span in reversed(result) if (found := _of_span(span))), None)
         return dimensions_of(result, emitted)
