@@ -138,7 +138,7 @@ class PolicyClient:
             body["stop"] = list(stop)
         try:
             if on_tokens is None:
-                answer, headers = await self._send("POST", "/v1/completions", body)
+                answer, headers = await self._send("/v1/completions", body)
             else:
                 answer, headers = await self._stream(body | {"stream": True}, on_tokens)
             choice = answer["choices"][0]
@@ -191,13 +191,16 @@ class PolicyClient:
         final: statuses of errors that a retry would repeat.
         Raises RouteRefused if the server rejects the request, PolicyUnavailable without an answer.
         """
-        return (await self._send("GET" if body is None else "POST", route, body, final=final))[0]
+        return (await self._send(route, body, final=final))[0]
 
     async def close(self) -> None:
         """Close all connections; a later request opens new ones."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
+
+    def _url(self, route: str) -> str:
+        return self.endpoint.rstrip("/").removesuffix("/v1") + route
 
     def _unusable(self, why: str) -> PolicyUnavailable:
         return PolicyUnavailable(f"the server at {self.endpoint} {why}")
@@ -241,16 +244,15 @@ class PolicyClient:
                         raise self._unusable(f"returned more than {body['max_tokens']} tokens")
                     on_tokens(part["token_ids"])
 
-        _, headers = await self._send("POST", "/v1/completions", body, take)
+        _, headers = await self._send("/v1/completions", body, take)
         merged = CIMultiDict(headers)  # a proxy may write names in another case
         merged.update(until)
         return {"choices": [choice]}, merged
 
     async def _send(
         self,
-        method: str,
         route: str,
-        body: dict[str, Any] | None = None,
+        body: dict[str, Any] | None,
         take: Callable[[bytes], None] | None = None,
         final: Container[int] = (),
     ) -> tuple[Any, Mapping[str, str]]:
@@ -258,10 +260,10 @@ class PolicyClient:
 
         Raises RouteRefused and PolicyUnavailable.
         """
-        url = self.endpoint.rstrip("/").removesuffix("/v1") + route
+        url = self._url(route)
         data = None if body is None else json.dumps(body).encode()
         try:
-            text, headers = await self._send_retrying(method, url, data, take, final)
+            text, headers = await self._send_retrying(url, data, take, final)
             return None if take else json.loads(text), headers
         except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
             if isinstance(error, RouteRefused) and (error.status in final or not _is_unavailable(error.status)):
@@ -275,19 +277,14 @@ class PolicyClient:
             raise RouteRefused(f"{url} answers with invalid JSON") from error
 
     async def _send_retrying(
-        self,
-        method: str,
-        url: str,
-        data: bytes | None,
-        take: Callable[[bytes], None] | None,
-        final: Container[int],
+        self, url: str, data: bytes | None, take: Callable[[bytes], None] | None, final: Container[int]
     ) -> tuple[bytes, Mapping[str, str]]:
         """As ``_send_while_alive``, with bounded retries. A loop: tenacity's costs a tenth of a gateway's call."""
         paused, longest, failed = 0.0, _FIRST_PAUSE_SECONDS, False
         try:
             while True:
                 try:
-                    return await self._send_while_alive(method, url, data, take)
+                    return await self._send_while_alive(url, data, take)
                 except (RouteRefused, aiohttp.ClientError, TimeoutError) as error:
                     pause = longest + random.uniform(0, _FIRST_PAUSE_SECONDS)
                     if not _is_retryable(error, final) or paused + pause > self.retry_seconds:
@@ -302,7 +299,7 @@ class PolicyClient:
             self.retrying -= failed
 
     async def _send_while_alive(
-        self, method: str, url: str, data: bytes | None, take: Callable[[bytes], None] | None
+        self, url: str, data: bytes | None, take: Callable[[bytes], None] | None
     ) -> tuple[bytes, Mapping[str, str]]:
         """The answer, however long it takes, while the server answers liveness requests; raises their errors.
 
@@ -316,7 +313,7 @@ class PolicyClient:
             if take:
                 take(line)
 
-        answering = asyncio.create_task(_request(session, method, url, data, pass_on if take else None))
+        answering = asyncio.create_task(_request(session, url, data, pass_on if take else None))
         alive, seen = None, 0
         try:
             while not (await asyncio.wait({answering}, timeout=self._liveness_interval))[0]:
@@ -338,8 +335,7 @@ class PolicyClient:
                 alive.cancel()
 
     async def _check_alive(self, session: aiohttp.ClientSession) -> None:
-        # A route that a proxy forwards (``serving.public_urls``).
-        url = f"{self.endpoint.rstrip('/').removesuffix('/v1')}/v1/models"
+        url = self._url("/v1/models")  # a proxy forwards it (``serving.public_urls``)
         limit = aiohttp.ClientTimeout(total=_LIVENESS_TIMEOUT_SECONDS)
         async with session.get(url, timeout=limit, raise_for_status=True, allow_redirects=False):
             pass
@@ -358,12 +354,13 @@ class PolicyClient:
 
 
 async def _request(
-    session: aiohttp.ClientSession, method: str, url: str, data: bytes | None, take: Callable[[bytes], None] | None
+    session: aiohttp.ClientSession, url: str, data: bytes | None, take: Callable[[bytes], None] | None
 ) -> tuple[bytes, Mapping[str, str]]:
     """(body, headers) of an answer. Raises RouteRefused for a status other than 2xx and for an answer that is too long.
 
-    take: receives lines as they arrive, and the body is empty.
+    data: of a POST; None: a GET. take: receives lines as they arrive, and the body is empty.
     """
+    method = "GET" if data is None else "POST"
     async with session.request(method, url, data=data, allow_redirects=False) as answer:
 
         def refused(detail: str) -> RouteRefused:
