@@ -120,7 +120,7 @@ async def _serve(options: argparse.Namespace) -> None:
     from runners.werewolf.web.app import Pages, make_app
     from runners.werewolf.web.folders import RunFolders
     from runners.werewolf.web.hub_games import HubGames
-    from runners.werewolf.web.opponents import Opponents, keys_of
+    from runners.werewolf.web.opponents import Opponents
     from runners.werewolf.web.tables import Tables
     from store.client import connect
     from store.schema import TokenLimits
@@ -141,8 +141,7 @@ async def _serve(options: argparse.Namespace) -> None:
         client, runs, options.policy, options.model_url, options.model, options.chat_model, options.store or "",
         options.allow_address,
     )  # fmt: skip
-    keys = keys_of(options.chat_model)
-    games = WerewolfGames(opponents.addresses, options.tokenizer, _POLICY_TIMEOUT_SECONDS, keys)
+    games = WerewolfGames(opponents.addresses, options.tokenizer, _POLICY_TIMEOUT_SECONDS, opponents.keys)
     limits = TokenLimits(context_tokens=options.context_tokens, reply_tokens=options.reply_tokens)
     keep = options.keep or folders[0] / "web_games"
     tables = Tables(games, opponents, keep, options.tokenizer, client, limits)

@@ -42,7 +42,8 @@ class Practice:
 class Opponents:
     """client: of the hub, or None. run: folder name or id of the run of the policy; None: the hub's newest.
     model_url, model: a vLLM and the policy's name there; None: the first. chat_models: ``NAME=MODEL@URL`` each.
-    hub: its URL. allowed: further addresses of the hub's models. Raises ValueError for an invalid model or address.
+    hub: its URL. allowed: further addresses of the hub's models. Raises ValueError for an invalid model or address, and
+    for a key that would be sent unencrypted.
     """
 
     def __init__(
@@ -62,9 +63,10 @@ class Opponents:
         self._url = None if model_url is None else model_url.rstrip("/").removesuffix("/v1") + "/v1"
         self._model = model
         self._chat_models = dict(map(_chat_model, chat_models))
-        # Addresses on the command line are allowed.
-        own = [self._url, *(model.endpoint for model in self._chat_models.values())]
-        self.addresses = Addresses(hub, [*allowed, *filter(None, own)])
+        models = self._chat_models.values()
+        # Addresses on the command line are allowed, and each key for its own.
+        self.addresses = Addresses(hub, [*allowed, *filter(None, [self._url, *(model.endpoint for model in models)])])
+        self.keys = ApiKeys.of(f"{one.api_key_env}={origin_of(one.endpoint)}" for one in models if one.api_key_env)
 
     async def newest(self) -> PolicyResources:
         """Resources for players with a model; without endpoints if no policy is known.
@@ -134,12 +136,6 @@ class Opponents:
             sampling=Sampling(temperature=rollout.get("temperature", 1.0), thinking=rollout.get("thinking", False)),
             prompt_templates={name: Path(path).read_text(encoding="utf-8").strip() for name, path in prompts.items()},
         )
-
-
-def keys_of(chat_models: Sequence[str]) -> ApiKeys:
-    """The models' keys, each for its own address. Raises ValueError if one would be sent unencrypted."""
-    endpoints = dict(map(_chat_model, chat_models)).values()
-    return ApiKeys.of(f"{one.api_key_env}={origin_of(one.endpoint)}" for one in endpoints if one.api_key_env)
 
 
 async def _model_card(url: str, wanted: str | None) -> tuple[str, str]:

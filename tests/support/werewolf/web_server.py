@@ -11,7 +11,7 @@ from runners.werewolf.agent import WerewolfGames
 from runners.werewolf.web.app import Pages, make_app
 from runners.werewolf.web.folders import RunFolders
 from runners.werewolf.web.hub_games import HubGames
-from runners.werewolf.web.opponents import Opponents, keys_of
+from runners.werewolf.web.opponents import Opponents
 from runners.werewolf.web.tables import Tables
 from store.client import connect
 from tests.support.http_fake import HttpFake
@@ -40,7 +40,7 @@ class WebServer(HttpFake):
         folders = RunFolders(*[] if runs is None else [runs])
         games = games if client is None else HubGames(client, hub)
         whom = Opponents(client, folders, hub=hub or "", **opponents)
-        play = WerewolfGames(whom.addresses, tokenizer, 5.0, keys_of(opponents.get("chat_models", ())))
+        play = WerewolfGames(whom.addresses, tokenizer, 5.0, whom.keys)
         self.tables = Tables(play, whom, folder / "kept", tokenizer, client)
         self._pages = Pages(self.tables, files, folders, games, tokenizer)
         self._app = make_app(self._pages, token, hosts)

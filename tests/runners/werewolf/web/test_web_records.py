@@ -33,7 +33,7 @@ from configs.roles_and_decks import Role
 from configs.section import ConfigError
 from runners.policy.connections import endpoint_of
 from runners.werewolf.web.folders import RunFolders
-from runners.werewolf.web.opponents import Opponents, keys_of
+from runners.werewolf.web.opponents import Opponents
 from runners.werewolf.web.run_numbers import RunNumbers
 from runners.werewolf.web.seats import UnusableTable
 from store.endpoints import ServedPolicy
@@ -289,7 +289,7 @@ async def test_a_chat_model_plays_with_its_key_and_is_asked_nowhere_else(tmp_pat
         assert page["phase"] == "failed" and "401" in page["problem"]
         assert "secret-of-the-test" not in json.dumps(page)
     with pytest.raises(ValueError, match="https"):
-        keys_of(["fake=m@http://models.example/v1"])
+        Opponents(chat_models=["fake=m@http://models.example/v1"])
 
 
 async def test_an_unreachable_policy_is_reported_before_the_game(tmp_path, hub, client):
