@@ -77,6 +77,11 @@ def spans_of(records, rollout_id="ro-1", attempt_id="at-1"):
     return [to_span(record, **common, sequence_id=number) for number, record in enumerate(records, start=1)]
 
 
+def refusal(message: str, status: int = 400) -> web.Response:
+    """An error in vLLM's form."""
+    return web.json_response({"error": {"message": message, "code": status}}, status=status)
+
+
 class FakeVllm(HttpFake):
     """Answers completions with scripted text, in token ids with made-up log-probs; records every exchange.
 
@@ -94,6 +99,8 @@ class FakeVllm(HttpFake):
     """
 
     path = "/v1"
+    template: str | None = None
+    """In place of the tokenizer's."""
 
     def __init__(self, tokenizer: Any, answer: Callable[[str], str], model_folder: str = "unused"):
         self.tokenizer = tokenizer
@@ -161,19 +168,23 @@ class FakeVllm(HttpFake):
 
     async def _render(self, request: web.Request) -> web.Response:
         body = await request.json()
+        for message in body["messages"]:
+            for call in message.get("tool_calls") or ():  # as vLLM does, for templates
+                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
         try:
             text = self.tokenizer.apply_chat_template(
                 body["messages"],
+                chat_template=self.template,
                 tokenize=False,
+                tools=body.get("tools"),
                 add_generation_prompt=body.get("add_generation_prompt", True),
                 **body.get("chat_template_kwargs", {}),
             )
         except (TemplateError, ValueError) as error:
-            return web.json_response({"error": {"message": str(error)}}, status=400)
+            return refusal(str(error))
         ids = self.tokenizer.encode(text, add_special_tokens=False)
         if len(ids) > self.context_tokens:
-            told = f"This model's maximum context length is {self.context_tokens} tokens."
-            return web.json_response({"error": {"message": told}}, status=400)
+            return refusal(f"This model's maximum context length is {self.context_tokens} tokens.")
         return web.json_response({"token_ids": ids})
 
     async def _tokenize(self, request: web.Request) -> web.Response:
@@ -194,14 +205,14 @@ class FakeVllm(HttpFake):
         await self.gate.wait()
         if self.fail_next:
             self.fail_next -= 1
-            return web.json_response({"error": {"message": "fake failure"}}, status=500)
+            return refusal("fake failure", 500)
         prompt = body["prompt"]
         if "logprob_token_ids" in body:
             return web.json_response(
                 {"choices": [self._log_probs_of(body, *numbered) for numbered in enumerate(prompt)]}
             )
         if len(prompt) + body["max_tokens"] > self.context_tokens:
-            return web.json_response({"error": {"message": "longer than the model's context"}}, status=400)
+            return refusal("longer than the model's context")
         reply = self.tokenizer.encode(self.answer(self.tokenizer.decode(prompt)), add_special_tokens=False)
         (end,) = self.ends or body.get("stop_token_ids") or [self.tokenizer.eos_token_id]
         sampled, finish = [*reply, end], "stop"

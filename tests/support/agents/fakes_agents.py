@@ -1,7 +1,6 @@
 """Attempts, requests and a gateway for tests, and a fake of vLLM's chat routes."""
 
 import asyncio
-import json
 import re
 from typing import Any
 
@@ -14,7 +13,7 @@ from store import protocol
 from store.agents import AgentTask
 from store.schema import PolicyResources
 from tests.support.agents.tool_model import TEMPLATE
-from tests.support.fakes import FakeVllm
+from tests.support.fakes import FakeVllm, refusal
 
 
 def rollout_of(number=1):
@@ -68,6 +67,8 @@ class FakeChatVllm(FakeVllm):
         with the text unparsable, with status unparsable_status.
     """
 
+    template = TEMPLATE
+
     def __init__(self, tokenizer: Any, answer):
         super().__init__(tokenizer, answer)
         self.tokenizer_info = False
@@ -81,22 +82,8 @@ class FakeChatVllm(FakeVllm):
         self.unparsable_status = 400
 
     async def _render(self, request: web.Request) -> web.Response:
-        body = await request.json()
         self.renders += 1
-        if self.refuse_render is not None:
-            return web.json_response({"error": {"message": self.refuse_render, "code": 400}}, status=400)
-        for message in body["messages"]:
-            for call in message.get("tool_calls") or ():  # as vLLM does, for templates
-                call["function"]["arguments"] = json.loads(call["function"]["arguments"])
-        text = self.tokenizer.apply_chat_template(
-            body["messages"],
-            chat_template=TEMPLATE,
-            tokenize=False,
-            tools=body.get("tools"),
-            add_generation_prompt=body.get("add_generation_prompt", True),
-            **body.get("chat_template_kwargs", {}),
-        )
-        return web.json_response({"token_ids": self.tokenizer.encode(text, add_special_tokens=False)})
+        return await super()._render(request) if self.refuse_render is None else refusal(self.refuse_render)
 
     async def _derender(self, request: web.Request) -> web.Response:
         body = await request.json()
@@ -106,21 +93,19 @@ class FakeChatVllm(FakeVllm):
             self.parsed.append(len(choices))
             await self.parse_gate.wait()
             if self.unparsable in [self.tokenizer.decode(choice["token_ids"]) for choice in choices]:
-                status = self.unparsable_status
-                return web.json_response({"error": {"message": "no reply", "code": status}}, status=status)
+                return refusal("no reply", self.unparsable_status)
             parsed = [
                 {"index": place, "message": self._message(choice["token_ids"], tools, 100 * place)}
                 for place, choice in enumerate(choices)
             ]
             return web.json_response({"choices": parsed})
         if not self.parses_parts:
-            return web.json_response({"error": {"message": "not implemented", "code": 400}}, status=400)
+            return refusal("not implemented")
         (choice,) = body["generate_chunk"]["choices"]
         before = (body["stream_state"] or {}).get("ids", [])
         ids = [*before, *choice["token_ids"]]
         if self.unparsable is not None and self.unparsable in self.tokenizer.decode(ids):
-            status = self.unparsable_status
-            return web.json_response({"error": {"message": "no reply", "code": status}}, status=status)
+            return refusal("no reply", self.unparsable_status)
         old = self._message(before, tools, whole=False)
         new = self._message(ids, tools, whole=choice["finish_reason"] is not None)
         delta = {name: (new.get(name) or "").removeprefix(old.get(name) or "") for name in ("reasoning", "content")}
