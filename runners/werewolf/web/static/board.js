@@ -1,8 +1,8 @@
 // The round table: seats, votes and actions as arrows, and the current event in the middle.
 
-import { h, quoted, replace, svg, tidy } from "./dom.js";
+import { h, replace, svg, tidy } from "./dom.js";
 import { isSpeech } from "./fold.js";
-import { kindOfRole, lineOf, playerName, say, words } from "./words.js";
+import { kindOfRole, lineOf, playerName, proposal, say, spoken, words } from "./words.js";
 
 const CENTER = 500;
 
@@ -56,12 +56,11 @@ export class Board {
     const head = h("div", { class: "when" }, h("span", { class: table.night ? "moon" : "sun", "aria-hidden": "true" }), table.night ? text.night(table.day) : text.day(table.day));
     if (!event) return replace(this.middle, head);
     if (isSpeech(event)) {
-      const kind = text.heads[event.kind];
-      const named = event.target ? ` · ${event.kind === "wolf_says" ? text.proposes(event.target) : event.kind === "closing_speech" ? text.closes(event.target) : ""}` : "";
+      const named = proposal(event);
       const long = (event.text ?? "").length > 110;
       return replace(this.middle, head, h("div", { class: `speech${long ? " long" : ""}` },
-        h("div", { class: "who" }, h("b", {}, String(event.seat)), ` ${kind}${named}`),
-        h("blockquote", {}, event.text ? quoted(event.text, text) : h("i", {}, text.silent))));
+        h("div", { class: "who" }, h("b", {}, String(event.seat)), ` ${text.heads[event.kind]}${named ? ` · ${named}` : ""}`),
+        h("blockquote", {}, spoken(event))));
     }
     const waiting = asked.length ? h("div", { class: "asking" }, `${text.waitingFor} ${asked.map((entry) => entry.seat).join(say("、", ", "))}`) : null;
     const outcome = table.result ? h("div", { class: `outcome ${table.result}` }, text.results[table.result] ?? "") : null;
@@ -136,7 +135,7 @@ export class Board {
     const path = `M${x1.toFixed(1)} ${y1.toFixed(1)}Q${cx.toFixed(1)} ${cy.toFixed(1)} ${x2.toFixed(1)} ${y2.toFixed(1)}`;
     const word = words().arrows[kind];
     const drawn = svg("path", { class: `arrow arrow-${kind}`, d: path, "marker-end": `url(#head-${kind})` });
-    if (!word || kind === "vote") return drawn;
+    if (!word) return drawn;
     return svg("g", {}, drawn, svg("text", { class: `arrow-word arrow-${kind}`, x: (x1 * 0.62 + x2 * 0.18 + cx * 0.2).toFixed(1), y: (y1 * 0.62 + y2 * 0.18 + cy * 0.2).toFixed(1) }, word));
   }
 }

@@ -1,7 +1,7 @@
 // Two games of one deal side by side, e.g. before and after training, synchronized by day.
 
 import { h, replace } from "./dom.js";
-import { isForControl, Replay } from "./replay.js";
+import { Replay } from "./replay.js";
 import { say } from "./words.js";
 
 export async function comparePage(main, query) {
@@ -15,10 +15,7 @@ export async function comparePage(main, query) {
   }
   const box = h("label", { class: "check" }, h("input", { type: "checkbox", checked: true, onchange: (event) => { together = event.target.checked; } }), say("一起走：同一天的同一阶段", "move together: the same part of the same day"));
   replace(main, h("section", { class: "card" }, h("h1", {}, say("并排比较", "Side by side")), box), h("div", { class: "pair" }, replays.map((replay) => replay.element)));
-  document.addEventListener("keydown", (event) => {
-    const replay = replays.find((one) => one.element.contains(event.target)) ?? replays[0];
-    if (replay.game && !isForControl(event)) replay.key(event);
-  });
+  document.addEventListener("keydown", (event) => (replays.find((one) => one.element.contains(event.target)) ?? replays[0]).key(event));
   moving = true;
   await Promise.all(replays.map((replay) => replay.load()));
   moving = false;

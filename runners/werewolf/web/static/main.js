@@ -4,7 +4,7 @@ import { h, icon, replace } from "./dom.js";
 import { comparePage } from "./compare.js";
 import { homePage, runsPage } from "./home.js";
 import { hostPage, newTablePage } from "./host.js";
-import { isForControl, Replay } from "./replay.js";
+import { Replay } from "./replay.js";
 import { runPage } from "./run.js";
 import { seatPage } from "./seat.js";
 import { explain, lang, say, switchLanguage, words } from "./words.js";
@@ -43,9 +43,7 @@ async function gamePage() {
     },
   });
   replace(main, replay.element);
-  document.addEventListener("keydown", (event) => {
-    if (replay.game && !isForControl(event)) replay.key(event);
-  });
+  document.addEventListener("keydown", (event) => replay.key(event));
   await replay.load();
   replay.element.append(h("p", { class: "hint" }, words().help));
 }

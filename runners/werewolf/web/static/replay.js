@@ -4,7 +4,7 @@ import { Board } from "./board.js";
 import { ask, copy, h, icon, listen, quoted, replace, tidy } from "./dom.js";
 import { fold, isSpeech, parts } from "./fold.js";
 import { openTokens } from "./tokens.js";
-import { explain, isWolf, lineOf, playerName, presetName, replyError, runName, say, stateWord, stepName, withoutHash, words } from "./words.js";
+import { explain, isWolf, lineOf, playerName, presetName, proposal, replyError, runName, say, spoken, stateWord, stepName, withoutHash, words } from "./words.js";
 
 const ABOUT = { run: ["训练", "run"], version: ["策略版本", "version"], step: ["步", "step"], game: ["编号", "id"], mode: ["用途", "mode"], status: ["状态", "state"], group: ["同一副牌的组", "group of its deal"], evaluation: ["评估", "evaluation"], seed: ["种子", "seed"] };
 const MODES = { train: ["训练", "training"], val: ["评估", "evaluation"] };
@@ -81,6 +81,8 @@ export class Replay {
 
   // --- parts of the page ---------------------------------------------------------------------------------------------
 
+  get views() { return ["god", "public", ...Array.from({ length: this.game.seats }, (_, index) => String(index + 1))]; }
+
   build() {
     const text = words(), game = this.game, small = this.options.small;
     if (!this.board || this.board.seats !== game.seats) this.board = new Board(game.seats, (seat) => this.look(String(seat)));
@@ -89,9 +91,8 @@ export class Replay {
       h("span", { class: "subtitle", dir: "auto" }, this.options.lobby ? null : whoPlayed(game)),
       game.result ? h("span", { class: `result ${game.result}` }, text.results[game.result]) : null);
     this.notice = h("p", { class: "notice" });
-    const views = ["god", "public", ...Array.from({ length: game.seats }, (_, index) => String(index + 1))];
     this.viewPicker = h("select", { "aria-label": text.view, class: "view-picker", disabled: game.onlyView !== null, onchange: (event) => this.look(event.target.value) },
-      views.map((view) => h("option", { value: view, selected: view === this.view }, view === "god" ? text.god : view === "public" ? text.public : text.seatView(view))));
+      this.views.map((view) => h("option", { value: view, selected: view === this.view }, view === "god" ? text.god : view === "public" ? text.public : text.seatView(view))));
     this.thoughtsBox = h("label", { class: "check" }, h("input", { type: "checkbox", checked: this.thoughts, onchange: (event) => this.think(event.target.checked) }), text.thoughts);
     const bar = this.buildBar();
     this.log = this.buildLog();
@@ -178,9 +179,8 @@ export class Replay {
         entry.classList.add("divider");
         entry.append(h("div", { ...jump, class: "line" }, event.kind === "night_falls" ? text.night(event.day) : text.day(event.day)));
       } else if (isSpeech(event)) {
-        const named = event.target ? (event.kind === "wolf_says" ? text.proposes(event.target) : event.kind === "closing_speech" ? text.closes(event.target) : "") : "";
-        entry.append(h("div", { ...jump, class: "line" }, h("span", { class: `who ${this.sideOf(event.seat)}` }, String(event.seat)), h("span", { class: "head" }, text.heads[event.kind], named ? ` · ${named}` : ""),
-          h("p", {}, event.text ? quoted(event.text, text) : h("i", {}, text.silent))));
+        const named = proposal(event);
+        entry.append(h("div", { ...jump, class: "line" }, h("span", { class: `who ${this.sideOf(event.seat)}` }, String(event.seat)), h("span", { class: "head" }, text.heads[event.kind], named ? ` · ${named}` : ""), h("p", {}, spoken(event))));
       } else entry.append(h("div", { ...jump, class: "line", dir: "auto" }, lineOf(event).slice(0, 400)));
       if (event.secret && event.audience && this.view === "god" && !isSpeech(event)) entry.querySelector(".line").append(h("span", { class: "audience", title: text.secretTo(event.audience.join(say("、", ", "))) }, icon("lock"), event.audience.join(" ")));
       if (this.thoughts || turns.some((turn) => turn.error)) for (const turn of turns) entry.append(this.turnRow(turn));
@@ -314,9 +314,8 @@ export class Replay {
   }
 
   key(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const views = ["god", "public", ...Array.from({ length: this.game.seats }, (_, index) => String(index + 1))];
-    const keys = {
+    if (!this.game || isForControl(event) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { views } = this, keys = {
       ArrowRight: () => this.go(this.at + 1), ArrowLeft: () => this.go(this.at - 1), Home: () => this.go(0), End: () => this.go(this.game.events.length - 1), " ": () => this.toggle(),
       v: () => this.look(views[(views.indexOf(this.view) + 1) % views.length]), t: () => this.think(!this.thoughts),
       "[": () => this.setSpeed(SPEEDS[Math.max(0, SPEEDS.indexOf(this.speed) - 1)]), "]": () => this.setSpeed(SPEEDS[Math.min(SPEEDS.length - 1, SPEEDS.indexOf(this.speed) + 1)]),
@@ -329,7 +328,7 @@ export class Replay {
 }
 
 // Whether the focused control takes the key: text fields and selects take every key, buttons and boxes Space and Enter, sliders none.
-export function isForControl(event) {
+function isForControl(event) {
   const control = event.target.closest("input, textarea, select, button, summary, [role=button]");
   if (document.querySelector("dialog[open]")) return true;
   if (!control || control.matches("input[type=range]")) return false;

@@ -1,11 +1,11 @@
 // A person's seat: its events and its question; the server sends nothing else.
 
 import { Board } from "./board.js";
-import { ask as load, h, listen, quoted, replace, send, tidy } from "./dom.js";
+import { ask as load, h, listen, replace, send, tidy } from "./dom.js";
 import { fold, isSpeech } from "./fold.js";
 import { playNow } from "./host.js";
-import { Replay, announce, heard, isForControl } from "./replay.js";
-import { QUESTIONS, explain, isWolf, lineOf, markOf, say, words } from "./words.js";
+import { Replay, announce, heard } from "./replay.js";
+import { QUESTIONS, explain, isWolf, lineOf, markOf, proposal, say, spoken, words } from "./words.js";
 
 const home = () => h("a", { class: "home", href: "/" }, say("回首页", "Home"));
 
@@ -59,8 +59,8 @@ export async function seatPage(main, secret) {
       ballot = null;
       if (event.kind === "night_falls" || event.kind === "day_breaks") return h("li", { class: "entry divider" }, h("div", { class: "line" }, event.kind === "night_falls" ? text.night(event.day) : text.day(event.day)));
       if (!isSpeech(event)) return h("li", { class: `entry ${event.secret ? "secret" : ""}` }, h("div", { class: "line", dir: "auto" }, lineOf(event)));
-      const named = event.target ? (event.kind === "wolf_says" ? text.proposes(event.target) : text.closes(event.target)) : "";
-      return h("li", { class: "entry" }, h("div", { class: "line" }, h("span", { class: "who" }, String(event.seat)), h("span", { class: "head" }, text.heads[event.kind], named ? ` · ${named}` : ""), h("p", {}, event.text ? quoted(event.text, text) : h("i", {}, text.silent))));
+      const named = proposal(event);
+      return h("li", { class: "entry" }, h("div", { class: "line" }, h("span", { class: "who" }, String(event.seat)), h("span", { class: "head" }, text.heads[event.kind], named ? ` · ${named}` : ""), h("p", {}, spoken(event))));
     }));
     requestAnimationFrame(() => { log.scrollTop = atEnd ? log.scrollHeight : top; }); // an earlier speech that is being read stays
   }
@@ -156,7 +156,7 @@ export async function seatPage(main, secret) {
   async function watchAll() {
     const replay = new Replay({ id: "", view: "god", at: null, source: (view) => load(`/api/seat/${secret}/game`, { view }) });
     replace(main, guest ? null : h("p", {}, home()), replay.element);
-    document.addEventListener("keydown", (event) => { if (replay.game && !isForControl(event)) replay.key(event); });
+    document.addEventListener("keydown", (event) => replay.key(event));
     try { await replay.load(); } catch (problem) { replace(main, h("p", { class: "notice" }, explain(problem)), guest ? null : home()); }
   }
 

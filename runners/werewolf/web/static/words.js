@@ -1,6 +1,6 @@
 // All texts of the pages in both languages, and English texts of events (the server sends Chinese ones).
 
-import { h, tidy } from "./dom.js";
+import { h, quoted, tidy } from "./dom.js";
 import { PRESETS, ROLES } from "./roles.js"; // the server writes it, from each role's file
 
 export const markOf = (role) => ROLES[role]?.mark;
@@ -24,13 +24,13 @@ const zh = {
   first: "开头", last: "结尾", back: "上一步", next: "下一步", start: "播放", pause: "暂停", copyLink: "复制此刻链接", copied: "已复制",
   night: (d) => `第${d}夜`, day: (d) => `第${d}天`, more: "显示全部", live: "直播", waitingFor: "正在等",
   help: "按键：← → 单步，空格播放，Home/End 首尾，V 换视角，T 想法，[ ] 速度",
-  roles: { ...roleNames("zh"), unknown: "未知" },
+  roles: roleNames("zh"),
   sides: { wolf: "狼人阵营", good: "好人阵营", draw: "平局" },
-  results: { wolf: "狼人阵营胜利", good: "好人阵营胜利", draw: "平局", none: "未结束" },
+  results: { wolf: "狼人阵营胜利", good: "好人阵营胜利", draw: "平局" },
   deaths: { night: "夜死", poison: "毒杀", exile: "放逐", shot: "枪杀", taken: "被自爆带走", duel: "决斗", explode: "自爆" },
   badges: { night: "夜", poison: "毒", exile: "票", shot: "枪", taken: "带", duel: "斗", explode: "爆", sheriff: "警", running: "上", abstain: "弃" },
   marks: { kill: "刀", guard: "守", save: "救", poison: "毒" },
-  arrows: { vote: "票", kill: "刀", propose: "", guard: "守", checkWolf: "狼人", checkGood: "好人", save: "救", poison: "毒", shot: "带走", badge: "警徽" },
+  arrows: { vote: "", kill: "刀", propose: "", guard: "守", checkWolf: "狼人", checkGood: "好人", save: "救", poison: "毒", shot: "带走", badge: "警徽" },
   sheriff: "警长", asked: "在想", abstain: "弃票", silent: "（过）",
   heads: { wolf_says: "对狼队友说", campaign_speech: "警上发言", sheriff_pk_speech: "警长PK发言", speech: "发言", closing_speech: "归票发言", pk_speech: "PK发言", last_words: "遗言" },
   proposes: (s) => `提议袭击${s}号`, closes: (s) => `归票${s}号`, secretTo: (l) => `仅${l}知道`,
@@ -47,9 +47,9 @@ const en = {
   first: "Start", last: "End", back: "Back", next: "Next", start: "Play", pause: "Pause", copyLink: "Copy link to this moment", copied: "Copied",
   night: (d) => `Night ${d}`, day: (d) => `Day ${d}`, more: "show all", live: "live", waitingFor: "Waiting for",
   help: "Keys: ← → step, space plays, Home/End, V view, T thoughts, [ ] speed",
-  roles: { ...roleNames("en"), unknown: "Unknown" },
+  roles: roleNames("en"),
   sides: { wolf: "Wolves", good: "Good side", draw: "Draw" },
-  results: { wolf: "The wolves won", good: "The good side won", draw: "A draw", none: "Not finished" },
+  results: { wolf: "The wolves won", good: "The good side won", draw: "A draw" },
   deaths: { night: "died at night", poison: "poisoned", exile: "exiled", shot: "shot", taken: "taken along", duel: "died in a duel", explode: "exploded" },
   badges: { night: "killed", poison: "poison", exile: "exiled", shot: "shot", taken: "taken", duel: "duel", explode: "blew up", sheriff: "sheriff", running: "runs", abstain: "no vote" },
   marks: { kill: "kill", guard: "guard", save: "save", poison: "poison" },
@@ -187,6 +187,11 @@ const ENGLISH = {
   exploded: (e) => `Wolf ${e.seat} explodes; the day ends.`,
   game_over: (e) => `The game is over: ${(en.results[e.data?.result] ?? "").toLowerCase()}.`,
 };
+
+/** Whom a speech proposes as a victim or calls to exile; empty for other speeches. */
+export const proposal = ({ kind, target }) => (target && { wolf_says: words().proposes, closing_speech: words().closes }[kind]?.(target)) || "";
+/** The text of a speech. */
+export const spoken = ({ text }) => (text ? quoted(text, words()) : h("i", {}, words().silent));
 
 /** An event on one line in the page's language, without speeches. */
 export function lineOf(event) {
