@@ -43,7 +43,7 @@ _PAGES = ("/", "/game", "/compare", "/run/{name}", "/runs", "/play", "/table/{ta
 """Routes of the single page; ``pages`` of ``static/main.js`` selects the view."""
 
 
-def make_app(pages: "Pages", token: str | None = None, hosts: tuple[str, ...] = ()) -> web.Application:
+def make_app(pages: "Pages", token: str | None, hosts: tuple[str, ...]) -> web.Application:
     """The application. token, hosts: see ``guard``."""
     app = web.Application(middlewares=[_answers, guard(token, hosts)], client_max_size=_LARGEST_REQUEST)
     app.on_response_prepare.append(add_headers)
@@ -82,14 +82,14 @@ class Pages:
     def __init__(
         self,
         tables: Tables,
-        files: Sequence[Path] = (),
-        runs: RunFolders | None = None,
-        hub: HubGames | None = None,
-        tokenizer: Path | None = None,
+        files: Sequence[Path],
+        runs: RunFolders,
+        hub: HubGames | None,
+        tokenizer: Path | None,
     ):
         self._tables = tables
         self._files = {f"file:{number}": path for number, path in enumerate(files, start=1)}
-        self._runs = runs or RunFolders()
+        self._runs = runs
         self._hub = hub
         self._tokens = TokenRows(self._runs, tokenizer)
         self._numbers = RunNumbers(self._runs)

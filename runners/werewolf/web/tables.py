@@ -91,7 +91,7 @@ class TableRequest(BaseModel):
 class Tables:
     """All tables of this server.
 
-    games: plays them. opponents: of the people. keep: folder for finished games, or None.
+    games: plays them. opponents: of the people. keep: folder for finished games.
     tokenizer: for demonstrations; None: the policy's.
     client: of the hub for recorded games, or None. limits: of a policy's call and reply, in tokens.
     """
@@ -100,17 +100,17 @@ class Tables:
         self,
         games: WerewolfGames,
         opponents: Opponents,
-        keep: Path | None = None,
-        tokenizer: Path | None = None,
-        client: StoreClient | None = None,
-        limits: TokenLimits | None = None,
+        keep: Path,
+        tokenizer: Path | None,
+        client: StoreClient | None,
+        limits: TokenLimits,
     ):
         self._games = games
         self._opponents = opponents
         self._keep = keep
         self._tokenizer = tokenizer
         self._client = client
-        self._limits = limits or TokenLimits(context_tokens=8192, reply_tokens=512)
+        self._limits = limits
         self._tables: dict[str, Table] = {}
         self._seats: dict[str, Seat] = {}
 
@@ -123,8 +123,7 @@ class Tables:
 
     def kept(self) -> dict[str, Path]:
         """The stored games by id, newest first."""
-        paths = sorted(self._keep.glob("*.json"), reverse=True) if self._keep else []
-        return {f"table:{path.stem}": path for path in paths}
+        return {f"table:{path.stem}": path for path in sorted(self._keep.glob("*.json"), reverse=True)}
 
     async def _resources(self) -> PolicyResources:
         try:
@@ -178,8 +177,6 @@ class Tables:
         return {"table": table.id, "seats": [f"/seat/{link}" for link in table.links]}
 
     def _check_keep(self) -> None:
-        if self._keep is None:
-            return
         try:
             self._keep.mkdir(parents=True, exist_ok=True)
             writable = os.access(self._keep, os.W_OK)
@@ -227,14 +224,13 @@ class Tables:
             )
         result = await self._games.play(table.task_of_game, table.resources, lambda *turn: turns.append(turn), guests)
         replay = problem = ""
-        if self._keep is not None:
-            written = json.dumps(result.as_data([turn for turn, *_ in turns]), ensure_ascii=False, indent=1) + "\n"
-            try:
-                (self._keep / f"{table.name}.json").write_text(written, encoding="utf-8")
-                replay = f"table:{table.name}"
-            except OSError as error:  # a full disk
-                logger.exception("table %s is not stored", table.name)
-                problem = f"the game could not be stored: {error}"
+        written = json.dumps(result.as_data([turn for turn, *_ in turns]), ensure_ascii=False, indent=1) + "\n"
+        try:
+            (self._keep / f"{table.name}.json").write_text(written, encoding="utf-8")
+            replay = f"table:{table.name}"
+        except OSError as error:  # a full disk
+            logger.exception("table %s is not stored", table.name)
+            problem = f"the game could not be stored: {error}"
         if table.wanted.record != "no":
             try:
                 replay = f"hub:{await self._store(table, result, turns)}"

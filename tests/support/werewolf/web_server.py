@@ -14,6 +14,7 @@ from runners.werewolf.web.hub_games import HubGames
 from runners.werewolf.web.opponents import Opponents
 from runners.werewolf.web.tables import Tables
 from store.client import connect
+from store.schema import TokenLimits
 from tests.support.http_fake import HttpFake
 
 
@@ -41,7 +42,8 @@ class WebServer(HttpFake):
         games = games if client is None else HubGames(client, hub)
         whom = Opponents(client, folders, hub=hub or "", **opponents)
         play = WerewolfGames(whom.addresses, tokenizer, 5.0, whom.keys)
-        self.tables = Tables(play, whom, folder / "kept", tokenizer, client)
+        limits = TokenLimits(context_tokens=8192, reply_tokens=512)
+        self.tables = Tables(play, whom, folder / "kept", tokenizer, client, limits)
         self._pages = Pages(self.tables, files, folders, games, tokenizer)
         self._app = make_app(self._pages, token, hosts)
 
