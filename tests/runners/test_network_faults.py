@@ -84,10 +84,10 @@ async def afar(proxy):
     await client.close()
 
 
-async def enqueue(client, count, unresponsive_seconds=60.0, timeout_seconds=120.0):
+async def enqueue(client, count, unresponsive_seconds=60.0):
     """Enqueue games as the algorithm does."""
     config = RolloutConfig(
-        timeout_seconds=timeout_seconds,
+        timeout_seconds=120.0,
         unresponsive_seconds=unresponsive_seconds,
         max_attempts=20,
         retry_condition=["failed", "timeout", "unresponsive"],

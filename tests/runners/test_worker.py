@@ -40,6 +40,36 @@ async def begun(client, play, **options):
     return worker, running
 
 
+def failing_once(play, games, error, turns=0):
+    """A ``Play`` in which each of the games fails once, after so many turns."""
+    failing = [f"game-{number}" for number in games]
+
+    async def play_or_fail(rollout, on_turn):
+        if rollout.input["game"] in failing:
+            failing.remove(rollout.input["game"])
+            for turn in range(turns):
+                on_turn(make_turn(turn=turn), 1.7e9, 1.7e9)
+            raise error
+        return await play(rollout, on_turn)
+
+    return play_or_fail
+
+
+async def cannot(*given):
+    raise UnusableTask("of another workload")
+
+
+def hand_back_during_reports(monkeypatch, client, worker):
+    report = client.end_attempt
+
+    async def slow_answer(*end):
+        worker.hand_back()  # while the report is on its way
+        await asyncio.sleep(0)
+        return await report(*end)
+
+    monkeypatch.setattr(client, "end_attempt", slow_answer)
+
+
 async def test_a_report_that_did_not_arrive_is_not_repeated_for_a_game_that_another_runner_has_got(hub, client, play):
     """A stock hub takes the end of an attempt that it has replaced, and the game would have two ends."""
     (rollout_id,) = await enqueue(client, 1)
@@ -78,15 +108,7 @@ async def test_games_are_stored_whole_and_then_succeed(client, play):
 @pytest.mark.parametrize("error", [CannotPlay("no model here"), KeyError("a bug"), ValueError("x" * 10_000)])
 async def test_a_failing_game_is_reported_retried_and_costs_the_others_nothing(client, play, error):
     ids = await enqueue(client, 3)
-    failing = ["game-1"]
-
-    async def fail_once(rollout, on_turn):
-        if rollout.input["game"] in failing:
-            failing.clear()
-            raise error
-        return await play(rollout, on_turn)
-
-    stats = await Worker(client, fail_once, "w", max_rollouts=4).run()
+    stats = await Worker(client, failing_once(play, [1], error), "w", max_rollouts=4).run()
     assert (stats.finished, stats.failed) == (3, 1)
     assert await statuses(client, ids) == ["succeeded"] * 3
     first, second = list(await client.query_attempts(ids[1]))
@@ -96,10 +118,6 @@ async def test_a_failing_game_is_reported_retried_and_costs_the_others_nothing(c
 
 async def test_a_runner_that_cannot_play_leaves_the_queue_to_others(client, play, caplog):
     ids = await enqueue(client, 20)
-
-    async def cannot(rollout, on_turn):
-        raise UnusableTask("of another workload")
-
     broken = Worker(client, cannot, "broken", max_concurrent=4)
     async with working(broken):
         await until(lambda: "this runner cannot play (UnusableTask: of another workload): waiting 4 s" in caplog.text)
@@ -113,10 +131,6 @@ async def test_a_runner_that_has_played_nothing_and_cannot_exits_after_ever_long
     hurried = SimpleNamespace(monotonic=itertools.count(0, 100).__next__, time=time.time)
     monkeypatch.setattr("runners.worker.time", hurried)  # every pause is over at once
     ids = await enqueue(client, 20)
-
-    async def cannot(rollout, on_turn):
-        raise UnusableTask("of another workload")
-
     with pytest.raises(CannotPlay, match=r"this runner cannot play \(UnusableTask: of another workload\)"):
         await Worker(client, cannot, "broken", max_concurrent=2).run()
     assert re.findall(r"waiting (\d+) s", caplog.text) == ["4", "8", "16"]
@@ -126,17 +140,14 @@ async def test_a_runner_that_has_played_nothing_and_cannot_exits_after_ever_long
 async def test_a_runner_that_still_plays_something_does_not_exit(client, play, monkeypatch):
     """Two games fail at once, as of a service that is not up yet; the first turns of others take long."""
     monkeypatch.setattr("runners.worker._FIRST_PAUSE_SECONDS", 0.01)
-    ids, failing, waiting, gate = await enqueue(client, 8), ["game-0", "game-1"], [], asyncio.Event()
+    ids, waiting, gate = await enqueue(client, 8), [], asyncio.Event()
 
     async def slow(rollout, on_turn):
-        if rollout.input["game"] in failing:
-            failing.remove(rollout.input["game"])
-            raise CannotPlay("429")
         waiting.append(rollout)
         await gate.wait()
         return await play(rollout, on_turn)
 
-    async with working(Worker(client, slow, "w", max_concurrent=8)):
+    async with working(Worker(client, failing_once(slow, [0, 1], CannotPlay("429")), "w", max_concurrent=8)):
         await until(lambda: len(waiting) == 8)
         gate.set()
         await all_closed(client, ids)
@@ -144,36 +155,24 @@ async def test_a_runner_that_still_plays_something_does_not_exit(client, play, m
 
 
 async def test_a_runner_that_plays_after_all_takes_as_many_as_before(client, play, caplog):
-    ids, failing, can_play = await enqueue(client, 12), ["game-1", "game-2"], asyncio.Event()
+    ids, can_play = await enqueue(client, 12), asyncio.Event()
 
     async def late(rollout, on_turn):
-        if rollout.input["game"] in failing:
-            failing.remove(rollout.input["game"])
-            raise CannotPlay("no key")
         await can_play.wait()
         return await play(rollout, on_turn)
 
-    async with working(Worker(client, late, "w", max_concurrent=3)):
+    async with working(Worker(client, failing_once(late, [1, 2], CannotPlay("no key")), "w", max_concurrent=3)):
         await until(lambda: "this runner cannot play" in caplog.text)
         can_play.set()
         await all_closed(client, ids)
     assert caplog.text.count("this runner cannot play") == 1
 
 
-@pytest.mark.parametrize("turns", [0, 1])
-async def test_a_runner_that_is_not_at_fault_is_not_slowed(client, play, caplog, turns):
+@pytest.mark.parametrize(("error", "turns"), [(PolicyUnavailable("no answer"), 0), (CannotPlay("full"), 1)])
+async def test_a_runner_that_is_not_at_fault_is_not_slowed(client, play, caplog, error, turns):
     """The policy's server is away, or games fail after their first turn."""
-    ids, failing = await enqueue(client, 6), ["game-0", "game-1", "game-2"]
-
-    async def unlucky(rollout, on_turn):
-        if rollout.input["game"] in failing:
-            failing.remove(rollout.input["game"])
-            for turn in range(turns):
-                on_turn(make_turn(turn=turn), 1.7e9, 1.7e9)
-            raise CannotPlay("the context is full") if turns else PolicyUnavailable("no answer")
-        return await play(rollout, on_turn)
-
-    async with working(Worker(client, unlucky, "w", max_concurrent=3)):
+    ids = await enqueue(client, 6)
+    async with working(Worker(client, failing_once(play, range(3), error, turns), "w", max_concurrent=3)):
         await all_closed(client, ids)
     assert "this runner cannot play" not in caplog.text
 
@@ -193,14 +192,7 @@ async def test_handing_back_leaves_the_game_to_another_runner(client, play):
 async def test_handing_back_twice_reports_as_handing_back_once(client, play, monkeypatch):
     (rollout_id,) = await enqueue(client, 1)
     worker, running = await begun(client, play)
-    update = client.end_attempt
-
-    async def slow_answer(*report):
-        worker.hand_back()  # while the report is on its way
-        await asyncio.sleep(0)
-        return await update(*report)
-
-    monkeypatch.setattr(client, "end_attempt", slow_answer)
+    hand_back_during_reports(monkeypatch, client, worker)
     worker.hand_back()
     assert (await running).handed_back == 1
     assert await statuses(client, [rollout_id]) == ["requeuing"]
@@ -208,21 +200,11 @@ async def test_handing_back_twice_reports_as_handing_back_once(client, play, mon
 
 async def test_handing_back_does_not_lose_a_failure_that_is_being_reported(client, monkeypatch):
     (rollout_id,) = await enqueue(client, 1)
-
-    async def failing(rollout, on_turn):
-        raise RuntimeError("broken")
-
-    worker, end = Worker(client, failing, "w", max_rollouts=1), client.end_attempt
-
-    async def slow_answer(*report):
-        worker.hand_back()  # while the report is on its way
-        await asyncio.sleep(0)
-        return await end(*report)
-
-    monkeypatch.setattr(client, "end_attempt", slow_answer)
+    worker = Worker(client, cannot, "w", max_rollouts=1)
+    hand_back_during_reports(monkeypatch, client, worker)
     await worker.run()
     (attempt,) = await client.query_attempts(rollout_id)
-    assert attempt.status == "failed" and attempt.metadata["reason"] == "RuntimeError: broken"
+    assert attempt.status == "failed" and attempt.metadata["reason"] == "UnusableTask: of another workload"
 
 
 async def test_handing_back_reaches_games_that_are_just_arriving(client, play, monkeypatch):
@@ -329,13 +311,13 @@ def werewolf_task(**changes):
     return game_task(context_tokens=3000, reply_tokens=30, **own).encode()
 
 
-async def play_rollout(client, policy, task_input, attempts=1, publish=True, **play_options):
+async def play_rollout(client, policy, task_input, publish=True):
     if publish:
         await client.update_resources(policy.resources_id, policy.encode())
-    config = RETRY.model_copy(update={"max_attempts": attempts})
+    config = RETRY.model_copy(update={"max_attempts": 1})
     rollout = await enqueue_one(client, task_input, resources_id=policy.resources_id, config=config)
-    werewolf = WerewolfPlay(client, **play_options)
-    await Worker(client, werewolf, "w", max_rollouts=attempts).run()
+    werewolf = WerewolfPlay(client)
+    await Worker(client, werewolf, "w", max_rollouts=1).run()
     await werewolf.close()
     (rollout,) = await client.query_rollouts(rollout_id_in=[rollout.rollout_id])
     return rollout
@@ -364,7 +346,7 @@ async def test_resources_that_never_come_fail_the_game(client, policy, monkeypat
 
 async def test_a_player_that_was_corrected_is_found_by_the_retry(client, policy, monkeypatch):
     """The same version is published again with another player."""
-    monkeypatch.setattr("runners.werewolf.agent.WerewolfGames.play", unplayable)
+    monkeypatch.setattr("runners.werewolf.agent.WerewolfGames.play", cannot)
     await client.update_resources(policy.resources_id, policy.encode())
     werewolf = WerewolfPlay(client)
     await enqueue_one(client, werewolf_task(), resources_id=policy.resources_id, config=RETRY)
@@ -391,7 +373,3 @@ async def test_resources_that_a_resumed_run_publishes_again_are_read_again(clien
     await client.update_resources(policy.resources_id, policy.model_copy(update={"model": "corrected"}).encode())
     assert await model() == "corrected"
     await werewolf.close()
-
-
-async def unplayable(*given):
-    raise CannotPlay("player friend: no such model")

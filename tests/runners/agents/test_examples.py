@@ -126,12 +126,12 @@ async def tau2_player():
     await player.close()
 
 
-def serving_customers(action, thanks="###STOP###"):
+def serving_customers(action):
     """A model that is both: a customer who wants task_1 completed, and an agent that does the action for them."""
 
     def answer(prompt):
         if "# User Simulation Guidelines" in prompt:
-            return thanks if "It is done." in prompt else "Please mark task_1 as completed."
+            return "###STOP###" if "It is done." in prompt else "Please mark task_1 as completed."
         return "It is done." if "<tool_response>" in prompt else call(*action)
 
     return answer
@@ -167,10 +167,7 @@ NO_MONEY = {"message": "Insufficient Balance", "type": "unknown_error", "code": 
 async def test_trouble_of_the_simulated_users_api_is_not_the_agents_failure(
     world, tau2_player, http_service, monkeypatch, status, error
 ):
-    async def answer(request):
-        return web.json_response({"error": error}, status=status)
-
-    http_service.answer = answer
+    http_service.answer = lambda request: web.json_response({"error": error}, status=status)
     world.vllm.answer = serving_customers(("get_users", {}))
     monkeypatch.setenv("TAU2_USER_ENDPOINT", http_service.url if status else f"http://127.0.0.1:{free_port()}/v1")
     with pytest.raises(AgentUnavailable):

@@ -12,8 +12,8 @@ from tests.support.werewolf.browser import LAPTOP, PHONE, at_the_browser
 from tests.support.werewolf.web_server import WebServer
 
 
-def written(folder: Path, name: str, preset="12p_sheriff", seed=7, who="scripted"):
-    state = play_brains(get_preset(preset), seed, who)
+def written(folder: Path, name: str, preset="12p_sheriff", seed=7):
+    state = play_brains(get_preset(preset), seed)
     path = folder / f"{name}.json"
     path.write_text(json.dumps(game_data(state)))
     return path, state
