@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 
-def tool_call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """A tool call of an assistant message, in OpenAI's format."""
-    text = json.dumps(arguments, ensure_ascii=False)
-    made_up = hashlib.blake2b(f"{name}{text}".encode(), digest_size=6).hexdigest()
-    return {"id": f"call_{made_up}", "type": "function", "function": {"name": name, "arguments": text}}
+def calculation(expression: str) -> dict[str, Any]:
+    """A call of ``calculate`` in an assistant message, in OpenAI's format."""
+    text = json.dumps({"expression": expression})
+    made_up = hashlib.blake2b(f"calculate{text}".encode(), digest_size=6).hexdigest()
+    return {"id": f"call_{made_up}", "type": "function", "function": {"name": "calculate", "arguments": text}}
 
 
 def calculator(description: str, title: str, **more: Any) -> dict[str, Any]:
@@ -27,13 +27,14 @@ def calculator(description: str, title: str, **more: Any) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def distinct(rows: Iterator[dict[str, str]], count: int) -> list[dict[str, str]]:
-    """The first ``count`` rows with different questions."""
+def split(rows: Iterator[dict[str, str]], train: int, val: int) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """(training, held-out) rows, so many of each: the first with different questions."""
     found: dict[str, dict[str, str]] = {}
-    while len(found) < count:
+    while len(found) < train + val:
         row = next(rows)
         found[row["question"]] = row
-    return list(found.values())
+    distinct = list(found.values())
+    return distinct[:train], distinct[train:]
 
 
 def lesson(

@@ -1,8 +1,7 @@
 """Arithmetic tasks for a calculator, and lessons about them; ``python -m`` this module writes both.
 
 The lessons show the calculator call and the form of answers, but half of them guess the result and three in ten have
-wrong
-brackets: reinforcement learning has to correct both.
+wrong brackets: reinforcement learning has to correct both.
 """
 
 import json
@@ -13,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from runners.agents.examples.writing import calculator, distinct, lesson, tool_call, write_data
+from runners.agents.examples.writing import calculation, calculator, lesson, split, write_data
 
 HERE = Path(__file__).parent
 TRAIN, VAL = 384, 192
@@ -46,11 +45,10 @@ def problems(chance: random.Random) -> Iterator[tuple[str, str, str]]:
         yield question.format(**numbers), right.format(**numbers), wrong.format(**numbers)
 
 
-def tasks(seed: int = SEED) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def tasks() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """(training, held-out) rows of ``question`` and ``result``, without duplicates."""
-    drawn = problems(random.Random(seed))
-    rows = distinct(({"question": question, "result": calculated(right)} for question, right, _ in drawn), TRAIN + VAL)
-    return rows[:TRAIN], rows[TRAIN:]
+    drawn = problems(random.Random(SEED))
+    return split(({"question": question, "result": calculated(right)} for question, right, _ in drawn), TRAIN, VAL)
 
 
 def calculated(expression: str) -> str:
@@ -59,15 +57,15 @@ def calculated(expression: str) -> str:
     return str(float(value)) if "/" in expression else str(int(value))
 
 
-def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
+def lessons() -> Iterator[dict[str, Any]]:
     """Conversations to imitate, about other questions than the tasks."""
-    known = {row["question"] for part in tasks(seed) for row in part}
-    chance = random.Random(seed + 1)
+    known = {row["question"] for part in tasks() for row in part}
+    chance = random.Random(SEED + 1)
     new = (problem for problem in problems(chance) if problem[0] not in known)
     for question, right, wrong in islice(new, LESSONS):
         if chance.random() < WITH_CALCULATOR:
             expression = right if chance.random() < RIGHT_BRACKETS else wrong
-            call, result = tool_call("calculate", {"expression": expression}), calculated(expression)
+            call, result = calculation(expression), calculated(expression)
         else:
             call, result = None, str(chance.randint(2, 99))
         yield lesson(INSTRUCTIONS, question, TOOL, call, json.dumps({"result": result}), result)

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from runners.agents.examples.writing import calculator, distinct, lesson, tool_call, write_data
+from runners.agents.examples.writing import calculation, calculator, lesson, split, write_data
 
 HERE = Path(__file__).parent
 TRAIN, VAL = 512, 256
@@ -60,13 +60,10 @@ def problems(chance: random.Random) -> Iterator[tuple[str, str, int, int]]:
         yield question, operation, a, b
 
 
-def tasks(seed: int = SEED) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def tasks() -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """(training, held-out) rows of ``question`` and ``answer``, without duplicates."""
-    drawn = problems(random.Random(seed))
-    rows = distinct(
-        ({"question": question, "answer": _answer(operation, a, b)} for question, operation, a, b in drawn), TRAIN + VAL
-    )
-    return rows[:TRAIN], rows[TRAIN:]
+    drawn = problems(random.Random(SEED))
+    return split(({"question": question, "answer": _answer(*solved)} for question, *solved in drawn), TRAIN, VAL)
 
 
 def _answer(operation: str, a: int, b: int) -> str:
@@ -74,17 +71,17 @@ def _answer(operation: str, a: int, b: int) -> str:
     return f"{a} {operation} {b} = {result}\n#### {result}"
 
 
-def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
+def lessons() -> Iterator[dict[str, Any]]:
     """Conversations to imitate, about other questions than the tasks."""
-    known = {row["question"] for part in tasks(seed) for row in part}
-    chance = random.Random(seed + 1)
+    known = {row["question"] for part in tasks() for row in part}
+    chance = random.Random(SEED + 1)
     new = (problem for problem in problems(chance) if problem[0] not in known)
     for question, operation, a, b in islice(new, LESSONS):
         if chance.random() > RIGHT_OPERATION:
             operation = chance.choice([other for other in STORIES if other != operation])
         call, result = None, _RESULT[operation](a, b)
         if chance.random() < WITH_CALCULATOR:
-            call = tool_call("calculate", {"expression": f"{a} {operation} {b}"})
+            call = calculation(f"{a} {operation} {b}")
         answer, result = str(result), result if call else chance.randint(2, 99)
         yield lesson(INSTRUCTIONS, question, TOOL, call, answer, result)
 

@@ -2,8 +2,7 @@
 
 Tasks, prompts, tools and their results are tau2's. Of the mock domain's nine tasks three are held out, which differ
 from others in their initial state; the airline split is tau2's. The lessons are dialogues that tau2's orchestrator ran
-between
-two scripts: a customer who follows the scenario, and an agent that mostly takes a wrong action.
+between two scripts: a customer who follows the scenario, and an agent that mostly takes a wrong action.
 """
 
 import json
@@ -119,7 +118,7 @@ class ScriptedUser(UserSimulator):
 def dialogue(task: Task, right: bool, chance: random.Random) -> tuple[Any, list[dict[str, Any]]]:
     """(the simulation, for tau2's grading; a lesson for the agent and one for the user)."""
     environment = mock.get_environment()
-    kind = next(kind for kind in ("create", "update", "delete") if kind in _kind_of(task))
+    kind = "delete" if task.id.startswith("impossible") else task.id.partition("_")[0]
     task_id = "task_1" if task.id == "update_task_1" else "task_2"
     wanted = {
         "create": _CREATE,
@@ -139,10 +138,6 @@ def dialogue(task: Task, right: bool, chance: random.Random) -> tuple[Any, list[
     return simulation, [of_agent, _lesson(state.system_messages + state.flip_roles(), user.given + 1, [])]
 
 
-def _kind_of(task: Task) -> str:
-    return "delete" if task.id.startswith("impossible") else task.id
-
-
 def _lesson(messages: Any, given: int, tools: list[dict[str, Any]]) -> dict[str, Any]:
     """given: initial messages, which are not imitated."""
     chat = json.loads(json.dumps(to_litellm_messages(messages)))
@@ -155,9 +150,9 @@ def _lesson(messages: Any, given: int, tools: list[dict[str, Any]]) -> dict[str,
     return {"messages": chat, "tools": tools}
 
 
-def lessons(seed: int = SEED) -> Iterator[dict[str, Any]]:
+def lessons() -> Iterator[dict[str, Any]]:
     """Conversations in OpenAI's fine-tuning format, alternating agent and user."""
-    chance = random.Random(seed)
+    chance = random.Random(SEED)
     all_tasks = mock.get_tasks()
     for _ in range(LESSONS // 2):
         _, both = dialogue(chance.choice(all_tasks), chance.random() < RIGHT_ACTION, chance)
