@@ -5,7 +5,7 @@ address. The runner's command line therefore lists both; it reads and sends no o
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,15 +16,14 @@ _PORTS = {"https": 443, "http": 80}
 
 
 class ApiKeys:
-    """The allowed keys. places: environment variable -> origins that may receive it, as ``https://host``."""
+    """The allowed keys.
 
-    def __init__(self, places: Mapping[str, frozenset[str]] | None = None):
-        self._places = dict(places or {})
+    allowed: texts like ``NAME=https://host``, an environment variable and an origin that may receive it. Raises
+    ValueError for others, which may be keys: not quoted.
+    """
 
-    @classmethod
-    def of(cls, allowed: Iterable[str]) -> "ApiKeys":
-        """From texts like ``NAME=https://host``. Raises ValueError for others, which may be keys: not quoted."""
-        places: dict[str, frozenset[str]] = {}
+    def __init__(self, allowed: Iterable[str] = ()):
+        self._places: dict[str, set[str]] = {}
         for text in allowed:
             name, separator, url = text.strip().partition("=")
             if not separator or not name.isidentifier():
@@ -34,14 +33,13 @@ class ApiKeys:
                     f"the entry of {name} must name the address that may receive the key (https, or this machine); the "
                     f"key itself stays in the environment variable {name}"
                 )
-            places[name] = places.get(name, frozenset()) | {origin_of(url)}
-        return cls(places)
+            self._places.setdefault(name, set()).add(origin_of(url))
 
     @classmethod
     def read(cls, options: Iterable[str], file: Path | None) -> "ApiKeys":
         """From options and a file with one per line (# begins a comment). Raises OSError, ValueError."""
         lines = file.read_text(encoding="utf-8").splitlines() if file else []
-        return cls.of([*options, *(line for line in lines if line.strip() and not line.lstrip().startswith("#"))])
+        return cls([*options, *(line for line in lines if line.strip() and not line.lstrip().startswith("#"))])
 
     def key(self, name: str, url: str) -> str:
         """The key in the environment variable ``name``, for ``url``. Raises MissingApiKey, naming the remedy."""

@@ -27,7 +27,7 @@ def environment(monkeypatch):
     ],
 )
 def test_a_key_goes_nowhere_but_where_the_runner_was_told(variable, url):
-    keys = ApiKeys.of(["BIG_KEY=https://api.example"])
+    keys = ApiKeys(["BIG_KEY=https://api.example"])
     for told in (keys, ApiKeys(), None):
         with pytest.raises(MissingApiKey, match=f"--api-key {variable}=") as caught:
             ApiModel(ChatEndpoint(endpoint=url, model="m", api_key_env=variable), keys=told)
@@ -44,7 +44,7 @@ def test_a_key_goes_nowhere_but_where_the_runner_was_told(variable, url):
     ],
 )
 def test_one_place_has_many_spellings(told, url):
-    assert ApiKeys.of([told]).key("BIG_KEY", url) == SECRET
+    assert ApiKeys([told]).key("BIG_KEY", url) == SECRET
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_one_place_has_many_spellings(told, url):
 )
 def test_invalid_key_options_are_named_and_a_key_in_one_is_not_shown(text, problem):
     with pytest.raises(ValueError, match=problem) as raised:
-        ApiKeys.of([text])
+        ApiKeys([text])
     assert "secret" not in str(raised.value)
 
 

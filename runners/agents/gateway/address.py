@@ -133,7 +133,8 @@ async def _call(request: web.Request, attempt: Attempt, kind: type[Api]) -> web.
         raise RequestRefused("the request must be a JSON object")
     api = kind(body, secrets.token_hex(12), attempt.responses)
     try:
-        call = api.read(request.headers.get(ACTOR_HEADER), attempt.sampling)
+        sampling = {"temperature": attempt.resources.sampling.temperature}
+        call = api.read(request.headers.get(ACTOR_HEADER), sampling)
         options = body.get("stream_options")
         if options is not None and not isinstance(options, dict):
             raise TypeError("stream_options is no object")

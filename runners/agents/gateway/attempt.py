@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from aiohttp import ClientConnectionResetError
 
@@ -93,11 +92,6 @@ class Attempt:
     def models(self) -> tuple[str, ...]:
         """Valid model names; the trained policy's may be followed by ``/`` and an actor's name."""
         return (TRAINED_POLICY, *self.resources.frozen)
-
-    @property
-    def sampling(self) -> dict[str, Any]:
-        """Sampling parameters of all calls, whatever the request has."""
-        return {"temperature": self.resources.sampling.temperature}
 
     async def call(self, request: ModelRequest, on_part: PartSink | None = None) -> ModelReply:
         """Answer a call. Raises RequestRefused, also if the attempt has ended meanwhile.

@@ -66,7 +66,7 @@ class Opponents:
         models = self._chat_models.values()
         # Addresses on the command line are allowed, and each key for its own.
         self.addresses = Addresses(hub, [*allowed, *filter(None, [self._url, *(model.endpoint for model in models)])])
-        self.keys = ApiKeys.of(f"{one.api_key_env}={origin_of(one.endpoint)}" for one in models if one.api_key_env)
+        self.keys = ApiKeys(f"{one.api_key_env}={origin_of(one.endpoint)}" for one in models if one.api_key_env)
 
     async def newest(self) -> PolicyResources:
         """Resources for players with a model; without endpoints if no policy is known.

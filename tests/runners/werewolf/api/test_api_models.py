@@ -191,7 +191,7 @@ async def test_keys_come_from_the_environment_and_show_nowhere(chat_api, monkeyp
     monkeypatch.setenv("OPENAI_API_KEY", "sk-another")
     chat_api.key = SECRET
     endpoint = chat_api.endpoint(api_key_env="TEST_API_KEY", tries=2)
-    keys = ApiKeys.of([f"TEST_API_KEY={endpoint.endpoint}"])
+    keys = ApiKeys([f"TEST_API_KEY={endpoint.endpoint}"])
     assert await ask(endpoint, keys=keys) == "好的"
     chat_api.key = "another"  # the fake tells which key it was shown, as some servers do
     models = ApiModels(keys)
@@ -222,7 +222,7 @@ async def test_an_endpoint_without_a_key_is_sent_none_of_ours(chat_api, monkeypa
 def test_a_missing_or_impossible_key_is_named_by_its_variable(monkeypatch, value):
     endpoint = ChatEndpoint(endpoint="https://example.invalid/v1", model="big", api_key_env="TEST_API_KEY")
     monkeypatch.delenv("TEST_API_KEY", raising=False)
-    keys = ApiKeys.of(["TEST_API_KEY=https://example.invalid"])
+    keys = ApiKeys(["TEST_API_KEY=https://example.invalid"])
     with pytest.raises(MissingApiKey, match=r"TEST_API_KEY.*https://example\.invalid.*not set"):
         ApiModel(endpoint, keys=keys)
     monkeypatch.setenv("TEST_API_KEY", value)
