@@ -15,6 +15,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 import aiohttp
@@ -217,18 +218,16 @@ class StoreClient:
         return await self.with_retries(self._send_once, method, path, json, params)
 
     async def _send_once(self, method: str, path: str, json: Any, params: Any = None, expected: Any = object) -> Any:
-        session = await self._get_session()
-        url = f"{self.server_address_root}/v1/agl{path}"
-        # A redirected POST would arrive as a GET.
-        async with session.request(method, url, json=json, params=params, allow_redirects=False) as response:
+        async with self._ask(method, f"agl{path}", json=json, params=params) as response:
             await check_status(response)
             return await self._parse_answer(response, expected)
 
-    async def _get_session(self) -> aiohttp.ClientSession:
+    def _ask(self, method: str, path: str, **request: Any) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         if self._session is None:
             headers = {} if self._token is None else {"Authorization": f"Bearer {self._token}"}
             self._session = aiohttp.ClientSession(timeout=self._timeout, headers=headers)
-        return self._session
+        # A redirected POST would arrive as a GET.
+        return self._session.request(method, f"{self.server_address_root}/v1/{path}", allow_redirects=False, **request)
 
     async def with_retries(self, send: Callable[..., Awaitable[Answer]], *arguments: Any) -> Answer:
         """Retry ``send`` for ``retry_seconds`` while requests fail, not counting outages, which have as long each.
@@ -326,9 +325,7 @@ class StoreClient:
     async def _check_hub(self) -> None:
         await self._send_once("get", "/health", None, expected=dict)
         # The health check needs no token; any other cheap request shows whether ours is accepted.
-        session = await self._get_session()
-        url = f"{self.server_address_root}/v1/agl/resources/latest"
-        async with session.get(url, allow_redirects=False) as response:
+        async with self._ask("get", "agl/resources/latest") as response:
             self._check_token(response)
             await check_status(response)
             await self._parse_answer(response, dict | None)
@@ -427,9 +424,7 @@ class StoreClient:
             ) from error
 
     async def _post_body(self, body: bytes) -> bool:
-        session = await self._get_session()
-        url = f"{self.server_address_root}/v1/traces"
-        async with session.post(url, data=body, headers=_OTLP_HEADERS, allow_redirects=False) as response:
+        async with self._ask("post", "traces", data=body, headers=_OTLP_HEADERS) as response:
             self._check_token(response)
             # Our hub answers 400 or 404 where the stock one answers 500.
             if response.status in (400, 404) or (response.status >= 500 and response.status not in _PROXY_STATUSES):

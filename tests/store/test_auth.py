@@ -111,8 +111,7 @@ async def test_the_token_shows_nowhere(tmp_path):
             await bad.query_rollouts()
         with pytest.raises(StoreUnauthorized, match=rf"rejects the token: set {TOKEN_VARIABLE}"):
             await bad.upload_spans([turn])
-        answer = await bad._get_session()
-        async with answer.get(f"{hub.url}/v1/agl/rollouts") as response:
+        async with bad._ask("get", "agl/rollouts") as response:
             seen = [await response.text(), str(response.headers), str(refused.value), repr(good), repr(bad)]
         commands = Path(f"/proc/{hub.process.pid}/cmdline").read_text()
     finally:
