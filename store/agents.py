@@ -4,10 +4,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+from pydantic import Field, JsonValue, field_validator
 
 from store.players import AGENT
 from store.schema import TokenLimits
+from store.strict import Strict
 from store.token_spans import CallSpan, OutcomeSpan, TaskKind
 
 CALL_FACTS: Mapping[str, str] = {
@@ -18,7 +19,7 @@ CALL_FACTS: Mapping[str, str] = {
 """Facts of every reply. An absent one counts as 0.0."""
 
 
-class AgentTask(BaseModel):
+class AgentTask(Strict):
     """One task for an agent: the ``input`` of a rollout.
 
     kind: distinguishes agents' tasks from those of other workloads in the same hub.
@@ -32,8 +33,6 @@ class AgentTask(BaseModel):
     max_seconds: timeout of an agent, which counts as its own failure; None for no limit but the hub's.
     failure_rewards: rewards of an agent that fails by its own error, by dimension, the primary one first.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["agent"] = AGENT
     task_id: str = Field(min_length=1)
@@ -93,13 +92,11 @@ class AgentCallSpan(CallSpan):
         return self.name
 
 
-class ActorResult(BaseModel):
+class ActorResult(Strict):
     """One actor's calls in an attempt.
 
     turns: answered calls; segments: their sequences. facts: sums over the calls.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     policy: str

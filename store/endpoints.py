@@ -2,9 +2,10 @@
 
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from store.addresses import problem_with_base_url
+from store.strict import Strict
 
 
 def problem_with_endpoint(url: str) -> str | None:
@@ -26,7 +27,7 @@ BaseUrl = Annotated[str, AfterValidator(_base_url)]
 """Address of an OpenAI-compatible server, which ends in /v1."""
 
 
-class ServedPolicy(BaseModel):
+class ServedPolicy(Strict):
     """A row of a run's table of policies: weights, and the servers that have them.
 
     name: of the weights, unique in the table.
@@ -37,7 +38,7 @@ class ServedPolicy(BaseModel):
     share: weight of a past self in draws for ``PAST_SELVES``; 0 for other policies.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
     player: str = ""

@@ -4,7 +4,9 @@ import math
 from typing import Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
+
+from store.strict import Strict
 
 TRAINED_POLICY = "policy"
 """Name of the trained policy, as a resource and as a player."""
@@ -37,15 +39,13 @@ PAST_SELVES = "past"
 SideName = Literal["wolf", "good"]
 
 
-class SeatingRule(BaseModel):
+class SeatingRule(Strict):
     """The players of the seats with this side, role and number; None matches any.
 
     players: name -> share. A name is ``TRAINED_POLICY``, one of ``PLAYERS_WITHOUT_A_MODEL``, of
         ``PolicyResources.players`` or of its policies, or ``PAST_SELVES``. The task's ``seed`` determines the draws, so
         that all games of a group have the same players.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     side: SideName | None = Field(None, description="seats of this side")
     role: str | None = Field(None, description="seats that are dealt this role")
@@ -72,14 +72,14 @@ class SeatingRule(BaseModel):
 _OWN_URLS = {"openai": "https://api.openai.com/v1", "dashscope": "https://dashscope.aliyuncs.com/compatible-mode/v1"}
 
 
-class ChatEndpoint(BaseModel):
+class ChatEndpoint(Strict):
     """A model behind an API, called by the runners through AgentScope's chat models: an opponent, or the judge.
 
     Its key is in an environment variable of the runners; keys never enter the hub or a configuration.
     """
 
     # An invalid value may be a key in the wrong place.
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
+    model_config = ConfigDict(allow_inf_nan=False, hide_input_in_errors=True)
 
     provider: Literal["openai", "dashscope"] = Field(
         "openai",

@@ -7,11 +7,12 @@ A rollout's ``input`` is a task of its workload (``store.werewolf.GameTask``); i
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, model_validator
 
 from store.endpoints import BaseUrl, ServedPolicy
 from store.players import PLAYERS_WITHOUT_A_MODEL, TRAINED_POLICY, ChatEndpoint
 from store.protocol import LLM, NamedResources, PromptTemplate, ResourcesUpdate
+from store.strict import Strict
 
 IDEMPOTENCY_KEY = "idempotency_key"
 """Entry of a task's ``metadata`` that makes ``enqueue`` idempotent in ``python -m store``.
@@ -55,14 +56,12 @@ def check_kind(rollout_input: Any, kind: str) -> None:
         raise WrongKind(f"the task is of kind {found!r}, and this runner plays {kind!r}")
 
 
-class TokenLimits(BaseModel):
+class TokenLimits(Strict):
     """Bounds on one actor's tokens.
 
     context_tokens: maximum of prompt plus reply of one call; an actor starts a new segment before it is exceeded.
     reply_tokens: maximum of sampled tokens of one reply.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     context_tokens: int = Field(gt=0)
     reply_tokens: int = Field(gt=0)
@@ -76,7 +75,7 @@ class TokenLimits(BaseModel):
         return self
 
 
-class Sampling(BaseModel):
+class Sampling(Strict):
     """Sampling of the trained policy. The trainer recomputes log-probs with the same temperature.
 
     thinking: whether the model thinks before it answers, if it can (Qwen3's ``enable_thinking``).
@@ -84,13 +83,11 @@ class Sampling(BaseModel):
     correction.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     temperature: float = Field(default=1.0, gt=0)
     thinking: bool = False
 
 
-class PolicyResources(BaseModel):
+class PolicyResources(Strict):
     """Everything that a runner needs to play one version of the trained policy.
 
     run_name: of the run that published it; distinguishes runs on one hub.
@@ -107,7 +104,7 @@ class PolicyResources(BaseModel):
     judge: the model that judges speeches of trained seats; None for no judge.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     run_name: str = Field(min_length=1)
     version: int = Field(ge=0, lt=2**63)

@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from store.protocol import AGL_ANNOTATION, REWARD_ATTRIBUTE, Attributes, Span
+from store.strict import Strict
 
 _PACKED: Mapping[str, Literal["I", "f"]] = {"prompt_ids": "I", "response_ids": "I", "logprobs": "f"}
 
@@ -32,14 +33,12 @@ def context_digest(token_ids: Sequence[int]) -> str:
     return hashlib.blake2b(struct.pack(f"<{len(token_ids)}I", *token_ids), digest_size=8).hexdigest()
 
 
-class SpanRecord(BaseModel):
+class SpanRecord(Strict):
     """The content of a span of ours.
 
     Class attributes: span_name; prefix, of the attributes' names; kind, the value of the attribute ``<prefix>span``,
     distinct for each record type; json_fields, encoded as JSON text; task_field, the field with the task's id.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     span_name: ClassVar[str]
     prefix: ClassVar[str]

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import from_json
 
 from store.players import TRAINED_POLICY, SeatingRule, SideName
 from store.schema import TokenLimits, check_kind
+from store.strict import Strict
 from store.token_spans import CallSpan, MalformedSpan, OutcomeSpan, TaskKind
 from store.werewolf_study import Study, StudySpan
 
@@ -37,20 +38,18 @@ TaskName = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_p
 """A name that is safe in logs and terminals: no line ends, no escape codes."""
 
 
-class RecordedReply(BaseModel):
+class RecordedReply(Strict):
     """A policy's reply of a recorded game.
 
     prompt: ``context_digest`` of the whole prompt. finish_reason: as in ``CallSpan``.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     prompt: str
     token_ids: tuple[Annotated[int, Field(ge=0, lt=2**32)], ...]
     finish_reason: str
 
 
-class Past(BaseModel):
+class Past(Strict):
     """A recorded game up to one decision, from which a game branches off.
 
     game_id, sampling_seed: of the recorded game. Players without a model repeat their choices from its seed, and seats
@@ -61,8 +60,6 @@ class Past(BaseModel):
     replies: seat -> the repeated replies, in their order, for every seat of a policy.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     game_id: TaskName
     sampling_seed: int = Field(ge=0)
     moment: int = Field(ge=0)
@@ -71,7 +68,7 @@ class Past(BaseModel):
     replies: dict[int, tuple[RecordedReply, ...]]
 
 
-class GameTask(BaseModel):
+class GameTask(Strict):
     """One game: the ``input`` of a rollout.
 
     kind: distinguishes games from the tasks of other workloads in the same hub.
@@ -92,8 +89,6 @@ class GameTask(BaseModel):
     past: what the game repeats before it goes on with its own ``sampling_seed``; repeated replies are recorded as turns
         that are not trainable. None: the game begins with the deal.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["werewolf"] = WEREWOLF
     game_id: TaskName
@@ -277,20 +272,18 @@ def seat_name(seat: int) -> str:
     return f"seat {seat:02d}"
 
 
-class Judgement(BaseModel):
+class Judgement(Strict):
     """The judge's score of one turn.
 
     score: 0.0 (worthless) to 1.0 (excellent).
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     seat: int
     turn: int = Field(ge=0)
     score: float = Field(ge=0, le=1)
 
 
-class SeatResult(BaseModel):
+class SeatResult(Strict):
     """One seat's facts in a game; the configuration weights them into rewards.
 
     outcome: 1.0 the seat's side won, -1.0 it lost, 0.0 a draw.
@@ -300,8 +293,6 @@ class SeatResult(BaseModel):
     reasked_decisions: decisions with a re-ask; defaulted_decisions: those of them that took the default action.
     facts: means of the turns' facts (``TURN_FACTS``); empty for a seat without model turns.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     seat: int
     role: str

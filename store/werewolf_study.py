@@ -6,8 +6,9 @@ no part of the game.
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from store.strict import Strict
 from store.token_spans import NoteSpan
 
 ProbeMoment = Literal["speech", "vote"]
@@ -16,10 +17,8 @@ ProbeMoment = Literal["speech", "vote"]
 Chances = dict[int, dict[str, float]]
 """Seat -> role -> probability; those of a seat add up to 1."""
 
-_FROZEN = ConfigDict(extra="forbid", frozen=True)
 
-
-class Study(BaseModel):
+class Study(Strict):
     """Options of a task's study.
 
     probes: when the beliefs of living seats are probed; empty: never.
@@ -27,14 +26,12 @@ class Study(BaseModel):
     with_tokens: also record the probes' token ids, for training.
     """
 
-    model_config = _FROZEN
-
     probes: frozenset[ProbeMoment] = frozenset()
     questions: int | None = Field(default=None, ge=1)
     with_tokens: bool = False
 
 
-class VoteRecord(BaseModel):
+class VoteRecord(Strict):
     """A vote of an exile ballot, or of the ballot between tied seats.
 
     at: events of the game before the ballot; the votes of one ballot have the same. target: None for 弃票.
@@ -42,8 +39,6 @@ class VoteRecord(BaseModel):
         without a target. best: the maximum over the candidates other than the voter. chance: their mean.
     pivotal: whether the ballot would have ended differently without this vote.
     """
-
-    model_config = _FROZEN
 
     at: int
     day: int
@@ -55,13 +50,11 @@ class VoteRecord(BaseModel):
     pivotal: bool
 
 
-class SpeechRecord(BaseModel):
+class SpeechRecord(Strict):
     """A public speech. at: events before it. claimed: its role claim. reports: (seat, side) of its checks.
 
     turn: number of the seat's model turn with the speech; None for a player without turns.
     """
-
-    model_config = _FROZEN
 
     at: int
     day: int
@@ -71,24 +64,20 @@ class SpeechRecord(BaseModel):
     reports: tuple[tuple[int, Literal["wolf", "good"]], ...] = ()
 
 
-class ChoiceRecord(BaseModel):
+class ChoiceRecord(Strict):
     """A night's victim (seat: None, the wolves together), or a seer's check."""
-
-    model_config = _FROZEN
 
     day: int
     seat: int | None = None
     target: int | None = None
 
 
-class ProbeTokens(BaseModel):
+class ProbeTokens(Strict):
     """A question of a probe in tokens.
 
     target: seat in question. segment, context_tokens: the part of the seat's sequence before ``prompt_ids``.
     words: role -> token ids of the answer.
     """
-
-    model_config = _FROZEN
 
     target: int
     segment: int
@@ -97,7 +86,7 @@ class ProbeTokens(BaseModel):
     words: dict[str, Annotated[tuple[int, ...], Field(min_length=1)]]
 
 
-class BeliefRecord(BaseModel):
+class BeliefRecord(Strict):
     """One seat's beliefs about the other living seats at one moment.
 
     at: events of the game so far, to find beliefs before and after a speech.
@@ -106,8 +95,6 @@ class BeliefRecord(BaseModel):
     ceiling: the expert's odds, from everything that the seat may know. deaf: the same without speeches and votes: from
         the cards, private information, and deaths.
     """
-
-    model_config = _FROZEN
 
     at: int
     day: int
