@@ -14,22 +14,7 @@ AGENT = "agent"
 """Kind of an agent's tasks; also the actor of a call that names none."""
 MAIN_LLM = "main_llm"
 """Name of the trained policy's ``LLM``, the first of an agent's resources."""
-SCRIPTED_PLAYER = "scripted"
-EXPERT_PLAYER = "expert"
-PATIENT_PLAYER = "patient"
-TIMID_PLAYER = "timid"
-RANDOM_PLAYER = "random"
-POSER_PLAYER = "poser"
-FOLLOWER_PLAYER = "follower"
-PLAYERS_WITHOUT_A_MODEL = (
-    EXPERT_PLAYER,
-    PATIENT_PLAYER,
-    SCRIPTED_PLAYER,
-    TIMID_PLAYER,
-    RANDOM_PLAYER,
-    POSER_PLAYER,
-    FOLLOWER_PLAYER,
-)
+PLAYERS_WITHOUT_A_MODEL = ("expert", "patient", "scripted", "timid", "random", "poser", "follower")
 """Built-in players of every runner, by their names in tasks."""
 NAMES_WITHOUT_A_MODEL = ", ".join(PLAYERS_WITHOUT_A_MODEL)
 """For help texts."""

@@ -23,17 +23,7 @@ from configs.roles_and_decks import DECKS, Role, Side
 from configs.sections.opponents import INITIAL_POLICY
 from configs.sections.serving import FrozenPolicyConfig
 from configs.werewolf import WerewolfConfig
-from store.players import (
-    EXPERT_PLAYER,
-    FOLLOWER_PLAYER,
-    PATIENT_PLAYER,
-    POSER_PLAYER,
-    RANDOM_PLAYER,
-    SCRIPTED_PLAYER,
-    TIMID_PLAYER,
-    TRAINED_POLICY,
-    ChatEndpoint,
-)
+from store.players import TRAINED_POLICY, ChatEndpoint
 from store.werewolf import GameTask, SeatingRule, SideName
 from store.werewolf_study import Study
 
@@ -55,14 +45,14 @@ class Panel:
 
 
 RUN, CROSS = "run", "cross"
-_ALL = (RANDOM_PLAYER, TIMID_PLAYER, SCRIPTED_PLAYER, EXPERT_PLAYER)
-_V3 = Panel("v3", (*_ALL, INITIAL_POLICY), company=_ALL, reference=SCRIPTED_PLAYER, probed_deals=50)
+_ALL = ("random", "timid", "scripted", "expert")
+_V3 = Panel("v3", (*_ALL, INITIAL_POLICY), company=_ALL, reference="scripted", probed_deals=50)
 PANELS: Mapping[str, Panel] = MappingProxyType(
     {
         RUN: Panel(RUN),
         CROSS: Panel(CROSS),
-        "training": Panel("training", (SCRIPTED_PLAYER, TIMID_PLAYER, PATIENT_PLAYER)),
-        "held-out": Panel("held-out", (EXPERT_PLAYER, POSER_PLAYER, FOLLOWER_PLAYER)),
+        "training": Panel("training", ("scripted", "timid", "patient")),
+        "held-out": Panel("held-out", ("expert", "poser", "follower")),
         # Only for reading recorded games: its scripted players spoke differently.
         "v2": replace(_V3, name="v2"),
         "v3": _V3,

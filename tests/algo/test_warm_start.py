@@ -30,7 +30,6 @@ from configs.loading import load_config
 from configs.section import ConfigError
 from configs.sections.warm_start import WarmStartConfig
 from runners.werewolf.agent import WerewolfGames
-from store.players import SCRIPTED_PLAYER
 from store.werewolf import EVALUATION, GAME, PEOPLE, seat_name
 from tests.algo.test_evaluate import runner_at
 from tests.support.algo.playing import alive
@@ -77,7 +76,7 @@ def test_every_game_has_a_deal_of_its_own_that_no_evaluation_plays(tiny_model):
     tasks = demonstration_tasks(config)
     assert len(tasks) == len({task.seed for task in tasks}) == len({task.game_id for task in tasks}) == 302
     assert not any(task.seed % 2 for task in tasks)
-    assert all(task.demonstrators == {SCRIPTED_PLAYER} and task.trainable == {"wolf", "good"} for task in tasks)
+    assert all(task.demonstrators == {"scripted"} and task.trainable == {"wolf", "good"} for task in tasks)
     assert tasks == demonstration_tasks(config)
 
 

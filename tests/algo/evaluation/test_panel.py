@@ -3,6 +3,7 @@
 from algo.evaluation.panel import PANELS, matches_of
 from algo.werewolf.matches import held_out_deals
 from configs.werewolf import WerewolfConfig
+from store.players import PLAYERS_WITHOUT_A_MODEL
 
 
 def make_config(tmp_path, players=(), **evaluation):
@@ -17,6 +18,7 @@ def test_v3_is_fixed_and_the_runs_own_opponents_stand_behind_it(tmp_path):
     config = make_config(tmp_path, players=["strong"], opponents=["random", "strong"])
     found = matches_of(config, PANELS["v3"], "a", "model")
     assert found.conditions["opponents"] == ["random", "timid", "scripted", "expert", "initial", "strong"]
+    assert {name for panel in PANELS.values() for name in panel.opponents} == {*PLAYERS_WITHOUT_A_MODEL, "initial"}
     # Policy and reference, either side, against all; the reference meets itself once; single seats for both.
     counts = {name: len(tasks) for name, tasks in found.by_name.items()}
     assert counts == {
