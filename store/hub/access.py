@@ -8,7 +8,6 @@ foreign ``Host`` (DNS rebinding). Such a page does not know the hub token; with 
 import hmac
 import ipaddress
 import logging
-import socket
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -102,11 +101,6 @@ class AccessMiddleware:
             return True
         scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
         return scheme.lower() == "bearer" and hmac.compare_digest(token.encode("latin-1"), self._token)
-
-
-def host_names(host: str) -> set[str]:
-    """Default host names of a hub that listens at ``host``: that, and this machine's name."""
-    return {host, socket.gethostname()}
 
 
 def _place(authority: str, scheme: str) -> tuple[str, int]:

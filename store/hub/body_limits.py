@@ -17,8 +17,6 @@ from store.printable import printable
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_LARGEST_REQUEST_BYTES = 64 * 1024 * 1024
-
 _JSON_SHARE = 4
 """Divisor of the limit for JSON, which takes many times its size as objects."""
 

@@ -24,8 +24,6 @@ from starlette.middleware import Middleware
 
 from store.addresses import is_loopback
 from store.errors import OneLineError, UnknownId
-from store.hub.access import host_names
-from store.hub.body_limits import DEFAULT_LARGEST_REQUEST_BYTES
 from store.hub.connections import HeaderLimitProtocol
 from store.hub.database.database import DatabaseUnavailable
 from store.hub.database.lightning_store import SqlLightningStore
@@ -68,7 +66,7 @@ class HubSettings:
     token: str | None = None
     no_auth: bool = False
     public_names: Sequence[str] = ()
-    largest_request_bytes: int = DEFAULT_LARGEST_REQUEST_BYTES
+    largest_request_bytes: int = 64 * 1024 * 1024
     cors_origins: Sequence[str] = ()
     certificate: Path | None = None
     key: Path | None = None
@@ -93,12 +91,13 @@ class Hub(LightningStoreServer):
         for route in routes(store):
             before = (place for place, one in enumerate(stock) if getattr(one, "path", None) == route.path)
             stock.insert(next(before, 0), route)
+        checks_names = settings.token is None or settings.public_names
         protect(
             self.app,
             largest_request_bytes=settings.largest_request_bytes,
             cors_origins=settings.cors_origins,
             token=settings.token,
-            names=host_names(settings.host) if settings.token is None or settings.public_names else None,
+            names={settings.host, socket.gethostname()} if checks_names else None,
             public_names=settings.public_names,
             healthy=lambda: not isinstance(store, SqlLightningStore) or store.collections.database.answers,
         )

@@ -14,23 +14,20 @@ from store.hub.database.sqlite import SqliteDatabase
 DatabaseAddress: TypeAlias = Path | sa.URL
 
 
-def database_at(address: DatabaseAddress, *, fsync: bool = False) -> Database:
-    """A database, not connected yet. Raises DatabaseUnusable."""
-    if isinstance(address, Path):
-        return SqliteDatabase(address, fsync=fsync)
-    try:
-        from store.hub.database.postgres import PostgresDatabase
-    except ImportError as error:
-        raise DatabaseUnusable(f"PostgreSQL needs a package: pip install '.[postgres]' ({error})") from error
-    return PostgresDatabase(address)
-
-
 @asynccontextmanager
 async def opened_store(
     address: DatabaseAddress, *, fsync: bool = False, **options: Any
 ) -> AsyncIterator[SqlLightningStore]:
     """The store in a database, closed on exit. Raises DatabaseUnusable. options: of ``SqlLightningStore``."""
-    database = database_at(address, fsync=fsync)
+    database: Database
+    if isinstance(address, Path):
+        database = SqliteDatabase(address, fsync=fsync)
+    else:
+        try:
+            from store.hub.database.postgres import PostgresDatabase
+        except ImportError as error:
+            raise DatabaseUnusable(f"PostgreSQL needs a package: pip install '.[postgres]' ({error})") from error
+        database = PostgresDatabase(address)
     await database.connect()
     try:
         yield SqlLightningStore(database, **options)
