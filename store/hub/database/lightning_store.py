@@ -12,11 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 from agentlightning import AttemptedRollout, EnqueueRolloutRequest, Rollout, RolloutConfig, Span
-from agentlightning.store.base import (
-    LightningStoreCapabilities,
-    LightningStoreStatistics,
-    is_finished,
-)
+from agentlightning.store.base import LightningStoreCapabilities, LightningStoreStatistics
 from agentlightning.store.collection_based import healthcheck_before, tracked
 from agentlightning.types import FilterOptions, NamedResources, ResourcesUpdate, SortOptions, TaskInput
 
@@ -229,14 +225,14 @@ class SqlLightningStore(StoreOverrides):
         if seconds > 0:  # NaN is not
             deadline = time.monotonic() + seconds
             async with self.completions.watched() as closings:
-                waited = {one.rollout_id for one in await self._rollouts(rollout_ids) if not is_finished(one)}
+                waited = {one.rollout_id for one in await self._rollouts(rollout_ids) if one.status not in CLOSED}
                 while waited:
                     await asyncio.wait([closings], timeout=max(deadline - time.monotonic(), 0.0))
                     if not closings.done():
                         break
                     closed, closings = closings.result()
                     waited -= closed
-        found = {one.rollout_id: one for one in await self._rollouts(rollout_ids) if is_finished(one)}
+        found = {one.rollout_id: one for one in await self._rollouts(rollout_ids) if one.status in CLOSED}
         return [found[rollout_id] for rollout_id in rollout_ids if rollout_id in found]
 
     async def all_rollouts(

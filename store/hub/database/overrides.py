@@ -6,19 +6,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from agentlightning import Attempt, AttemptedRollout, Rollout, Span
-from agentlightning.store.base import UNSET, Unset
+from agentlightning.store.base import UNSET, Unset, is_queuing
 from agentlightning.store.utils import rollout_status_from_attempt
 
 from store.errors import Conflict, UnknownId
 from store.hub.database.collections import SqlCollections
 from store.hub.database.database import retried
-from store.hub.database.transitions import (
-    CLOSED_ATTEMPT,
-    WAITING_ROLLOUT,
-    follows,
-    may_change,
-    status_after_span,
-)
+from store.hub.database.transitions import CLOSED_ATTEMPT, follows, may_change, status_after_span
 from store.hub.database.watchdog import WatchedStore
 from store.protocol import CLOSED
 
@@ -98,7 +92,7 @@ class StoreOverrides(WatchedStore):
         await super()._post_update_rollout(rollouts, skip_enqueue=skip_enqueue)
         # The stock store leaves rollouts in the queue that no longer wait, and skips them later.
         await self.collections.rollout_queue.discard(
-            [one.rollout_id for one, fields in rollouts if "status" in fields and one.status not in WAITING_ROLLOUT]
+            [one.rollout_id for one, fields in rollouts if "status" in fields and not is_queuing(one)]
         )
 
     async def _post_dequeue_rollouts(
@@ -107,7 +101,7 @@ class StoreOverrides(WatchedStore):
         """One query for all rollouts; the stock method makes several for each."""
         await self.collections.lock_rollouts(rollout_ids)
         found = {(rollout.rollout_id,): rollout for rollout in await self._rollouts(rollout_ids)}
-        waiting = [one for id_ in rollout_ids if (one := found.get((id_,))) and one.status in WAITING_ROLLOUT]
+        waiting = [one for id_ in rollout_ids if (one := found.get((id_,))) and is_queuing(one)]
         latest = await self.collections.latest_attempts(rollout.rollout_id for rollout in waiting)
         attempted = [
             AttemptedRollout(

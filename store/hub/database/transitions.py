@@ -6,18 +6,18 @@ rollout that waits for its next attempt back to running, without a runner. Here 
 """
 
 from agentlightning import Attempt, Rollout
-from agentlightning.types import AttemptStatus, RolloutStatus
+from agentlightning.store.base import is_queuing
+from agentlightning.types import AttemptStatus
 
 from store.protocol import CLOSED
 
-WAITING_ROLLOUT: frozenset[RolloutStatus] = frozenset({"queuing", "requeuing"})
 CLOSED_ATTEMPT: frozenset[AttemptStatus] = frozenset({"succeeded", "failed", "timeout"})
 
 
 def may_change(rollout: Rollout, attempt: Attempt, latest: Attempt) -> bool:
     """Whether the attempt's status is not final."""
     if attempt.status == "unresponsive":
-        return attempt.attempt_id == latest.attempt_id and rollout.status in WAITING_ROLLOUT
+        return attempt.attempt_id == latest.attempt_id and is_queuing(rollout)
     return attempt.status not in CLOSED_ATTEMPT
 
 
