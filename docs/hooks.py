@@ -8,6 +8,7 @@ import os
 import re
 import runpy
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -61,7 +62,7 @@ def _settings() -> str:
                     _section(field.annotation).__doc__ if _section(field.annotation) else ""
                 )
                 label = f"{{ #{schema.__name__.lower()}-{name} }}"
-                parts += [f"### {name} {label}", _text(inspect.cleandoc(meaning or "")), *_table(_rows(field, name))]
+                parts += [f"### {name} {label}", _text(inspect.cleandoc(meaning or "")), _table(_rows(field, name))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -146,7 +147,7 @@ def _spans() -> str:
     game = [(f"`{name}`", str(one.neutral), _text(one.meaning)) for name, one in TURN_FACTS.items()]
     agents = [(f"`{name}`", "0.0", _text(meaning)) for name, meaning in CALL_FACTS.items()]
     for title, rows in (("Facts of a reply in the game", game), ("Facts of an agent's reply", agents)):
-        parts += [f"## {title}", *_table(rows, "fact", "neutral", "meaning")]
+        parts += [f"## {title}", _table(rows, "fact", "neutral", "meaning")]
     return "\n\n".join(parts) + "\n"
 
 
@@ -165,28 +166,32 @@ def _model(model: type[BaseModel]) -> list[str]:
         rows.append((f"`{name}`", _text(kind), default, _text(meanings.get(name, "").rstrip(" ;"))))
     prefix = getattr(model, "prefix", None)
     note = [f"Prefix `{prefix}`; span name `{getattr(model, 'span_name', '')}`."] if prefix else []
-    return [f"## {model.__name__}", _text(introduction), *note, *_table(rows, "field", "type", "default", "meaning")]
+    return [f"## {model.__name__}", _text(introduction), *note, _table(rows, "field", "type", "default", "meaning")]
 
 
 def _errors() -> str:
     """A table of every error for users, by folder: the project's own errors, and those of settings."""
-    names = {"FileExistsError", "RuntimeError", *(name for name in _classes() if not name.startswith("_"))}
+    files = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+    nodes = {file: [*ast.walk(ast.parse(file.read_text(encoding="utf-8")))] for file in files}
+    classes = {
+        one.name for found in nodes.values() for one in found if isinstance(one, ast.ClassDef) and _is_error(one)
+    }
+    names = {"FileExistsError", "RuntimeError", *(name for name in classes if not name.startswith("_"))}
+    rows: dict[Path, list[tuple[str, str]]] = defaultdict(list)
+    for file, found in nodes.items():
+        for node in found:
+            match node:
+                case ast.Raise(exc=ast.Call(func=error, args=[message, *_])):
+                    name = ast.unparse(error)
+                    is_shown = name in names or (name == "ValueError" and file.is_relative_to(ROOT / "configs"))
+                    if is_shown and (text := _message(message)):
+                        rows[file.parent].append((f"`{name}`", _text(text)))
     parts = [
         "# Errors",
         "Errors that the code raises for users, by folder, not those of options; `…` stands for a name or a number.",
     ]
-    for folder in sorted({file.parent for package in PACKAGES for file in (ROOT / package).rglob("*.py")}):
-        rows = []
-        for file in sorted(folder.glob("*.py")):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                name = (
-                    ast.unparse(node.exc.func) if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) else ""
-                )
-                is_shown = name in names or (name == "ValueError" and folder.is_relative_to(ROOT / "configs"))
-                if is_shown and node.exc.args and (text := _message(node.exc.args[0])):
-                    rows.append((f"`{name}`", _text(text)))
-        if rows:
-            parts += [f"## {folder.relative_to(ROOT).as_posix()}", *_table(rows, "error", "message")]
+    for folder in sorted(rows):
+        parts += [f"## {folder.relative_to(ROOT).as_posix()}", _table(rows[folder], "error", "message")]
     return "\n\n".join(parts) + "\n"
 
 
@@ -194,14 +199,6 @@ def _message(node: ast.expr) -> str:
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-def _classes() -> Iterator[str]:
-    """Names of the project's errors."""
-    for package in PACKAGES:
-        for file in (ROOT / package).rglob("*.py"):
-            tree = ast.parse(file.read_text(encoding="utf-8"))
-            yield from (node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and _is_error(node))
 
 
 def _is_error(node: ast.ClassDef) -> bool:
@@ -212,10 +209,9 @@ def _is_error(node: ast.ClassDef) -> bool:
     )
 
 
-def _table(rows: Any, *titles: str) -> list[str]:
+def _table(rows: Any, *titles: str) -> str:
     titles = titles or ("setting", "value", "default", "meaning")
-    lines = [f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows)]
-    return ["\n".join(lines)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
 
 
 def _text(text: str) -> str:
