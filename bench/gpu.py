@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +86,6 @@ class Bench:
     def add(self, part: str, what: str, figure: str) -> None:
         print(f"{part}: {what}: {figure}", flush=True)
         self.rows.append((part, what, figure))
-
-    async def try_(self, part: str, measure: Callable[[], Awaitable[None]]) -> None:
-        """Measure a part; an error becomes its row."""
-        try:
-            await measure()
-        except Exception as error:
-            traceback.print_exc()
-            self.add(part, "FAILED", f"{type(error).__name__}: {error}"[:300])
 
     def seconds(self, call: Callable[[], Any]) -> float:
         """Seconds of a call, its GPU work included; the best of five."""
@@ -213,7 +205,12 @@ async def measure(bench: Bench) -> None:
     """All parts that this machine can run."""
 
     async def try_(part: str, *settings: str) -> None:
-        await bench.try_(part, lambda: shared(bench, part, *settings))
+        """An error becomes the part's row."""
+        try:
+            await shared(bench, part, *settings)
+        except Exception as error:
+            traceback.print_exc()
+            bench.add(part, "FAILED", f"{type(error).__name__}: {error}"[:300])
 
     await try_("folder")
     await try_("adapters", "model.lora_rank=16")

@@ -10,8 +10,8 @@ from tests.support.fakes import make_result, make_turn
 from tests.support.hub.asking import final_reward
 
 
-def wrap(record, sequence_id=1):
-    return to_span(record, rollout_id="ro-1", attempt_id="at-1", sequence_id=sequence_id, start_time=1.0, end_time=2.0)
+def wrap(record):
+    return to_span(record, rollout_id="ro-1", attempt_id="at-1", sequence_id=1, start_time=1.0, end_time=2.0)
 
 
 def test_turn_comes_back_exactly():
