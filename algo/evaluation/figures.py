@@ -6,7 +6,7 @@ resample them.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal, Self
@@ -20,7 +20,6 @@ from algo.evaluation.statistics import (
     Frozen,
     flat_metrics,
     mean_by_cluster,
-    mean_difference,
     paired_difference,
     wilson_interval,
 )
@@ -52,19 +51,21 @@ class Score(Frozen):
     difference: Estimate | None = None
 
     @classmethod
-    def of_side(
-        cls, results: Sequence[str], deals: Sequence[Hashable], side: SideName, **compared: Estimate | None
-    ) -> Self:
-        """Score of games in which a player had one side, by their results. deals: one for each."""
-        rate = _win_rate([float(result == side) for result in results], deals, seed=1)
-        wins, draws = results.count(side), results.count("draw")
-        return cls(games=len(results), wins=wins, draws=draws, win_rate=rate, **compared)
+    def of(cls, played: Iterable[tuple[str, SideName, Hashable]], seed: int = 1, **compared: Estimate | None) -> Self:
+        """played: result, the player's side, and deal of each game. seed: of the resampling of deals."""
+        games = list(played)
+        won, deals = [float(result == side) for result, side, _ in games], [deal for *_, deal in games]
+        if len({*deals}) < len(games):
+            rate = mean_by_cluster(deals, won, seed)
+        else:
+            rate = wilson_interval(sum(won), len(won)) if won else None
+        draws = sum(result == "draw" for result, *_ in games)
+        return cls(games=len(games), wins=int(sum(won)), draws=draws, win_rate=rate, **compared)
 
     @classmethod
     def of_rows(cls, rows: Iterable[GameRow], side: SideName, **compared: Estimate | None) -> Self:
         """The same of rows, which may be of several evaluations with the same deals."""
-        rows = list(rows)
-        return cls.of_side([row.result for row in rows], [row.cluster for row in rows], side, **compared)
+        return cls.of(((row.result, side, row.cluster) for row in rows), **compared)
 
 
 class AgainstOpponent(Frozen):
@@ -193,23 +194,13 @@ def _both_sides(rows: Iterable[GameRow], opponent: str | None, seed: int) -> Sco
 
     Games against itself, which it always wins and loses, are left out.
     """
-    played = [
-        (row, sides[0])
+    played = (
+        (row.result, sides[0], row.cluster)
         for row in rows
         if len(sides := row.sides_of(TRAINED_POLICY)) == 1
         if opponent is None or row.is_whole(OTHER_SIDE[sides[0]], opponent)
-    ]
-    wins = [float(row.result == side) for row, side in played]
-    rate = _win_rate(wins, [row.cluster for row, _ in played], seed)
-    draws = sum(row.result == "draw" for row, _ in played)
-    return Score(games=len(played), wins=int(sum(wins)), draws=draws, win_rate=rate)
-
-
-def _win_rate(won: Sequence[float], deals: Sequence[Hashable], seed: int) -> Estimate | None:
-    """deals: one for each game."""
-    if len({*deals}) < len(won):
-        return mean_by_cluster(deals, won, seed)
-    return wilson_interval(sum(won), len(won)) if won else None
+    )
+    return Score.of(played, seed)
 
 
 def _cells(rows: Iterable[GameRow]) -> Iterator[Cell]:
@@ -309,11 +300,10 @@ def differences(ours: GameEvaluation, other: GameEvaluation, among: Subset = "al
     deal_of = {row.match_key: row.cluster for row in own}
     figures, of_other = (by_game(evaluation, among) for evaluation in (ours, other))
     for name, of in figures.items():
-        both = [place for place in of if place in of_other.get(name, {})]
-        if both:
-            deals = [deal_of[place] for place in both]
-            value = mean_difference(deals, [of[place] - of_other[name][place] for place in both], seed)
-            yield Difference(name, len(set(deals)), value, share=name in (VOTES_FOR_WOLVES, ODDS_OF_VOTES))
+        others_of = of_other.get(name, {})
+        if (value := paired_difference(of, others_of, seed, deal_of.__getitem__)) is not None:
+            deals = {deal_of[place] for place in of.keys() & others_of.keys()}
+            yield Difference(name, len(deals), value, share=name in (VOTES_FOR_WOLVES, ODDS_OF_VOTES))
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ against the players of the other side.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from algo.evaluation.figures import Score
@@ -71,9 +71,6 @@ def people_scores(run_id: str, games: Iterable[FinishedRollout], labels: dict[in
                 version = game.outcome.policy_version if TRAINED_POLICY in players else None
                 found[version, players][side].append(game)
 
-    def score(games: Sequence[FinishedRollout], side: SideName) -> Score:
-        return Score.of_side([game.outcome.result for game in games], [game.outcome.seed for game in games], side)
-
     def label(version: int | None, players: Iterable[str]) -> str:
         of_policy = labels.get(version, f"version {version}") if version is not None else ""
         return "+".join(of_policy if player == TRAINED_POLICY else player for player in players)
@@ -83,7 +80,10 @@ def people_scores(run_id: str, games: Iterable[FinishedRollout], labels: dict[in
             label=label(version, players),
             player="+".join(players),
             policy_version=version,
-            by_side={side: score(by_side[side], side) for side in SIDES},
+            by_side={
+                side: Score.of((game.outcome.result, side, game.outcome.seed) for game in of_side)
+                for side, of_side in by_side.items()
+            },
             games=tuple(sorted({game.rollout_id for of_side in by_side.values() for game in of_side})),
         )
         for (version, players), by_side in sorted(found.items(), key=lambda one: (one[0][0] or 0, one[0][1]))

@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,13 +100,20 @@ def mean_difference(clusters: Sequence[Hashable], differences: Sequence[float], 
     return Estimate(value=value, low=value - unseen, high=value + unseen)
 
 
-def paired_difference(ours: Mapping[Hashable, float], others: Mapping[Hashable, float], seed: int) -> Estimate | None:
-    """Mean of ``ours`` less ``others`` over the clusters (deals, tasks) that both have; None where there are none.
+def paired_difference(
+    ours: Mapping[Any, float],
+    others: Mapping[Any, float],
+    seed: int,
+    cluster_of: Callable[[Any], Hashable] = lambda key: key,
+) -> Estimate | None:
+    """Mean of ``ours`` less ``others`` over the keys (deals, tasks, games) that both have; None where there are none.
 
-    Each cluster counts once. Pairing removes the variance between clusters, so far fewer are needed.
+    Each key counts once. Pairing removes the variance between clusters, so far fewer are needed.
+    cluster_of: the cluster of a key, by default the key itself.
     """
-    both = [cluster for cluster in ours if cluster in others]
-    return mean_difference(both, [ours[cluster] - others[cluster] for cluster in both], seed) if both else None
+    both = [key for key in ours if key in others]
+    clusters, differences = map(cluster_of, both), [ours[key] - others[key] for key in both]
+    return mean_difference([*clusters], differences, seed) if both else None
 
 
 def _totals(

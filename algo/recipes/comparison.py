@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from algo.evaluation.page import Table, cells, signed_text, value_text
-from algo.recipes.report import SIDE_TITLES, change_of, changes_of, difference, games_won
+from algo.evaluation.statistics import paired_difference
+from algo.recipes.report import DEAL, SIDE_TITLES, change_of, changes_of, games_won
 from algo.recipes.results import RecipeRun
 from configs.section import ConfigError
 from store.werewolf import SideName
@@ -37,7 +38,7 @@ def _games(runs: Sequence[RecipeRun], side: SideName) -> Table:
             change_of(seeds, side, first.opponent) for seeds in (run.complete, *((one,) for one in run.complete))
         )
         after_all = (games_won(of.complete, 1, side, first.opponent) for of in (run, first))
-        gained = "" if run is first else signed_text(difference(*after_all), 100, 1)
+        gained = "" if run is first else signed_text(paired_difference(*after_all, 1, DEAL), 100, 1)
         after = ", ".join(cells(*(change.after for change in by_seed), digits=1))
         name, changed = run.opened.directory.name, _changed(run, first)
         rows.append(cells(name, together.before, together.after, gained, after, changed, digits=1))

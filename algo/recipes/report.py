@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -16,7 +17,7 @@ from algo.evaluation.page import Page, Picture, Section, Table, cells, signed_te
 from algo.evaluation.record import Evaluation
 from algo.evaluation.report import cell_table, difference_table, sample_text, tables_of
 from algo.evaluation.speech import speech_table
-from algo.evaluation.statistics import Estimate, mean_difference
+from algo.evaluation.statistics import Estimate, paired_difference
 from algo.recipes.recipe import Success
 from algo.recipes.results import RecipeRun, SeedRun
 from algo.recipes.runner import REPORT_FILE
@@ -26,7 +27,11 @@ from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
 
 Place = tuple[str, int]
-"""(seed and conditions of an evaluation, deal): games at the same place are compared."""
+"""(seed and conditions of an evaluation, deal): games at the same place are compared.
+
+Where one seed lacks a game, another seed's of the same deal is no substitute.
+"""
+DEAL = itemgetter(1)
 
 SIDE_TITLES = {"wolf": "the wolves", "good": "the good side"}
 
@@ -186,7 +191,7 @@ def change_of(seeds: Sequence[SeedRun], side: SideName, opponent: str) -> Change
     ends = list(zip(*(seed.ends for seed in seeds if seed.ends), strict=True))
     rows = [[row for evaluation in of for row in evaluation.rows] for of in ends] or [[], []]
     before, after = (_won(of, TRAINED_POLICY, opponent, side) for of in rows)
-    gain = difference(*(games_won(seeds, end, side, opponent) for end in (1, 0)))
+    gain = paired_difference(*(games_won(seeds, end, side, opponent) for end in (1, 0)), 1, DEAL)
     earlier, later = (conduct_of(of, [side], 1) for of in rows)
     flaws = {
         "invalid replies": (earlier.invalid_replies, later.invalid_replies),
@@ -203,15 +208,6 @@ def games_won(seeds: Iterable[SeedRun], end: Literal[0, 1], side: SideName, oppo
         if seed.ends
         for row in games_of(seed.ends[end].rows, TRAINED_POLICY, side, opponent)
     }
-
-
-def difference(ours: Mapping[Place, float], others: Mapping[Place, float]) -> Estimate | None:
-    """Win rate of ``ours`` less ``others`` over the seeds' games that both have, by resampling deals; None without any.
-
-    Games are paired by seed, too: where one seed lacks a game, another seed's of the same deal is no substitute.
-    """
-    both = [place for place in ours if place in others]
-    return mean_difference([deal for _, deal in both], [ours[at] - others[at] for at in both], 1) if both else None
 
 
 def _in_its_place(run: RecipeRun, side: SideName) -> Estimate | None:

@@ -20,8 +20,8 @@ def test_a_reported_check_of_a_seat_that_is_not_there_is_false():
 
 def test_games_of_the_same_deals_do_not_narrow_an_interval():
     results = ["good"] * 40 + ["wolf"] * 60
-    once = Score.of_side(results, range(100), "good").win_rate
-    thrice = Score.of_side(results * 3, [*range(100)] * 3, "good").win_rate
+    games = [(result, "good", deal) for deal, result in enumerate(results)]
+    once, thrice = (Score.of(games * times).win_rate for times in (1, 3))
     assert thrice.value == once.value == 0.4
     assert thrice.high - thrice.low == pytest.approx(once.high - once.low, rel=0.1)
     rows = [made_row(result=result, deal=deal) for deal, result in enumerate(results)]
