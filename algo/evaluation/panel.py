@@ -18,7 +18,7 @@ from typing import Any
 from algo.evaluation.statistics import POWER, deals_needed, detectable_difference, half_width
 from algo.run.checkpoints import digest_of_weights
 from algo.werewolf.matches import SIDES, held_out_deals
-from algo.werewolf.tasks import derived_seed, token_limits
+from algo.werewolf.tasks import derived_seed, game_task
 from configs.roles_and_decks import DECKS, Role, Side
 from configs.sections.opponents import INITIAL_POLICY
 from configs.sections.serving import FrozenPolicyConfig
@@ -117,16 +117,14 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
 
     def game(number: int, group: str, who: str, seating: Sequence[SeatingRule], sampled_for: str) -> GameTask:
         group_id = f"{ids}-{group}-deal{number:03d}"
-        return GameTask(
+        return game_task(
+            config,
             game_id=f"{group_id}-{who}",
             group_id=group_id,
             seed=deals[number],
             sampling_seed=derived_seed(sampled_for, deals[number]),
-            preset=config.game.preset,
-            rules=config.game.rules.chosen(),
             seating=tuple(seating),
             trainable=frozenset(),
-            limits=token_limits(config.rollout),
             study=Study(probes=frozenset({"vote"} if number < panel.probed_deals else ())),
         )
 

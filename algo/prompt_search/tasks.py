@@ -8,7 +8,7 @@ from algo.prompt_search.plan import sides_of
 from algo.prompt_search.prompts import Candidate
 from algo.rollouts.triplets import FinishedRollout
 from algo.werewolf.matches import OTHER_SIDE
-from algo.werewolf.tasks import derived_seed, held_out_deal, token_limits, training_deal
+from algo.werewolf.tasks import derived_seed, game_task, held_out_deal, training_deal
 from configs.werewolf import WerewolfConfig
 from store.agents import AgentTask
 from store.schema import PolicyResources, Task, TokenLimits
@@ -82,24 +82,22 @@ class GameTasks:
     bounds: tuple[float, float] = (0.0, 1.0)
 
     def tasks(self, stage: Stage, number: int, candidate: Candidate) -> Sequence[Task]:
-        seed, game = self.config.run.seed, self.config.game
+        seed = self.config.run.seed
         training = training_deal(seed, derived_seed(f"stage/{stage.name}"), number)
         deal = held_out_deal(seed, number) if stage.held_out else training
         group_id = f"{stage.name}-deal{number:05d}"
         return [
-            GameTask(
+            game_task(
+                self.config,
                 game_id=f"{group_id}-prompt{candidate.digest:08x}-{side}",
                 group_id=group_id,
                 seed=deal,
                 sampling_seed=derived_seed(f"prompt/{stage.name}/{side}", deal),
-                preset=game.preset,
-                rules=game.rules.chosen(),
                 seating=(
                     SeatingRule(side=side, players={self.player: 1.0}),
                     SeatingRule(side=OTHER_SIDE[side], players={self.opponent: 1.0}),
                 ),
                 trainable=frozenset(),
-                limits=token_limits(self.config.rollout),
             )
             for side in sides_of(stage.slots)
         ]

@@ -14,7 +14,7 @@ from algo.run.names import EVALUATION_SUFFIX
 from algo.sequences.selection import select_sequences
 from algo.sequences.trajectories import Trajectory, build_trajectories
 from algo.werewolf.rewards import game_rewards
-from algo.werewolf.tasks import derived_seed, study_of_training, token_limits
+from algo.werewolf.tasks import derived_seed, game_task, study_of_training
 from configs.werewolf import WerewolfConfig
 from store.client import StoreClient
 from store.protocol import Rollout
@@ -32,22 +32,20 @@ class NoUsableGames(RuntimeError):
 
 def demonstration_tasks(config: WerewolfConfig) -> list[GameTask]:
     """The games of a warm start, each on a deal of its own; demonstrators play every seat, with turns."""
-    settings, game, seed = config.warm_start, config.game, config.run.seed
+    settings, seed = config.warm_start, config.run.seed
     count = settings.games + settings.held_out_games
     # Even, as all training deals, so that no evaluation has it (algo.werewolf.tasks).
     deals = [derived_seed("demonstration", seed, number) & ~1 for number in range(count)]
     return [
-        GameTask(
+        game_task(
+            config,
             game_id=f"{config.run.name}-game{number:05d}",
             group_id=f"{config.run.name}-deal{number:05d}",
             seed=deal,
             sampling_seed=derived_seed("demonstration sampling", seed, number),
-            preset=game.preset,
-            rules=game.rules.chosen(),
             seating=tuple(SeatingRule(side=side, players=settings.demonstrators) for side in get_args(SideName)),
-            trainable=frozenset(game.train_sides),
+            trainable=frozenset(config.game.train_sides),
             demonstrators=frozenset(settings.demonstrators),
-            limits=token_limits(config.rollout),
             study=study_of_training(config, deal) if config.probes.listening else None,
         )
         for number, deal in enumerate(deals)

@@ -3,11 +3,10 @@
 import hashlib
 from collections import Counter
 from collections.abc import Collection
-from typing import get_args
+from typing import Any, get_args
 
 from configs.roles_and_decks import DECKS, Role, deal_roles
 from configs.sections.game import GameConfig
-from configs.sections.rollout import RolloutSettings
 from configs.werewolf import WerewolfConfig
 from store.schema import TRAINED_POLICY, TokenLimits
 from store.werewolf import GameTask, SeatingRule, SideName
@@ -22,26 +21,30 @@ def step_tasks(config: WerewolfConfig, step: int) -> list[GameTask]:
     """The games of one step: ``groups_per_step`` deals without ``branched_groups``, each played ``rollouts_per_group``
     times."""
     tasks, groups = [], config.rollout.groups_per_step - config.branched_groups
-    game_config, rollout, run_name, run_seed = config.game, config.rollout, config.run.name, config.run.seed
     for group, deal in enumerate(training_deals(config, step, groups)):
-        sides = _trained_sides(game_config, (step - 1) * groups + group)
-        group_id = f"{run_name}-step{step:04d}-deal{group:02d}"
-        for game in range(rollout.rollouts_per_group):
-            tasks.append(
-                GameTask(
-                    game_id=f"{group_id}-game{game:02d}",
-                    group_id=group_id,
-                    seed=deal,
-                    sampling_seed=derived_seed("sampling", run_seed, step, group, game),
-                    preset=game_config.preset,
-                    rules=game_config.rules.chosen(),
-                    seating=seating_rules(game_config, sides),
-                    trainable=frozenset(sides),
-                    limits=token_limits(rollout),
-                    study=study_of_training(config, deal),
-                )
+        sides = _trained_sides(config.game, (step - 1) * groups + group)
+        group_id = f"{config.run.name}-step{step:04d}-deal{group:02d}"
+        tasks += [
+            game_task(
+                config,
+                game_id=f"{group_id}-game{game:02d}",
+                group_id=group_id,
+                seed=deal,
+                sampling_seed=derived_seed("sampling", config.run.seed, step, group, game),
+                seating=seating_rules(config.game, sides),
+                trainable=frozenset(sides),
+                study=study_of_training(config, deal),
             )
+            for game in range(config.rollout.rollouts_per_group)
+        ]
     return tasks
+
+
+def game_task(config: WerewolfConfig, **fields: Any) -> GameTask:
+    """A game of the configured preset, rules and token limits. fields: the others of ``GameTask``."""
+    game, rollout = config.game, config.rollout
+    limits = TokenLimits(context_tokens=rollout.context_tokens, reply_tokens=rollout.reply_tokens)
+    return GameTask(preset=game.preset, rules=game.rules.chosen(), limits=limits, **fields)
 
 
 def study_of_training(config: WerewolfConfig, deal: int) -> Study | None:
@@ -52,11 +55,6 @@ def study_of_training(config: WerewolfConfig, deal: int) -> Study | None:
     if derived_seed("asked", deal) >= probes.share_of_deals * SEEDS:
         return None
     return Study(probes=frozenset(probes.moments), questions=probes.questions, with_tokens=True)
-
-
-def token_limits(rollout: RolloutSettings) -> TokenLimits:
-    """The configured bounds, as tasks carry them."""
-    return TokenLimits(context_tokens=rollout.context_tokens, reply_tokens=rollout.reply_tokens)
 
 
 def _trained_sides(config: GameConfig, deal: int) -> tuple[SideName, ...]:
