@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from algo.machine.built_folder import build_folder, folder_parser
 from algo.machine.disk import disk_full
+from algo.tiny_model import save_model
 from configs.command_line import exit_on
 from store.program import run_program
 
@@ -154,9 +155,8 @@ def _write_model(directory: Path, *, tied: bool) -> None:
 
         import torch
         from gguf import GGUFReader
-        from transformers import Gemma3ForCausalLM, GenerationConfig
+        from transformers import Gemma3ForCausalLM
 
-        from algo.run.export import CARD, make_portable
         from algo.untie_model import untie
 
         fields = GGUFReader(path).fields
@@ -174,14 +174,8 @@ def _write_model(directory: Path, *, tied: bool) -> None:
             model.get_input_embeddings().weight[ids[marker]] = rows[ids["\n"]]
     if not tied:
         untie(model)
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    model.config.update({"bos_token_id": tokenizer.bos_token_id, **ends})
-    # Token ids only: a temperature or top_p in this file would change the sampling.
-    model.generation_config = GenerationConfig(**ends)
-    model.save_pretrained(directory)
-    tokenizer.save_pretrained(directory)
-    make_portable(directory)
-    (directory / CARD).write_text(f"---\nlicense: gemma\n---\n\n{LICENCE}\n", encoding="utf-8")
+    model.config.update({name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")})
+    save_model(directory, model, tokenizer, f"---\nlicense: gemma\n---\n\n{LICENCE}\n")
     terms = metadata.distribution(PACKAGE).locate_file(_TERMS)
     (directory / _TERMS_FILE).write_bytes(Path(str(terms)).read_bytes())
 

@@ -15,7 +15,7 @@ from store.program import run_program
 
 # torch and transformers take ten seconds to import; only a build needs them.
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 MARKER_FILE = "tiny_model.json"
 """See ``build_folder``."""
@@ -107,7 +107,12 @@ def new_model(tokenizer: "PreTrainedTokenizerFast", seed: int, layers: int = LAY
     return model
 
 
-def save_model(directory: Path, model: "Qwen3ForCausalLM", tokenizer: "PreTrainedTokenizerFast") -> None:
+def save_model(
+    directory: Path,
+    model: "PreTrainedModel",
+    tokenizer: "PreTrainedTokenizerFast",
+    card: str = "---\nlicense: mit\n---\n\nA tiny model with random weights.\n",
+) -> None:
     """Write a model folder with a generation config of token ids only."""
     from transformers import GenerationConfig
 
@@ -118,7 +123,7 @@ def save_model(directory: Path, model: "Qwen3ForCausalLM", tokenizer: "PreTraine
     model.save_pretrained(directory)
     tokenizer.save_pretrained(directory)
     make_portable(directory)
-    (directory / CARD).write_text("---\nlicense: mit\n---\n\nA tiny model with random weights.\n", encoding="utf-8")
+    (directory / CARD).write_text(card, encoding="utf-8")
 
 
 def _start_by_copying(model: "Qwen3ForCausalLM") -> None:
