@@ -15,7 +15,6 @@ from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, p
 from algo.evaluation.statistics import Estimate, flat_metrics, mean_by_cluster, paired_difference
 from algo.loop.workload import EvaluatedPolicy
 from algo.rollouts.triplets import FinishedRollout
-from algo.run.names import EVALUATION_SUFFIX
 from algo.run.records import write_transcripts_to
 from configs.agents import AgentConfig
 from store.agents import AgentOutcome
@@ -56,10 +55,9 @@ async def evaluate(
     Raises the errors of ``play_and_record``, and AllRolloutsFailed where all failed (``check_attempts``).
     """
     settings, resources = config.evaluation, policy.resources()
-    temperature = settings.temperature or config.rollout.temperature
     conditions = {
         "seed": settings.seed,
-        "temperature": temperature,
+        "temperature": settings.temperature or config.rollout.temperature,
         "tasks": settings.tasks,
         "attempts": settings.attempts,
         "inputs": _digest_of(inputs[: settings.tasks]),
@@ -94,15 +92,13 @@ async def evaluate(
             invalid=int(sum(map(invalid_calls, actors))),
         )
 
-    # An id of their own: runners cache resources by id.
-    sampling = resources.sampling.model_copy(update={"temperature": temperature})
     record = Record(config.run_dir, AttemptRow)
     evaluation = await play_and_record(
         record,
         header,
         tasks,
         policy.queue,
-        resources.model_copy(update={"run_name": resources.run_name + EVALUATION_SUFFIX, "sampling": sampling}),
+        resources,
         policy.refresh_endpoints,
         to_row,
         resumed=resumed,

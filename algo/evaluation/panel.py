@@ -64,21 +64,17 @@ PANELS: Mapping[str, Panel] = MappingProxyType(
 class Matches:
     """All matches of an evaluation, and its conditions (``Header.conditions``).
 
+    digest: hash of the conditions, 8 hexadecimal digits.
     by_name: of the opponent, of both players, or "single seat" -> games.
     """
 
     deals: tuple[int, ...]
-    conditions: Mapping[str, Any]
+    conditions: dict[str, Any]
+    digest: str
     by_name: Mapping[str, Sequence[GameTask]]
 
     @property
-    def digest(self) -> str:
-        """Hash of the conditions, 8 hexadecimal digits."""
-        return _digest(str(dict(self.conditions)))
-
-    @property
     def tasks(self) -> list[GameTask]:
-        """All games, in order."""
         return [task for tasks in self.by_name.values() for task in tasks]
 
 
@@ -103,7 +99,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
             for name, chosen in sorted({**config.players, **config.frozen}.items())
             if name in (*opponents, *players)
         },
-        "temperature": temperature_of(config),
+        "temperature": config.evaluation.temperature or config.rollout.temperature,
         "context_tokens": config.rollout.context_tokens,
         "reply_tokens": config.rollout.reply_tokens,
         "thinking": config.rollout.thinking,
@@ -168,12 +164,7 @@ def matches_of(config: WerewolfConfig, panel: Panel, prefix: str, model: str, pl
         by_name = {name: [task for one in places for task in whole_sides(one, name, sides)] for name in opponents}
         if panel.company:
             by_name["single seat"] = single_seats()
-    return Matches(tuple(deals), conditions, by_name)
-
-
-def temperature_of(config: WerewolfConfig) -> float:
-    """The sampling temperature of an evaluation."""
-    return config.evaluation.temperature or config.rollout.temperature
+    return Matches(tuple(deals), conditions, chance, by_name)
 
 
 def power_text(panel: Panel, deals: int, deck: Sequence[Role]) -> str:

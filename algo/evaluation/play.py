@@ -6,7 +6,7 @@ from pathlib import Path
 
 from algo.evaluation.figures import figures_of, metrics_of
 from algo.evaluation.games import GameEvaluation, GameRow, row_of
-from algo.evaluation.panel import PANELS, RUN, matches_of, power_text, temperature_of
+from algo.evaluation.panel import PANELS, RUN, matches_of, power_text
 from algo.evaluation.players import serve_players
 from algo.evaluation.record import Header, Record, play_and_record
 from algo.evaluation.report import write_page
@@ -15,7 +15,6 @@ from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
 from algo.run.checkpoints import digest_of_weights
 from algo.run.folder import OpenedRun
-from algo.run.names import EVALUATION_SUFFIX
 from configs.roles_and_decks import DECKS
 from configs.werewolf import WerewolfConfig
 from store.players import TRAINED_POLICY
@@ -94,15 +93,12 @@ async def evaluate(
         weights=weights,
         initial=str(config.model.path.resolve()),
         panel=panel,
-        conditions=dict(matches.conditions),
+        conditions=matches.conditions,
         digest=matches.digest,
         seed=config.evaluation.seed,
         planned={name: len(tasks) for name, tasks in matches.by_name.items()},
         notes=power,
     )
-    # An id of their own: runners cache resources by id, and those of training may name other players.
-    sampling = resources.sampling.model_copy(update={"temperature": temperature_of(config)})
-    own = {"run_name": resources.run_name + EVALUATION_SUFFIX, "sampling": sampling, "judge": None}
     tasks = matches.tasks
 
     def to_row(number: int, rollout: FinishedRollout) -> GameRow:
@@ -116,7 +112,7 @@ async def evaluate(
         header,
         tasks,
         queue,
-        resources.model_copy(update=own),
+        resources,
         check_alive,
         to_row,
         resumed=resumed,

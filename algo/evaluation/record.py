@@ -18,6 +18,7 @@ from algo.machine.progress import game_progress
 from algo.rollouts.played import NoFinishedRollouts, Progress
 from algo.rollouts.queue import RolloutQueue
 from algo.rollouts.triplets import FinishedRollout
+from algo.run.names import EVALUATION_SUFFIX
 from configs.section import ConfigError
 from store.schema import PolicyResources, Task
 
@@ -188,6 +189,7 @@ async def play_and_record(
 ) -> Evaluation[AnyRow]:
     """Play the tasks without a row, and append a row as each ends; returns the evaluation.
 
+    resources: of the policy; the tasks get them without a judge, and with the temperature of the conditions.
     check_alive: see ``RolloutQueue.watch``. to_row: of a finished rollout and its task's number.
     resumed: an earlier process of the run may have enqueued some of the tasks, with the same weights; else rows of an
         earlier process, of weights that are lost, are discarded. figures: for ``Record.end``.
@@ -214,7 +216,10 @@ async def play_and_record(
         show(Progress(finished, failures.total(), now.playing, now.waiting))
 
     if missing:
-        await queue.enqueue(missing, resources, resumed, mode="val")
+        sampling = resources.sampling.model_copy(update={"temperature": header.conditions["temperature"]})
+        # An id of their own: runners cache resources by id, and those of training may name other players.
+        own = {"run_name": resources.run_name + EVALUATION_SUFFIX, "sampling": sampling, "judge": None}
+        await queue.enqueue(missing, resources.model_copy(update=own), resumed, mode="val")
         await queue.watch(waiting, lambda: finished + failures.total() >= len(tasks), check_alive, on_look)
     if not finished:
         reasons = "; ".join(f"{count}x {reason}" for reason, count in failures.most_common(3))

@@ -9,6 +9,7 @@ from algo.evaluation.games import GameRow
 from algo.evaluation.record import EVALUATIONS_FILE, Record, check_label, play_and_record
 from algo.run.checkpoints import digest_of_weights
 from configs.section import ConfigError
+from store.schema import PolicyResources
 from tests.support.algo.made_games import made_evaluation, made_row
 
 ROWS = [made_row(deal=deal, number=number) for number, deal in enumerate((11, 12, 13))]
@@ -74,6 +75,9 @@ def test_an_earlier_evaluation_of_a_label_goes_on_where_it_was(tmp_path):
     assert found.header.model == "a" and found.rows == tuple(ROWS)
 
 
+RESOURCES = PolicyResources(run_name="run", version=0, endpoints=(), model="policy")
+
+
 class FakeQueue:
     """Plays at once: each task gives a finished rollout with the task's id."""
 
@@ -101,7 +105,7 @@ async def test_rows_of_lost_weights_and_of_before_a_run_was_renamed_are_played_a
     record.begin(header)
     record.add(header, [row.model_copy(update={"days": 9, "task_id": old_name + row.task_id}) for row in ROWS[:2]])
     found = await play_and_record(
-        record, header, tasks, FakeQueue(), None, None, lambda number, _: ROWS[number],
+        record, header, tasks, FakeQueue(), RESOURCES, None, lambda number, _: ROWS[number],
         resumed=resumed, figures=lambda _: {},
     )  # fmt: skip
     assert [row.days == 9 for row in found.rows].count(False) == played and found.ended

@@ -31,7 +31,7 @@ def made_evaluation(rows, label="step 0", panel="run", opponents=("scripted",), 
     planned = header.pop("planned", {name: 0 for name in opponents})
     header = Header(
         label=label, player=f"policy@{label}", step=step, policy_version=step, panel=panel, planned=planned, seed=1,
-        conditions={"opponents": list(opponents)}, digest="d", **header,
+        conditions={"opponents": list(opponents), "temperature": 1.0}, digest="d", **header,
     )  # fmt: skip
     numbered = [row.model_copy(update={"number": number}) for number, row in enumerate(rows)]
     return Evaluation(header=header, rows=tuple(numbered), ended=True)
