@@ -40,7 +40,6 @@ class SeatRow(Frozen):
     reward: float | None = None
 
     def is_of(self, player: str, side: SideName) -> bool:
-        """Whether ``player`` played the seat, as ``side``."""
         return (self.player, self.side) == (player, side)
 
 
@@ -113,7 +112,6 @@ class GameRow(Row):
         return {seat.player for seat in self.seats if seat.side == side}
 
     def is_whole(self, side: SideName, player: str) -> bool:
-        """Whether the player has the whole side."""
         return self.single is None and self.players_of(side) == {player}
 
     def sides_of(self, player: str) -> list[SideName]:

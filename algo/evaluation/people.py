@@ -49,7 +49,6 @@ class PeopleScores(Frozen):
 
     @property
     def table(self) -> Table:
-        """For a terminal."""
         rows = [
             cells(one.label, *(cell for score in one.by_side.values() for cell in (score.win_rate, score.games)))
             for one in self.against

@@ -75,7 +75,6 @@ class Recipe(Section):
 
     @property
     def schema_of_configs(self) -> type[Config]:
-        """Schema of the workload's settings."""
         return AgentConfig if self.workload == "agents" else WerewolfConfig
 
     @model_validator(mode="after")

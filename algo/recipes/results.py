@@ -59,7 +59,6 @@ class RecipeRun:
 
     @property
     def agents(self) -> bool:
-        """Whether the workload is agents."""
         return self.opened.recipe.workload == "agents"
 
     @cached_property

@@ -64,7 +64,6 @@ class StoredGames:
     kept_for: str | None = None
 
     def includes(self, rollout: Rollout) -> bool:
-        """Whether a rollout is in the selection."""
         metadata = rollout.metadata or {}
         if self.kept_for is None:
             return metadata.get("run") == self.run_id
@@ -78,7 +77,6 @@ class StoredGames:
         return PERSON if self.kept_for is not None else None
 
     def missing_text(self) -> str:
-        """Error text if the hub has none."""
         if self.kept_for is not None:
             against = "" if self.run_id is None else f" against run {self.run_id!r}"
             return (

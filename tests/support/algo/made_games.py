@@ -6,20 +6,17 @@ from algo.evaluation.record import Evaluation, Header
 ROLES = {1: "wolf", 2: "seer", 3: "villager", 4: "villager", 5: "villager"}
 
 
-def made_row(wolf="policy", good="scripted", result="good", deal=1, errors=0, single=None, number=0, **noted):
-    """single: (seat, its player) among others. errors: invalid replies of seat 1."""
-    players = {seat: wolf if role == "wolf" else good for seat, role in ROLES.items()} | dict(
-        [single] if single else []
-    )
-    sides = {seat: "wolf" if role == "wolf" else "good" for seat, role in ROLES.items()}
-    seats = tuple(
-        SeatRow(
-            seat=seat, role=role, side=sides[seat], player=players[seat], won=sides[seat] == result,
-            turns=4 * (players[seat] == "policy"), invalid=errors * (seat == 1), errors=errors * (seat == 1),
-            defaulted=0, leaks=0,
-        )
-        for seat, role in ROLES.items()
-    )  # fmt: skip
+def made_row(wolf="policy", good="scripted", result="good", deal=1, single=None, number=0, **noted):
+    """single: (seat, its player) among others."""
+    seats = []
+    for seat, role in ROLES.items():
+        side, player = ("wolf", wolf) if role == "wolf" else ("good", good)
+        if single and seat == single[0]:
+            player = single[1]
+        seats.append(SeatRow(
+            seat=seat, role=role, side=side, player=player, won=side == result, turns=4 * (player == "policy"),
+            invalid=0, errors=0, defaulted=0, leaks=0,
+        ))  # fmt: skip
     return GameRow(
         number=number, task_id=f"{wolf}-{good}-{deal}-{single}-{number}", cluster=deal, result=result, days=2,
         single=single[0] if single else None, seats=seats, **noted,
