@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import compress
@@ -41,7 +41,6 @@ from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import Trajectory, synthetic_trajectory
-from algo.sequences.vocabulary import vocabulary_of
 from algo.serving.policies import open_frozen
 from algo.training.engine import Engine
 from algo.training.verl_configs import check_engine
@@ -55,7 +54,7 @@ from algo.werewolf.demonstrations import (
     stored_games,
 )
 from algo.werewolf.file_names import MODEL_FOLDER, SUMMARY_FILE
-from algo.werewolf.listening import listening_rows
+from algo.werewolf.listening import listening_of
 from algo.werewolf.resources import game_resources
 from configs.loading import as_override
 from configs.section import ConfigError
@@ -183,14 +182,6 @@ def imitation_config(config: WerewolfConfig, steps: int) -> WerewolfConfig:
             "serving": config.serving.model_copy(update={"mode": "attach", "share_gpus": False}),  # nothing is served
         }
     )
-
-
-def listening_of(games: Iterable[FinishedRollout], config: WerewolfConfig) -> list[TargetRow]:
-    """The true roles as answers to the probes of the demonstrators' seats; empty without ``probes.listening``."""
-    if not config.probes.listening:
-        return []
-    longest, vocabulary = config.training.max_sequence_tokens, vocabulary_of(config.model.path)
-    return [row for game in games for row in listening_rows(game, longest, vocabulary)]
 
 
 def imitation_batch(

@@ -8,14 +8,24 @@ to predict the impostor from a discussion.
 Rows exist only with ``probes.listening``; turns are unchanged.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
+from algo.sequences.vocabulary import vocabulary_of
 from configs.roles_and_decks import Role
 from configs.sections.policies import LearnerConfig, learner_of
+from configs.werewolf import WerewolfConfig
 from store.werewolf_study import ProbeTokens, StudySpan
+
+
+def listening_of(games: Iterable[FinishedRollout], config: WerewolfConfig) -> list[TargetRow]:
+    """The true roles, as answers to the probes of trainable seats; none without ``probes.listening``."""
+    if not config.probes.listening:
+        return []
+    longest, vocabulary = config.training.max_sequence_tokens, vocabulary_of(config.model.path)
+    return [row for game in games for row in listening_rows(game, longest, vocabulary, config.team)]
 
 
 def listening_rows(

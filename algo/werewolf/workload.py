@@ -9,9 +9,8 @@ from algo.rollouts.played import PlayedRollouts
 from algo.rollouts.triplets import FinishedRollout
 from algo.sequences.targets import TargetRow
 from algo.sequences.trajectories import ActorReward
-from algo.sequences.vocabulary import vocabulary_of
 from algo.werewolf.branching import BranchPoint, branch_points
-from algo.werewolf.listening import listening_rows
+from algo.werewolf.listening import listening_of
 from algo.werewolf.matches import league_match
 from algo.werewolf.metrics import game_metrics
 from algo.werewolf.resources import game_resources
@@ -56,12 +55,7 @@ class Werewolf:
         return game_rewards(rollout, self.config.reward)
 
     def targets_of(self, rollout: FinishedRollout) -> Iterable[TargetRow]:
-        """The true roles, as answers to the probes of trainable seats; none without ``probes.listening``."""
-        config = self.config
-        if not config.probes.listening:
-            return ()
-        longest, vocabulary = config.training.max_sequence_tokens, vocabulary_of(config.model.path)
-        return listening_rows(rollout, longest, vocabulary, config.team)
+        return listening_of([rollout], self.config)
 
     def branch_points(
         self, step: int, games: Sequence[FinishedRollout], spreads: Mapping[str, Sequence[float]]
