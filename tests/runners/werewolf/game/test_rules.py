@@ -1,7 +1,7 @@
 """The referee itself: deals, presets, chance, what is refused and in which words.
 
-Who is asked what, and what becomes of every answer, is held to the rules at every step of random games
-(``game_invariants``); the rules of a round are told by the golden games ``rule_*.txt``.
+Who is asked what is held to the rules at every step of random games (``game_invariants``), and their records as a whole
+(``game_record``); what becomes of each answer, and the rules of a round, are told by the golden games ``rule_*.txt``.
 """
 
 from collections import Counter
