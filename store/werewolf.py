@@ -147,6 +147,8 @@ class GameTask(Strict):
         )
         payload["trainable"] = sorted(self.trainable)
         payload["demonstrators"] = sorted(self.demonstrators)
+        if self.study is not None:
+            payload["study"]["probes"] = sorted(self.study.probes)
         return payload
 
     @classmethod

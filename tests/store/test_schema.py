@@ -24,6 +24,13 @@ def test_a_task_survives_json_and_one_of_another_kind_is_refused_by_name():
         GameTask.decode({"kind": "agent", "task_id": "t"})
 
 
+def test_a_task_has_one_text_in_every_process():
+    """Sets have no order; a hub compares the texts of repeated requests."""
+    policy = dict.fromkeys(("wolf", "good"), "policy")
+    task = make_task(seating=policy, trainable=["wolf", "good"], study={"probes": ["vote", "speech"]})
+    assert task.encode()["trainable"] == ["good", "wolf"] and task.encode()["study"]["probes"] == ["speech", "vote"]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

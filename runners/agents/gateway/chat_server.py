@@ -39,6 +39,8 @@ from store.schema import Sampling
 
 logger = logging.getLogger(__name__)
 
+_PARSER_OPTION = "--tool-call-parser"  # vLLM's error names it where it has no parser
+
 
 class ChatServer:
     """A policy's server with its chat template. Made by ``of``."""
@@ -148,8 +150,9 @@ class ChatServer:
             try:
                 answer = await self.server.ask(PARSE_ROUTE, body, final={500})
             except RouteRefused as error:
-                if error.status not in (400, 500, 501) or "--tool-call-parser" in error.detail:
-                    raise PolicyUnavailable(f"{error}: {error.detail}") from error
+                if error.status not in (400, 500, 501) or _PARSER_OPTION in error.detail:
+                    with _refusals(self.server):
+                        raise
                 if state is None:
                     self._parses_parts = error.status == 500  # vLLM before 0.31
                     return None
@@ -185,7 +188,7 @@ class ChatServer:
             try:
                 found = await self._parser.parse(self._chat_request(request), ids, sampled.finish_reason)
             except RouteRefused as error:
-                if error.status not in (400, 500) or "--tool-call-parser" in error.detail:
+                if error.status not in (400, 500) or _PARSER_OPTION in error.detail:
                     raise
                 # The policy wrote what the server cannot answer with, as half a surrogate, or what its parser of tool
                 # calls fails at: the agent gets it as text.
@@ -240,15 +243,15 @@ def _refusals(server: PolicyClient) -> Iterator[None]:
     try:
         yield
     except RouteRefused as error:
+        if _PARSER_OPTION in error.detail:
+            raise PolicyUnavailable(
+                f"{server.endpoint} cannot parse tool calls: set serving.tool_parser, or start that vLLM with "
+                f"--enable-auto-tool-choice and {_PARSER_OPTION}"
+            ) from error
         if error.status != 400:
             raise PolicyUnavailable(
                 f"{error}. Agents need vLLM 0.28, 0.29, or a newer one with --enable-scale-out, and a proxy that "
                 f"forwards all of /v1/ and {DETOKENIZE_ROUTE}"
-            ) from error
-        if "--tool-call-parser" in error.detail:
-            raise PolicyUnavailable(
-                f"{server.endpoint} cannot parse tool calls: set serving.tool_parser, or start that vLLM with "
-                f"--enable-auto-tool-choice and --tool-call-parser"
             ) from error
         too_long = "context_length_exceeded" if "maximum context length" in error.detail else None
         raise RequestRefused(error.detail, code=too_long, param="messages") from error

@@ -247,6 +247,17 @@ async def test_a_streamed_reply_that_the_server_cannot_parse_is_text(world, open
     assert said == "one two three four five six seven" == world.spans[0].reply
 
 
+@pytest.mark.parametrize("parses_parts", [True, False])
+async def test_a_server_without_a_parser_of_tool_calls_is_named_with_the_remedy(world, attempt, openai, parses_parts):
+    world.vllm.parses_parts = parses_parts
+    world.vllm.answer = lambda prompt: "one two three"
+    world.vllm.unparsable, world.vllm.unparsable_reason = "one two three", "start vLLM with --tool-call-parser"
+    with pytest.raises(APIError, match="policy is unavailable"):
+        async for _ in await ask(openai, stream=True):
+            pass
+    assert "set serving.tool_parser" in str(attempt.fatal_error) and not world.spans
+
+
 async def test_a_stream_that_the_agent_leaves_ends_its_call_alone(world, attempt):
     async def write(block, text):
         raise ClientConnectionResetError("Cannot write to closing transport")

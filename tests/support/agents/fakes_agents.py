@@ -80,6 +80,7 @@ class FakeChatVllm(FakeVllm):
         self.parse_gate.set()
         self.unparsable: str | None = None
         self.unparsable_status = 400
+        self.unparsable_reason = "no reply"
 
     async def _render(self, request: web.Request) -> web.Response:
         self.renders += 1
@@ -93,7 +94,7 @@ class FakeChatVllm(FakeVllm):
             self.parsed.append(len(choices))
             await self.parse_gate.wait()
             if self.unparsable in [self.tokenizer.decode(choice["token_ids"]) for choice in choices]:
-                return refusal("no reply", self.unparsable_status)
+                return refusal(self.unparsable_reason, self.unparsable_status)
             parsed = [
                 {"index": place, "message": self._message(choice["token_ids"], tools, 100 * place)}
                 for place, choice in enumerate(choices)
@@ -105,7 +106,7 @@ class FakeChatVllm(FakeVllm):
         before = (body["stream_state"] or {}).get("ids", [])
         ids = [*before, *choice["token_ids"]]
         if self.unparsable is not None and self.unparsable in self.tokenizer.decode(ids):
-            return refusal("no reply", self.unparsable_status)
+            return refusal(self.unparsable_reason, self.unparsable_status)
         old = self._message(before, tools, whole=False)
         new = self._message(ids, tools, whole=choice["finish_reason"] is not None)
         delta = {name: (new.get(name) or "").removeprefix(old.get(name) or "") for name in ("reasoning", "content")}
