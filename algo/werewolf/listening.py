@@ -17,7 +17,7 @@ from algo.sequences.vocabulary import vocabulary_of
 from configs.roles_and_decks import Role
 from configs.sections.policies import LearnerConfig, learner_of
 from configs.werewolf import WerewolfConfig
-from store.werewolf_study import ProbeTokens, StudySpan
+from store.werewolf_study import StudySpan
 
 
 def listening_of(games: Iterable[FinishedRollout], config: WerewolfConfig) -> list[TargetRow]:
@@ -49,16 +49,11 @@ def listening_rows(
             learner = learner_of(team, Role(seats[belief.seat].role))
             for probe in belief.asked:
                 context = sequences.get((belief.seat, probe.segment), ())[: probe.context_tokens]
-                row = _row(context, probe, seats[probe.target].role, learner)
+                given, answer = (*context, *probe.prompt_ids), probe.words[seats[probe.target].role]
+                row = TargetRow((*given, *answer), (0.0,) * len(given) + (1.0,) * len(answer), learner)
                 is_whole = len(context) == probe.context_tokens and len(row.token_ids) <= max_tokens
                 if is_whole and all(0 <= token < vocabulary for token in row.token_ids):
                     yield row
-
-
-def _row(context: tuple[int, ...], probe: ProbeTokens, role: str, learner: str | None) -> TargetRow:
-    answer = probe.words[role]
-    given = (*context, *probe.prompt_ids)
-    return TargetRow((*given, *answer), (0.0,) * len(given) + (1.0,) * len(answer), learner)
 
 
 def _sequences(rollout: FinishedRollout) -> dict[tuple[int, int], tuple[int, ...]]:

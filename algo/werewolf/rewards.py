@@ -8,7 +8,7 @@ the number of judged turns, so that a missing judgement does not lower the other
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import fmean
 
 from algo.rollouts.triplets import FinishedRollout
@@ -68,14 +68,17 @@ def seat_reward(
         turn: math.fsum(getattr(weights, name) * value * shares[name] for name, value in dimensions.items())
         for turn, dimensions in values.items()
     }
-    outcome = _outcome(seat, weights)
+    worth: OutcomeReward = getattr(weights, seat.side)
+    outcome = {1.0: worth.win, -1.0: worth.lose, 0.0: worth.draw}[seat.outcome]
+    named = dict.fromkeys(name for dimensions in values.values() for name in dimensions)
+    means = {name: fmean(of[name] for of in values.values() if name in of) for name in named}
     return ActorReward(
         role=seat.role,
         side=seat.side,
         total=outcome + math.fsum(turns.values()),
         outcome=outcome,
         turns=turns,
-        dimensions={"outcome": seat.outcome, **_means(values.values())},
+        dimensions={"outcome": seat.outcome, **means},
     )
 
 
@@ -90,16 +93,3 @@ def turn_dimensions(facts: Mapping[str, float], score: float | None, weights: Re
         judged = (2.0 * score - 1.0, float(low), float(very_low))
         dimensions |= zip(JUDGE_DIMENSIONS, judged, strict=True)
     return dimensions
-
-
-def _outcome(seat: SeatResult, weights: RewardConfig) -> float:
-    worth: OutcomeReward = {"wolf": weights.wolf, "good": weights.good}[seat.side]
-    return {1.0: worth.win, -1.0: worth.lose, 0.0: worth.draw}[seat.outcome]
-
-
-def _means(turns: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    values: dict[str, list[float]] = defaultdict(list)
-    for dimensions in turns:
-        for name, value in dimensions.items():
-            values[name].append(value)
-    return {name: fmean(found) for name, found in values.items()}
