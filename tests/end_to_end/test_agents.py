@@ -18,6 +18,7 @@ from runners.policy.chat_tokens import ChatTokens
 from runners.policy.client import PolicyClient
 from runners.policy.connections import Connections
 from tests.support.agents.fakes_agents import attempt_of, resources_of
+from tests.support.agents.streams import assemble
 from tests.support.agents.tool_model import TOOL
 from tests.support.small_models import calls_that_go_on, load_model
 from tests.support.tasks import HERE
@@ -37,13 +38,12 @@ def vllm(tool_vllm):
 
 async def chat(client, history, streamed):
     """One call of chat completions with all that was said; what is to be said next."""
-    asked = dict(model="policy", messages=history, tools=[TOOL])
     if streamed:
-        async with client.chat.completions.stream(**asked) as stream:
-            answer = await stream.get_final_completion()
+        chunks = await client.chat.completions.create(model="policy", messages=history, tools=[TOOL], stream=True)
+        message, _, _ = await assemble(chunks)
     else:
-        answer = await client.chat.completions.create(**asked)
-    message = answer.choices[0].message.model_dump(exclude_none=True, exclude={"reasoning"})
+        answer = await client.chat.completions.create(model="policy", messages=history, tools=[TOOL])
+        message = answer.choices[0].message.model_dump(exclude_none=True, exclude={"reasoning"})
     calls = message.get("tool_calls") or ()
     return [message], [("tool", call["id"]) for call in calls]
 

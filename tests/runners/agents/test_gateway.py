@@ -14,6 +14,7 @@ from runners.agents.gateway.chat_server import ChatServer
 from runners.errors import PolicyUnavailable
 from runners.uploads import SpansRejected
 from tests.support.agents.fakes_agents import CALL, QUESTION, client_of, request_of
+from tests.support.agents.streams import assemble
 from tests.support.agents.tool_model import TOOL
 from tests.support.waiting import until
 
@@ -389,9 +390,7 @@ async def test_a_server_that_parses_whole_replies_only_is_streamed_from_all_the_
     world.vllm.answer = lambda prompt: f"well\n{CALL}\n{CALL}"
     world.vllm.parses_parts = False
     for _ in range(2):
-        asked = dict(model="policy", messages=QUESTION, tools=[TOOL], stream_options={"include_usage": True})
-        async with openai.chat.completions.stream(**asked) as stream:
-            answer = await stream.get_final_completion()
-        (choice,) = answer.choices
-        assert choice.finish_reason == "tool_calls" and answer.usage.total_tokens > answer.usage.completion_tokens > 0
-        assert choice.message.content == "well\n" and len(choice.message.tool_calls) == 2
+        chunks = await ask(openai, tools=[TOOL], stream=True, stream_options={"include_usage": True})
+        message, finish, usage = await assemble(chunks)
+        assert finish == "tool_calls" and usage.total_tokens > usage.completion_tokens > 0
+        assert message["content"] == "well\n" and len(message["tool_calls"]) == 2
