@@ -102,7 +102,8 @@ def test_a_rule_that_seldom_applies(path: Path):
     shows, settings, _, rest = path.read_text(encoding="utf-8").split("\n", 3)
     script, given = rest.partition("\n\n")[0], dict(setting.split("=") for setting in settings.split())
     table = TABLES[given["table"]]
-    preset = replace(table, round_limit=int(given.get("round_limit", table.round_limit)))
+    sheriff = table.sheriff or "sheriff" in given
+    preset = replace(table, round_limit=int(given.get("round_limit", table.round_limit)), sheriff=sheriff)
     state = play(new_game(preset, int(given.get("seed", 0)), table.deck), script)
     assert winner(state) is not None
     viewers = (None, *map(int, filter(None, given.get("views", "").split(","))))
