@@ -119,6 +119,40 @@ def test_a_wolf_sees_proposals_of_its_mates_and_the_remaining_rounds():
     assert told[4] == (0, ((two, 6), (four, 5)))
 
 
+def test_before_a_lone_candidate_is_elected_the_wolves_are_told_who_it_is():
+    requests = pending(until(twelve("sign_up: 1=run"), Phase.UNOPPOSED))
+    assert [(request.seat, request.subject) for request in requests] == [(9, 1), (10, 1), (11, 1)]
+
+
+def test_a_challenged_wolf_king_is_not_asked_to_shoot():
+    """A shot that is not taken leaves no record, so no golden game shows this."""
+    dealt = deck(knight=1, villager=4, wolf=1, wolf_king=1)
+    state = play(new_game(Preset(name="7p_duel", deck=dealt, wolf_talk_rounds=0), 0, dealt), "duel: 1=7")
+    assert 7 not in state.living and (state.day, state.phase) == (2, Phase.NIGHT_ACTIONS)
+
+
+def test_an_idiot_that_showed_its_card_is_not_asked_in_a_pk():
+    """Not even whether it explodes, which would leave no record, either."""
+    dealt = deck(idiot=1, seer=1, villager=3, wolf=2)
+    state = new_game(Preset(name="7p_idiot", deck=dealt, wolf_talk_rounds=0), 0, dealt)
+    state = until(play(state, "exile_vote: 2,3=1; exile_vote: 2=3 3=2"), Phase.PK_VOTE)
+    assert [request.seat for request in pending(state)] == [4, 5, 6, 7]
+
+
+def test_a_sheriff_elected_before_a_shot_is_not_shown_until_the_shot_is_settled():
+    """It would tell the table that somebody is asked in secret."""
+    state = twelve("""
+        sign_up:       1,2,9=run
+        campaign:      9=explode
+        night_actions: 10,11,12=3
+        witch_action:  2=pass
+        sheriff_vote:  5=1
+    """)
+    assert [request.decision for request in pending(state)] == ["shot"]
+    assert (observe(state, 3).sheriff, observe(state, 5).sheriff) == (1, None)
+    assert observe(play(state, "shot: 3=pass"), 5).sheriff == 1
+
+
 def test_where_nobody_lives_the_wolves_have_no_parity():
     assert outcome(WinRule.PARITY, deck(wolf=1, villager=1), frozenset()) is Result.GOOD
 
