@@ -44,8 +44,7 @@ class Baseline(NamedTuple):
 class Comparison:
     """The comparison of a row.
 
-    by_outcome: whether the row's outcome, with its ``branch_gain`` and without KL penalties, can differ from its
-        baseline.
+    by_outcome: whether the row's ``valued_outcome``, without KL penalties, can differ from its baseline.
     by_turn: whether its turn rewards are compared separately, and differ from their baselines.
     turn_means: m, by question. deviation: s of ``algo.advantages.credit``.
     mean: baseline of its role; 0 with other estimators than role_baseline.
@@ -114,11 +113,9 @@ def within_group(members: Sequence[ActorRow], config: AdvantageConfig) -> Compar
         turns[turn.question].append(turn.reward)
     divides = config.normalize_by_std and ESTIMATORS[config.estimator].divides
     outcomes_differ = not equal(row.outcome for row in members)
-    # Games that end alike are compared where the value before a decision of one of them differs.
-    values_differ = not equal(row.outcome + row.branch_gain for row in members)
     outcomes = torch.tensor([row.outcome - row.kl_penalty for row in members])
     return Comparison(
-        by_outcome=values_differ,
+        by_outcome=not equal(row.valued_outcome for row in members),
         by_turn=not all(map(equal, turns.values())),
         turn_means={question: fmean(rewards) for question, rewards in turns.items()},
         deviation=outcomes.std().item() if divides and outcomes_differ else 1.0,
@@ -164,7 +161,7 @@ def against_roles(
         deviations[role] = max(baseline.deviation, math.sqrt(fmean(squares or [0.0])))
         divides = config.normalize_by_std and baseline.deviation > EQUAL_WITHIN
         comparisons[role] = Comparison(
-            by_outcome=_differ_from((row.outcome + row.branch_gain for row in members[role]), bare.mean),
+            by_outcome=_differ_from((row.valued_outcome for row in members[role]), bare.mean),
             by_turn=any(_differ_from(turns[role][question], of.mean) for question, of in asked.items()),
             turn_means={question: of.mean for question, of in asked.items()},
             deviation=deviations[role] if divides else 1.0,

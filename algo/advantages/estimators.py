@@ -92,7 +92,7 @@ def token_advantages(
     equal_rewards = {name for name, members in groups.items() if equal(row.reward for row in members)}
 
     compared, metrics = _comparisons(rows, branches.branches, config, role_baselines)
-    valued = [replace(row, outcome=row.outcome + row.branch_gain) for row in rows]
+    valued = [replace(row, outcome=row.valued_outcome) for row in rows]
     returns = None
     if branches.branches:
         # Means over branches spread less than outcomes: verl would divide by their deviation, not that of whole games.

@@ -53,6 +53,11 @@ class ActorRow:
     branch_gain: float = 0.0
 
     @property
+    def valued_outcome(self) -> float:
+        """The outcome that turns before the first decision with branches are compared by."""
+        return self.outcome + self.branch_gain
+
+    @property
     def kl_penalty(self) -> float:
         """Sum over all its tokens."""
         return 0.0 if self.kl is None else self.kl.sum().item()
