@@ -172,12 +172,13 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
         run_id, version = opened.state.run_id, opened.state.policy_version
         await queue.cancel_later({run_id: version, run_id + EVALUATION_SUFFIX: -1 if opened.state.step else version})
     names = workload.frozen_names()
-    check_public(config, names, pool_servers(config))
+    own_server = frozen_with_own_server(config, names)
+    check_public(config, own_server, pool_servers(config))
     plan = make_plan(config, other_servers(config, names))
     logger.info("planned: %s", "; ".join(map(plan.line, plan.memories)))
     plan.check(config)
     serving, engine, trainer = await start_policy(opened, stack)
-    frozen = await stack.enter_async_context(open_frozen(config, frozen_with_own_server(config, names)))
+    frozen = await stack.enter_async_context(open_frozen(config, own_server))
     league = await start_league(opened, serving, engine, trainer)
     stack.push_async_callback(queue.cancel_open)  # before servers and trainer stop
     tracking = open_tracking(config, summary)

@@ -210,11 +210,11 @@ def frozen_with_own_server(config: Config, names: Iterable[str]) -> dict[str, Fr
 def check_public(config: Config, names: Iterable[str], pool: Sequence[Launch] = ()) -> None:
     """Raise ConfigError if ``serving.public_urls`` lacks servers that are started here.
 
-    names: of frozen policies. pool: servers of past selves.
+    names: of the frozen policies that are served here or attached to. pool: servers of past selves.
     """
     if not config.serving.public_urls:
         return
-    own = [name for name, policy in frozen_with_own_server(config, names).items() if policy.path is not None]
+    own = sorted(name for name in names if name not in config.frozen or config.frozen[name].path is not None)
     if own or pool:
         who = f"the frozen policies {', '.join(own)}" if own else "past selves (league)"
         raise ConfigError(

@@ -15,7 +15,7 @@ class RolloutSettings(Section):
     rollouts_per_group: int = Field(
         4, ge=1, description="rollouts per group; group estimators such as grpo need at least two"
     )
-    context_tokens: int = Field(4096, gt=0, description="maximal tokens of one call: prompt plus reply")
+    context_tokens: int = Field(4096, ge=16, description="maximal tokens of one call: prompt plus reply")
     reply_tokens: int = Field(64, gt=0, description="maximal tokens of one reply")
     temperature: float = Field(1.0, gt=0, description="sampling temperature of the trained policy")
     thinking: bool = Field(False, description="enable the thinking mode of models that have one (Qwen3)")

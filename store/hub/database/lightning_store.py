@@ -129,7 +129,7 @@ class SqlLightningStore(StoreOverrides):
         return [found[place if key is None else key] for place, key in enumerate(keys)]
 
     async def _enqueue_new(self, requests: Sequence[EnqueueRolloutRequest]) -> list[Rollout]:
-        """As the stock method, which reads the latest resources in full, and inserts one rollout at a time."""
+        """As the stock method, which reads the latest resources in full, and whose ids are random."""
         latest = None
         if any(request.resources_id is None for request in requests):
             latest = await self.collections.marks.get("resources")

@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from algo.serving.launch import pool_servers
-from algo.serving.policies import PolicyServers, check_public
+from algo.serving.policies import PolicyServers, check_public, frozen_with_own_server
 from configs.section import ConfigError
 from tests.support.algo.fake_vllm import port_of
 from tests.support.waiting import until
@@ -20,7 +20,10 @@ def test_public_addresses_are_needed_of_every_server_that_the_run_starts(configu
     check_public(configure(frozen=own, **public), ["there"])
     with pytest.raises(ConfigError, match=r"frozen policies initial, old, .*frozen\.NAME\.url"):
         check_public(configure(frozen=own, **public), ["there", "old", "initial"])
-    check_public(configure(model={"lora_rank": 8}, **public), ["initial"])  # the policy's servers have the base
+    lora = configure(model={"lora_rank": 8}, **public)
+    check_public(lora, frozen_with_own_server(lora, ["initial"]))  # the policy's servers have the base
+    with pytest.raises(ConfigError, match="frozen policies initial"):  # as in an evaluation, which starts its own
+        check_public(lora, ["initial"])
     with pytest.raises(ConfigError, match="servers of past selves"):
         config = configure(league={"every_steps": 1}, game={"opponent": "past"}, **public)
         check_public(config, [], pool_servers(config))
