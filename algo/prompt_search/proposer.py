@@ -40,12 +40,12 @@ _TEXTS = {
         "Your last answer could not be used: {problem}.\n",
     ),
     "zh": (
-        "你要改进一段狼人杀提示词。模型每局开始前都会读到它。请阅读输掉的对局，用一句话指出改进提示词可以避免的问题，"
+        "你要改进一段狼人杀提示词。模型每局开始前都会读到它。请阅读得分最低的对局，用一句话指出改进提示词可以避免的问题，"
         "然后针对这一点改写，写出完整的新提示词。\n"
         "可以使用的占位符：{names}，不能使用别的；必须保留的占位符：{required}。\n"
         "只按下面的格式回答：\n<reason>问题出在哪里</reason>\n<prompt>完整的新提示词</prompt>",
         "现在的提示词：\n<prompt>\n{prompt}\n</prompt>\n\n{losses}{tried}{problem}",
-        "一局得分{reward:g}的对局：\n<attempt>\n{transcript}\n</attempt>\n\n",
+        "得分为{reward:g}的一局：\n<attempt>\n{transcript}\n</attempt>\n\n",
         "下面这些改法已经有了，请换一种：\n{edits}\n\n",
         "你上次的回答不能用：{problem}。\n",
     ),

@@ -87,7 +87,7 @@ REPLY_ERRORS: Mapping[str, str] = {
     "negated": "选择带有否定，看不出要选什么",
     "illegal_target": "所选不在可选范围内",
     "cut": "回复太长，没说出选择就被截断了，请简短回答",
-    "no_speech": "没有要说的话，请在“发言：”后写要说的话",
-    "only_thought": "只有思考，没有要说的话，请在“发言：”后写要说的话",
+    "no_speech": "没有发言内容，请直接写要说的话",
+    "only_thought": "只有思考，没有发言，请不要写思考，直接写要说的话",
 }
 """Code of a ``replies.ReplyError`` -> reason shown in a re-ask."""

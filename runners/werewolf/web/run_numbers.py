@@ -36,17 +36,19 @@ class RunNumbers:
     def of(self, name: str, position: int) -> dict[str, Any]:
         """A run's metrics since byte ``position`` of its log, and its other data.
 
-        steps: [{step, data}] from the log; ``position``: for the next request; ``restarted``: whether they are from the
-        log's beginning, since a resumed run wrote it anew. Raises NotThere.
+        steps: [{step, data}] from the log; ``position``: for the next request; ``more``: whether the log goes on there;
+        ``restarted``: whether they are from the log's beginning, since a resumed run wrote it anew. Raises NotThere.
         """
         folder, evaluations = self._runs.run(name), self._runs.evaluations(name)
         restarted = position > 0 and not _ends_line(folder / "metrics.jsonl", position)
-        steps, position = _read_log(folder / "metrics.jsonl", 0 if restarted else position)
+        start = 0 if restarted else position
+        steps, position = _read_log(folder / "metrics.jsonl", start)
         summary = _json_file(folder / "summary.json") or {}
         return {
             "name": name,
             "steps": steps,
             "position": position,
+            "more": position > start and position < (folder / "metrics.jsonl").stat().st_size,
             "restarted": restarted,
             "summary": {name: summary.get(name) for name in ("policy_version", "rollouts", "games", "turns")},
             "evaluations": [_slim(evaluation) for evaluation in evaluations],

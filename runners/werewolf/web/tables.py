@@ -160,7 +160,8 @@ class Tables:
         if wanted.others not in choices["others"]:
             raise UnusableTable(f"others must be one of {', '.join(choices['others'])}")
         try:
-            await self._opponents.addresses.check(resources)
+            if wanted.others not in BRAINS or wanted.record == DEMONSTRATION:  # else no model is called
+                await self._opponents.addresses.check(resources)
             longest = await self._games.context_tokens(resources, wanted.others, wanted.record == DEMONSTRATION)
         except CannotPlay as error:
             raise UnusableTable(str(error)) from error

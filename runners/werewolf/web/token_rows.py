@@ -118,14 +118,16 @@ class TokenRows:
 
 
 def _may_hold(batches: list[Path], game: str, step: str) -> list[Path]:
-    """The batches that may hold a game: of its step, if its transcript names one, else from the step that queued it on.
+    """The batches that may hold a game: of its step, if its transcript names one (a step without an update has none),
+    else from the step that queued it on.
 
     batches: in order of steps. game: its task's id, which has the step that queued it, ``run-step0007-deal03-…``.
     """
-    of_step = [path for path in batches if path.stem == step]
+    if step.startswith("step-"):
+        return [path for path in batches if path.stem == step]
     queued = re.search(r"-step(\d+)-deal", game)
-    if of_step or queued is None:
-        return of_step or batches
+    if queued is None:
+        return batches
     return [path for path in batches if (number_in(path.stem.removeprefix("step-")) or 0) >= int(queued[1])]
 
 

@@ -30,7 +30,7 @@ function whence(game) {
 
 /** One game; box: makes the box that chooses it for a comparison. */
 export function gameCard(game, box = null) {
-  const title = gameTitle(game), flaws = [game.leaks ? say(`泄露 ${game.leaks}`, `leaks ${game.leaks}`) : null, game.unusable ? say(`无效回答 ${game.unusable}`, `invalid replies ${game.unusable}`) : null].filter(Boolean);
+  const title = gameTitle(game), flaws = [game.leaks ? say(`泄露 ${game.leaks}`, `leaks ${game.leaks}`) : null, game.unusable ? say(`无效回复 ${game.unusable}`, `invalid replies ${game.unusable}`) : null].filter(Boolean);
   return h("li", { class: `game-card ${game.result ?? game.status ?? ""}` },
     h("a", { href: gameAddress(game.id) }, h("b", {}, title), h("span", {}, boardName(game.preset)), h("span", { class: "who-plays" }, whoPlays(game)), h("span", { class: "faint" }, whence(game)), flaws.length ? h("span", { class: "warn" }, `⚠ ${flaws.join(" · ")}`) : null),
     box?.(game.id, title));
@@ -38,14 +38,19 @@ export function gameCard(game, box = null) {
 
 /** A link to two games side by side that shows once two are ticked, and a maker of boxes to tick. */
 export function comparing() {
-  const chosen = new Set();
+  const chosen = new Map(); // id -> its newest box
   const compare = h("a", { class: "tag compare", hidden: true }, words().compare);
-  const box = (id, title) => h("input", { type: "checkbox", title: words().compare, "aria-label": `${words().compare}: ${title}`, checked: chosen.has(id), onchange: (event) => {
-    if (event.target.checked) chosen.add(id); else chosen.delete(id);
-    const [a = "", b = ""] = chosen;
-    compare.hidden = chosen.size !== 2;
-    compare.href = `/compare?${new URLSearchParams({ a, b })}`;
-  } });
+  const box = (id, title) => {
+    const made = h("input", { type: "checkbox", title: words().compare, "aria-label": `${words().compare}: ${title}`, checked: chosen.has(id), onchange: () => {
+      if (made.checked) chosen.set(id, made); else chosen.delete(id);
+      for (const [other, shown] of chosen) if (!shown.isConnected) chosen.delete(other); // a filter may have removed it
+      const [a = "", b = ""] = chosen.keys();
+      compare.hidden = chosen.size !== 2;
+      compare.href = `/compare?${new URLSearchParams({ a, b })}`;
+    } });
+    if (chosen.has(id)) chosen.set(id, made);
+    return made;
+  };
   return [compare, box];
 }
 

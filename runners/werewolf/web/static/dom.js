@@ -21,6 +21,19 @@ function build(element, props, children) {
   return element;
 }
 
+/** What the browser stores under a key, in this tab alone with "sessionStorage"; null if there is nothing, or if it blocks storage. */
+export function stored(key, area = "localStorage") {
+  try { return window[area].getItem(key); } catch { return null; }
+}
+
+/** Stores a value, or removes it if it is null; whether the browser allows it. */
+export function store(key, value, area = "localStorage") {
+  try {
+    if (value === null) window[area].removeItem(key); else window[area].setItem(key, value);
+    return true;
+  } catch { return false; }
+}
+
 export function replace(parent, ...children) {
   parent.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
 }

@@ -18,7 +18,7 @@ export async function homePage(main, query) {
       h("p", {}, say("看它们推理、说谎、投票；或者自己坐下，和它们玩一局。", "Watch them reason, lie and vote; or take a seat and play with them.")),
       playNowButton(), h("p", { class: "faint" }, say("几分钟一局，不用登录。", "A few minutes a game, no account.")),
       h("p", {}, h("a", { href: "/play" }, say("选规则和对手，或者几个人一起玩 →", "Choose rules and opponents, or play with friends →"))), h("p", {}, more))),
-    config.runs.length ? h("section", { class: "card" }, h("h2", {}, text.runs), runCards(config.runs.slice(0, 6)), h("p", {}, h("a", { href: "/runs" }, say("全部训练 →", "All runs →")))) : null,
+    config.runs.length ? h("section", { class: "card" }, h("h2", {}, text.runs), runCards(config.runs.slice(0, 6)), h("p", {}, h("a", { href: "/runs" }, say("全部运行 →", "All runs →")))) : null,
     config.games.length ? h("section", { class: "card" }, h("h2", {}, say("最近的对局", "Recent games")), gameCards(config.games)) : null,
     hub);
   if (!hub) await feature(null);
@@ -146,9 +146,9 @@ function hubSection(query, onFirst) {
   const live = h("section", { class: "card playing", hidden: true }, h("h2", {}, h("span", { class: "live" }, text.live), say("正在进行", "Running")), playing);
   const anySet = Object.values(filters).some(Boolean);
   const all = h("section", { class: "card" }, h("h2", {}, say("中枢里的对局 ", "Games of the hub "), count, " ", compare),
-    h("details", { class: "filter-box", open: anySet }, h("summary", {}, say("筛选", "Filter")), h("div", { class: "filters" }, input("run", say("训练", "run")), input("step", say("版本", "version"), { class: "short", inputmode: "numeric" }), select("preset", say("规则", "preset"), Object.keys(PRESETS).map((name) => [name, presetName(name)])), input("policy", say("玩家", "player")),
+    h("details", { class: "filter-box", open: anySet }, h("summary", {}, say("筛选", "Filter")), h("div", { class: "filters" }, input("run", say("运行", "run")), input("step", say("版本", "version"), { class: "short", inputmode: "numeric" }), select("preset", say("规则", "preset"), Object.keys(PRESETS).map((name) => [name, presetName(name)])), input("policy", say("玩家", "player")),
       select("result", say("结果", "result"), ["wolf", "good", "draw"].map((side) => [side, text.sides[side]])), select("won", say("赢的身份", "winning role"), Object.keys(ROLES).map((role) => [role, text.roles[role]])), select("status", say("状态", "state"), ["queuing", "running", "succeeded", "failed", "cancelled"].map((name) => [name, stateWord(name)])), select("mode", say("用途", "mode"), [["train", say("训练", "training")], ["val", say("评估", "evaluation")]]),
-      filterBox("leak", say("有泄露", "leaks")), filterBox("unusable", say("有无效回答", "invalid replies")), filterBox("people", say("有真人", "with people")))),
+      filterBox("leak", say("有泄露", "leaks")), filterBox("unusable", say("有无效回复", "invalid replies")), filterBox("people", say("有真人", "with people")))),
     problem, rows, none, more);
   load(null);
   setInterval(refresh, EVERY_SECONDS * 1000);
@@ -159,5 +159,5 @@ const stateOf = (row) => JSON.stringify([row.status, row.result]);
 
 export async function runsPage(main) {
   const { runs, more } = await ask("/api/config");
-  replace(main, h("section", { class: "card" }, h("h1", {}, words().runs), runs.length ? runCards(runs) : h("p", { class: "faint" }, say("文件夹里还没有训练（--runs）；make demo 几分钟就能练出一个", "No runs in the folder (--runs) yet; make demo trains one in minutes")), more.length ? h("ul", { class: "samples" }, more.map((name) => h("li", {}, h("a", { href: `/run/${encodeURIComponent(name)}` }, runName(tidy(name)))))) : null));
+  replace(main, h("section", { class: "card" }, h("h1", {}, words().runs), runs.length ? runCards(runs) : h("p", { class: "faint" }, say("文件夹里还没有运行（--runs）；make demo 十分钟就能做出一个", "No runs in the folder (--runs) yet; make demo trains one in minutes")), more.length ? h("ul", { class: "samples" }, more.map((name) => h("li", {}, h("a", { href: `/run/${encodeURIComponent(name)}` }, runName(tidy(name)))))) : null));
 }

@@ -20,6 +20,7 @@ const bestTable = (tables) => {
 /** A table of one's own, and to its seat; button: says meanwhile that it is being opened, or why it cannot be. */
 export async function playNow(button, wanted = null) {
   const label = button.textContent;
+  if (button.nextElementSibling?.matches(".notice")) button.nextElementSibling.remove();
   button.disabled = true;
   button.textContent = say("正在开桌…", "Opening a table…");
   try {
@@ -82,7 +83,7 @@ export async function newTablePage(main) {
 
 export async function hostPage(main, table) {
   const text = words();
-  let board = null, over = false;
+  let board = null, over = false, shown = 0;
   const links = h("ul", { class: "samples links" }), state = h("p", { class: "faint", role: "status" }), stage = h("div", {});
   replace(main, h("section", { class: "card" }, h("h1", {}, say("牌桌", "The table")), state, h("p", { class: "faint" }, say("把链接分给每个人：链接就是座位，谁打开谁就是那个人。所有人都打开后开局。", "Hand out the links: a link is a seat. The game begins once all are open.")), links), stage);
   let drawn = "";
@@ -100,7 +101,10 @@ export async function hostPage(main, table) {
       replace(state, `${presetName(status.preset)} · ${phases[status.phase]}${status.problem ? `: ${tidy(status.problem)}` : ""} `, status.replay ? h("a", { href: `/game?${new URLSearchParams({ id: status.replay })}` }, say("看完整回放 →", "See the whole game →")) : null, over ? [" ", h("a", { href: "/play" }, say("再开一桌 →", "Open another table →"))] : null);
     }
     if (status.game.events.length && !board) { board = new Board(status.game.seats); replace(stage, board.element); }
-    if (board) board.draw(fold(status.game.events, status.game.events.length - 1, status.game.seats));
+    if (status.game.events.length > shown) { // drawing again would restart the arrows and scroll a speech to its top
+      shown = status.game.events.length;
+      board.draw(fold(status.game.events, shown - 1, status.game.seats));
+    }
   }
   async function follow() {
     while (!over) {

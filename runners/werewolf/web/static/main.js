@@ -1,6 +1,6 @@
 // Routes to pages, and the common header.
 
-import { h, icon, replace } from "./dom.js";
+import { h, icon, replace, store, stored } from "./dom.js";
 import { comparePage } from "./compare.js";
 import { homePage, runsPage } from "./home.js";
 import { hostPage, newTablePage } from "./host.js";
@@ -11,7 +11,7 @@ import { explain, lang, say, switchLanguage, words } from "./words.js";
 
 const main = document.getElementById("main");
 const query = new URLSearchParams(location.search);
-const theme = localStorage.getItem("theme");
+const theme = stored("theme");
 if (theme) document.documentElement.dataset.theme = theme;
 
 function header() {
@@ -29,7 +29,7 @@ function header() {
 function switchTheme() {
   const light = (document.documentElement.dataset.theme ?? (matchMedia("(prefers-color-scheme: light)").matches ? "light" : "dark")) === "light";
   document.documentElement.dataset.theme = light ? "dark" : "light";
-  localStorage.setItem("theme", document.documentElement.dataset.theme);
+  store("theme", document.documentElement.dataset.theme);
 }
 
 async function gamePage() {

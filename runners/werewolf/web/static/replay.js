@@ -6,7 +6,7 @@ import { fold, isSpeech, parts } from "./fold.js";
 import { openTokens } from "./tokens.js";
 import { explain, isWolf, lineOf, playerName, presetName, proposal, replyError, runName, say, spoken, stateWord, stepName, withoutHash, words } from "./words.js";
 
-const ABOUT = { run: ["训练", "run"], version: ["策略版本", "version"], step: ["步", "step"], game: ["编号", "id"], mode: ["用途", "mode"], status: ["状态", "state"], group: ["同一副牌的组", "group of its deal"], evaluation: ["评估", "evaluation"], seed: ["种子", "seed"] };
+const ABOUT = { run: ["运行", "run"], version: ["策略版本", "version"], step: ["步", "step"], game: ["编号", "id"], mode: ["用途", "mode"], status: ["状态", "state"], group: ["同一副牌的组", "group of its deal"], evaluation: ["评估", "evaluation"], seed: ["种子", "seed"] };
 const MODES = { train: ["训练", "training"], val: ["评估", "evaluation"] };
 const SPEEDS = [0.5, 1, 2, 4, 8];
 
@@ -69,7 +69,17 @@ export class Replay {
     }, (state) => {
       this.away = state === "away";
       this.fill();
+      if (this.away) this.explainAway();
     });
+  }
+
+  // An event source does not show the status of an answer; after these it will never be another.
+  async explainAway() {
+    const problem = await ask("/api/game", { id: this.options.id, view: this.view }).then(() => null, (error) => error);
+    if (![400, 401, 403, 404].includes(problem?.status)) return;
+    this.stopListening();
+    replace(this.notice, explain(problem));
+    this.notice.hidden = false;
   }
 
   async reload() {

@@ -12,18 +12,18 @@ const won = (who, opponent) => say(`${{ both: "两边合计", wolf: "当狼人",
 // Groups of curves: pattern of the key, name (a function of the match), unit. The first group is shown large.
 const EVALUATED = [
   [/^evaluation\/win_rate$/, () => say("评估胜率", "win rate in evaluations"), "share"], [/^evaluation\/win_rate\/(both|wolf|good)\/vs\/([^/]+)$/, won, "share"],
-  [/^evaluation\/reward$/, () => say("评估的平均奖励", "mean reward in evaluations")], [/^evaluation\/strength$/, () => say("强度（规则玩家为 0）", "strength (scripted players: 0)"), "log-odds"],
+  [/^evaluation\/reward$/, () => say("评估的平均奖励", "mean reward in evaluations")], [/^evaluation\/strength$/, () => say("实力（参照玩家为 0）", "strength (reference player: 0)"), "log-odds"],
 ];
 const LEARNED = [
   [/^reward\/(wolf|good)$/, (who) => say(`${side(who)}的平均奖励`, `mean reward, ${side(who)}`)], [/^reward\/role\/(\w+)$/, (who) => say(`${role(who)}的平均奖励`, `mean reward, ${role(who)}`)], [/^agents\/reward\/(.+)$/, (name) => say(`奖励 ${tidy(name)}`, `reward ${tidy(name)}`)],
-  [/^games\/(wolf|good|draw)_share$/, (who) => say(`训练局中${side(who)}${who === "draw" ? "" : "胜"}的比例`, `training games: ${side(who)}${who === "draw" ? "" : " won"}`), "share"], [/^turns\/valid_share$/, () => say("有效回答", "valid replies"), "share"],
-  [/^evaluation\/invalid_replies$/, () => say("评估中的无效回答", "invalid replies in evaluations"), "share"], [/^evaluation\/games_with_identity_leak$/, () => say("评估中泄露身份的局", "evaluated games with an identity leak"), "share"],
+  [/^games\/(wolf|good|draw)_share$/, (who) => say(`训练局中${side(who)}${who === "draw" ? "" : "胜"}的比例`, `training games: ${side(who)}${who === "draw" ? "" : " won"}`), "share"], [/^turns\/valid_share$/, () => say("有效回复", "valid replies"), "share"],
+  [/^evaluation\/invalid_replies$/, () => say("评估中的无效回复", "invalid replies in evaluations"), "share"], [/^evaluation\/games_with_identity_leak$/, () => say("评估中泄露身份的局", "evaluated games with an identity leak"), "share"],
   [/^imitation\/held_out_loss$/, () => say("模仿：留出数据的损失", "imitation: held-out loss"), "nats/token"], [/^imitation\/loss$/, () => say("模仿：训练损失", "imitation: loss"), "nats/token"], [/^games\/days_mean$/, () => say("一局的天数", "days of a game"), say("天", "days")], [/^turns\/per_rollout$/, () => say("一局的模型回合", "model turns of a game")],
 ];
 // who: the policy, where several learn.
 const ofPolicy = (who, name) => (who ? `${name}, ${tidy(who)}` : name);
 const INSIDE = [
-  [/^(?:([^/]+)\/)?actor\/entropy$/, (who) => ofPolicy(who, say("熵", "entropy")), "nats"], [/^sampling\/entropy\/(wolf|good)$/, (who) => say(`采样的熵，${side(who)}`, `entropy of sampling, ${side(who)}`), "nats"], [/^(?:([^/]+)\/)?actor\/ppo_kl$/, (who) => ofPolicy(who, say("一步更新的 KL", "KL of one update")), "nats"], [/^(?:([^/]+)\/)?actor\/kl_loss$/, (who) => ofPolicy(who, say("离起点的 KL", "KL from the initial policy")), "nats"], [/^(?:([^/]+)\/)?actor\/pg_clipfrac$/, (who) => ofPolicy(who, say("被截断的 token", "clipped tokens")), "share"],
+  [/^(?:([^/]+)\/)?actor\/entropy$/, (who) => ofPolicy(who, say("熵", "entropy")), "nats"], [/^sampling\/entropy\/(wolf|good)$/, (who) => say(`采样的熵，${side(who)}`, `entropy of sampling, ${side(who)}`), "nats"], [/^(?:([^/]+)\/)?actor\/ppo_kl$/, (who) => ofPolicy(who, say("一步更新的 KL", "KL of one update")), "nats"], [/^(?:([^/]+)\/)?actor\/kl_loss$/, (who) => ofPolicy(who, say("离起点的 KL", "KL from the initial policy")), "nats"], [/^(?:([^/]+)\/)?actor\/pg_clipfrac$/, (who) => ofPolicy(who, say("被裁剪的 token", "clipped tokens")), "share"],
   [/^(?:([^/]+)\/)?actor\/pg_loss$/, (who) => ofPolicy(who, say("策略梯度损失", "policy-gradient loss"))], [/^(?:([^/]+)\/)?actor\/grad_norm$/, (who) => ofPolicy(who, say("梯度范数", "gradient norm"))], [/^policy_lag\/mean$/, () => say("策略滞后", "policy lag"), say("版", "versions")], [/^tokens\/trained$/, () => say("每步训练的 token", "tokens trained a step")], [/^tokens\/sampled_and_trained$/, () => say("每步训练的采样 token", "sampled tokens trained a step")],
   [/^seconds\/(step|play|update|evaluate)$/, (part) => ({ step: say("一步的时间", "time of a step"), play: say("对局的时间", "time of rollouts"), update: say("更新的时间", "time of the update"), evaluate: say("评估的时间", "time of an evaluation") })[part], say("秒", "s")],
 ];
@@ -38,19 +38,23 @@ export async function runPage(main, name) {
   const section = (title, ...content) => h("section", { class: "card" }, h("h2", {}, title), content), grid = () => h("div", { class: "charts" }), folded = (title, inside) => h("details", { class: "card" }, h("summary", {}, title), inside);
   const numbers = h("div", { class: "numbers" }), reports = h("p", { class: "reports" }), evaluated = grid(), learned = grid(), inside = grid(), rest = grid(), evaluations = h("div", { class: "scroll" }), samples = h("div", {}), batches = h("p", { class: "faint" });
   const learning = section(say("学习", "Learning"), learned), people = h("section", { class: "card", hidden: true }), payoff = h("section", { class: "card", hidden: true }), training = h("section", { class: "card", hidden: true }), update = folded(say("优化与速度", "Optimisation and speed"), inside), more = folded(say("其他所有曲线", "All other curves"), rest);
-  replace(main, h("section", { class: "card" }, h("h1", { dir: "auto" }, runName(name)), lost, numbers, reports), section(say("评估", "Evaluations"), evaluated, evaluations), payoff, people, section(say("样局", "Sample games"), samples, batches), learning, training, update, more);
+  replace(main, h("section", { class: "card" }, h("h1", { dir: "auto" }, runName(name)), lost, numbers, reports), section(say("评估", "Evaluations"), evaluated, evaluations), payoff, people, section(say("样例", "Sample games"), samples, batches), learning, training, update, more);
 
   async function refresh() {
-    const data = await ask("/api/run", { name, from: position });
-    if (data.restarted) series.clear();
-    const news = data.steps.length > 0 || position === 0;
-    position = data.position;
-    for (const { step, data: values } of data.steps) for (const [metric, value] of Object.entries(values)) {
-      if (typeof value !== "number" || !Number.isFinite(value)) continue;
-      if (!series.has(metric)) series.set(metric, new Map());
-      series.get(metric).set(step, value);
-    }
-    if (news) { drawNumbers(data.summary); drawCharts(data.payoff?.cells ?? []); }
+    let data, news = position === 0;
+    do { // a long log arrives in parts
+      data = await ask("/api/run", { name, from: position });
+      if (data.restarted) series.clear();
+      news ||= data.steps.length > 0;
+      position = data.position;
+      for (const { step, data: values } of data.steps) for (const [metric, value] of Object.entries(values)) {
+        if (typeof value !== "number" || !Number.isFinite(value)) continue;
+        if (!series.has(metric)) series.set(metric, new Map());
+        series.get(metric).set(step, value);
+      }
+    } while (data.more);
+    if (isNew("summary", data.summary) || news) drawNumbers(data.summary);
+    if (news) drawCharts(data.payoff?.cells ?? []);
     if (isNew("reports", data.reports)) replace(reports, data.reports.map((file) => h("a", { class: "tag", href: `/report/${encodeURIComponent(name)}/${encodeURIComponent(file)}`, target: "_blank", rel: "noopener" }, Object.hasOwn(REPORTS, file) ? say(...REPORTS[file]) : tidy(file))));
     if (isNew("evaluations", data.evaluations)) drawEvaluations(data.evaluations);
     if (isNew("people", data.people)) drawPeople(data.people);
@@ -58,14 +62,14 @@ export async function runPage(main, name) {
     if (isNew("batches", data.batches)) drawBatches(data.batches);
     batches.hidden = !data.samples.length;
     batches.textContent = data.batches.length ? say("训练批次保存了：在回放里打开“看 token”能看到奖励、优势和比值", '"Tokens" in a replay shows reward, advantage and ratio: batches were saved') : say("没有保存训练批次（log.save_batches）", "no batches were saved (log.save_batches)");
-    if (isNew("samples", data.samples.map((entry) => entry.id))) replace(samples, data.samples.length ? gameCards(data.samples) : h("p", { class: "faint" }, words().nothingYet));
+    if (!samples.querySelector("input:checked") && isNew("samples", data.samples.map((entry) => entry.id))) replace(samples, data.samples.length ? gameCards(data.samples) : h("p", { class: "faint" }, words().nothingYet));
   }
 
   function drawNumbers(summary) {
     const latest = (metric) => [...(series.get(metric)?.values() ?? [])].at(-1);
     const played = summary.rollouts ?? summary.games ?? {}, failed = typeof played.failed === "object" ? Object.values(played.failed).reduce((sum, count) => sum + count, 0) : played.failed; // imitation counts them by their reasons
     const steps = [...series.values()].reduce((most, values) => [...values.keys()].reduce((last, step) => Math.max(last, step), most), 0);
-    const entries = [[say("步", "steps"), steps || null], [say("策略版本", "policy version"), latest("policy_version") ?? summary.policy_version], [say("局数", "games"), played.finished ?? played.learned_from], [say("失败的局", "games failed"), failed], [say("有效回答", "valid replies"), percent(latest("turns/valid_share") ?? summary.turns?.valid_share)], [say("胜率", "win rate"), percent(latest("evaluation/win_rate"))]];
+    const entries = [[say("步", "steps"), steps || null], [say("策略版本", "policy version"), latest("policy_version") ?? summary.policy_version], [say("局数", "games"), played.finished ?? played.learned_from], [say("失败的局", "games failed"), failed], [say("有效回复", "valid replies"), percent(latest("turns/valid_share") ?? summary.turns?.valid_share)], [say("胜率", "win rate"), percent(latest("evaluation/win_rate"))]];
     replace(numbers, entries.filter(([, value]) => value !== undefined && value !== null).map(([label, value]) => h("div", {}, h("b", {}, String(value)), h("span", {}, label))));
   }
 
@@ -77,7 +81,7 @@ export async function runPage(main, name) {
     const group = (known, large = false) => known.flatMap(([form, name, unit]) => names.filter((metric) => form.test(metric) && !drawn.has(metric)).map((metric) => {
       drawn.add(metric);
       const found = form.exec(metric).slice(1);
-      const line = metric === "evaluation/strength" ? { value: 0, name: playerName("scripted") } : !metric.startsWith("evaluation/win_rate") ? null : found.length ? inPlace(cells, ...found) : opponents.length === 1 ? inPlace(cells, who, opponents[0]) : null;
+      const line = metric === "evaluation/strength" ? { value: 0, name: say("参照玩家", "reference player") } : !metric.startsWith("evaluation/win_rate") ? null : found.length ? inPlace(cells, ...found) : opponents.length === 1 ? inPlace(cells, who, opponents[0]) : null;
       return chart(name(...found), series.get(metric), series.get(`${metric}/low`), series.get(`${metric}/high`), { unit, line, large });
     }));
     replace(evaluated, group(EVALUATED, true));
@@ -93,11 +97,11 @@ export async function runPage(main, name) {
 
   function drawEvaluations(found) {
     if (!found.length) return replace(evaluations, h("p", { class: "faint" }, say("还没有评估（evaluation.every_steps）", "no evaluations yet (evaluation.every_steps)")));
-    const reward = say("奖励", "reward"), of = found.some((entry) => Object.keys(entry.scores).length) ? [say("对手", "against"), say("合计", "both sides"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("局数", "games"), say("强度", "strength")] : [found.some((entry) => entry.reward) ? reward : say("结果", "result")];
+    const reward = say("奖励", "reward"), of = found.some((entry) => Object.keys(entry.scores).length) ? [say("对手", "against"), say("合计", "both sides"), say("当狼人胜", "won as wolves"), say("当好人胜", "won as good"), say("局数", "games"), say("实力", "strength")] : [found.some((entry) => entry.reward) ? reward : say("结果", "result")];
     const columns = [say("何时", "when"), ...of];
     const rows = found.flatMap((entry) => {
       const scores = Object.entries(entry.scores), span = Math.max(scores.length, 1), when = h("th", { scope: "rowgroup", rowspan: span }, stepName(entry.label));
-      if (!scores.length) return [h("tr", {}, when, h("td", { colspan: columns.length - 1, "data-name": columns.at(-1) }, entry.reward ? [columns.length > 2 ? `${reward} ` : null, interval(entry.reward)] : entry.strength ? [`${say("强度", "strength")} `, interval(entry.strength)] : say("还没有结果", "no result yet")))];
+      if (!scores.length) return [h("tr", {}, when, h("td", { colspan: columns.length - 1, "data-name": columns.at(-1) }, entry.reward ? [columns.length > 2 ? `${reward} ` : null, interval(entry.reward)] : entry.strength ? [`${say("实力", "strength")} `, interval(entry.strength)] : say("还没有结果", "no result yet")))];
       return scores.map(([opponent, of], number) => h("tr", {}, number ? null : when, h("td", {}, playerName(opponent)), ["both", "wolf", "good"].map((who) => h("td", { class: "value" }, share(of[who]))), h("td", { class: "value" }, String(of.both?.games ?? "–")), number ? null : h("td", { class: "value", rowspan: span }, entry.strength ? interval(entry.strength) : "–")));
     });
     replace(evaluations, table(columns, rows));

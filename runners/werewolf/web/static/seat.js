@@ -1,7 +1,7 @@
 // A person's seat: its events and its question; the server sends nothing else.
 
 import { Board } from "./board.js";
-import { ask as load, h, listen, replace, send, tidy } from "./dom.js";
+import { ask as load, h, listen, replace, send, store, stored, tidy } from "./dom.js";
 import { fold, isSpeech } from "./fold.js";
 import { playNow } from "./host.js";
 import { Replay, announce, heard } from "./replay.js";
@@ -88,7 +88,7 @@ export async function seatPage(main, secret) {
     question.classList.add("mine");
     question.dataset.question = request.question;
     const clock = h("span", { class: "clock", role: "timer" });
-    const kept = sessionStorage.getItem(key);
+    const kept = stored(key, "sessionStorage");
     const draft = kept && JSON.parse(kept).question === request.question ? JSON.parse(kept).text : "";
     const counter = h("div", { class: "counter", "aria-live": "off" });
     const speech = request.speechChars ? h("textarea", { "aria-label": say("发言", "speech"), maxlength: 4000, placeholder: say(`要说的话，最多${request.speechChars}字；留空就是过`, `your speech, at most ${request.speechChars} characters; empty: pass`), oninput: count }) : null;
@@ -96,7 +96,7 @@ export async function seatPage(main, secret) {
     function count() {
       counter.textContent = `${[...speech.value].length} / ${request.speechChars}`;
       counter.classList.toggle("over", [...speech.value].length > request.speechChars);
-      sessionStorage.setItem(key, JSON.stringify({ question: request.question, text: speech.value }));
+      store(key, JSON.stringify({ question: request.question, text: speech.value }), "sessionStorage");
     }
     const buttons = h("div", { class: "choices", role: "group", "aria-label": say("选择", "choices") }, request.choices.map((entry, number) => h("button", { type: "button", "aria-pressed": "false", "data-choice": number, "data-value": entry.value, onclick: () => choose(number) }, choiceName(entry, request))),
       request.mayPass && !speech ? h("button", { type: "button", "aria-pressed": "false", "data-choice": "pass", onclick: () => choose("pass") }, say(request.passName, PASS[request.decision] ?? (request.decision.endsWith("_vote") ? "abstain" : "nobody"))) : null);
@@ -119,7 +119,7 @@ export async function seatPage(main, secret) {
       submit.disabled = true;
       try {
         await send(`/api/seat/${secret}/act`, { question: request.question, choice: choice === "pass" ? null : choice, text: words?.value ?? "" });
-        sessionStorage.removeItem(key);
+        store(key, null, "sessionStorage");
       } catch (error) {
         if (error.status === 409) return;
         replace(problem, explain(error));
@@ -139,12 +139,12 @@ export async function seatPage(main, secret) {
   }
 
   // The seat's result, and the next actions.
-  function ending({ game: { result }, roles, seat, problem, again }) {
+  function ending({ game: { result }, roles, seat, problem, again, replay }) {
     const role = text.roles[roles[seat]] ?? "", side = isWolf(roles[seat]) ? "wolf" : "good";
     question.dataset.outcome = result === "draw" ? "draw" : result === side ? "won" : "lost";
     const told = { draw: say(`平局，你是${role}`, `A draw; you were ${role}`), won: say(`你赢了！你是${role}`, `You won as ${role}`), lost: say(`你输了，你是${role}`, `You lost as ${role}`) };
     return [h("h2", { class: "outcome" }, told[question.dataset.outcome]), h("p", {}, text.results[result], say("。所有身份都在桌上翻开了。", ". All roles are revealed on the table.")), problem ? h("p", { class: "notice" }, tidy(problem)) : null,
-      h("div", { class: "choices" }, h("button", { type: "button", class: "replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")), onwards(again))];
+      h("div", { class: "choices" }, replay ? h("button", { type: "button", class: "replay-all", onclick: watchAll }, say("看完整回放", "See the whole game")) : null, onwards(again))];
   }
 
   function onwards(again) {

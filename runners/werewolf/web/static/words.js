@@ -1,6 +1,6 @@
 // All texts of the pages in both languages, and English texts of events (the server sends Chinese ones).
 
-import { h, quoted, tidy } from "./dom.js";
+import { h, quoted, store, stored, tidy } from "./dom.js";
 import { PRESETS, ROLES } from "./roles.js"; // the server writes it, from each role's file
 
 export const markOf = (role) => ROLES[role]?.mark;
@@ -19,11 +19,11 @@ export const boardName = (name) => (Object.entries(PRESETS).some(([other, { seat
 export const presetName = (name) => presetParts(name).filter(Boolean).join(say(" · ", ": "));
 
 const zh = {
-  title: "狼人杀", games: "对局", runs: "训练", play: "入座", language: "English", theme: "明暗",
-  god: "上帝视角", public: "公开视角", seatView: (n) => `${n}号视角`, view: "视角", thoughts: "想法", speed: "速度",
+  title: "狼人杀", games: "对局", runs: "运行", play: "入座", language: "English", theme: "明暗",
+  god: "上帝视角", public: "公开视角", seatView: (n) => `${n}号视角`, view: "视角", thoughts: "思考", speed: "速度",
   first: "开头", last: "结尾", back: "上一步", next: "下一步", start: "播放", pause: "暂停", copyLink: "复制此刻链接", copied: "已复制",
   night: (d) => `第${d}夜`, day: (d) => `第${d}天`, more: "显示全部", live: "直播", waitingFor: "正在等",
-  help: "按键：← → 单步，空格播放，Home/End 首尾，V 换视角，T 想法，[ ] 速度",
+  help: "按键：← → 单步，空格播放，Home/End 首尾，V 换视角，T 思考，[ ] 速度",
   roles: roleNames("zh"),
   sides: { wolf: "狼人阵营", good: "好人阵营", draw: "平局" },
   results: { wolf: "狼人阵营胜利", good: "好人阵营胜利", draw: "平局" },
@@ -35,8 +35,8 @@ const zh = {
   heads: { wolf_says: "对狼队友说", campaign_speech: "警上发言", sheriff_pk_speech: "警长PK发言", speech: "发言", closing_speech: "归票发言", pk_speech: "PK发言", last_words: "遗言" },
   proposes: (s) => `提议袭击${s}号`, closes: (s) => `归票${s}号`, secretTo: (l) => `仅${l}知道`,
   decisions: { wolf_talk: "狼人商议", guard: "守护", wolf_kill: "袭击", seer_check: "查验", witch: "用药", sign_up: "上警", campaign_speech: "警上发言", sheriff_vote: "警长投票", sheriff_pk_speech: "警长PK发言", sheriff_pk_vote: "警长PK投票", withdrawal: "退水", explosion: "自爆", last_words: "遗言", shot: "开枪", take: "带人", badge: "警徽", speaking_order: "发言顺序", speech: "发言", closing_speech: "归票", duel: "决斗", exile_vote: "放逐投票", pk_speech: "PK发言", pk_vote: "PK投票" },
-  notices: { waiting: "还在排队，没有人开始玩", failed: "这一局没有打完", cancelled: "这一局被取消了" },
-  tokens: "看 token", unusable: "回答无效", reask: "重问", version: (v) => `策略 v${v}`, worth: (n) => `决定之前 → 之后的平均结果奖励：从这一决定起打完的 ${n} 局`, noTokens: "没有保存 token", living: "存活",
+  notices: { waiting: "还在排队，没有运行器取走", failed: "这一局没有打完", cancelled: "这一局被取消了" },
+  tokens: "看 token", unusable: "回复无效", reask: "重问", version: (v) => `策略 v${v}`, worth: (n) => `胜负奖励的平均值，决定前 → 决定后：由此打下去的 ${n} 局`, noTokens: "没有保存 token", living: "存活",
   nothingYet: "还没有对局", connectionLost: "连接断开，正在重连…", failed: "出错了", loading: "载入中…",
   rewards: "奖励", about: "关于此局", close: "关闭", compare: "并排比较",
 };
@@ -65,8 +65,8 @@ const en = {
 };
 
 const asked = new URLSearchParams(location.search).get("lang");
-if (asked) localStorage.setItem("lang", asked);
-let chosen = asked ?? localStorage.getItem("lang") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
+if (asked) store("lang", asked);
+let chosen = asked ?? stored("lang") ?? (navigator.language.startsWith("zh") ? "zh" : "en");
 if (chosen !== "en") chosen = "zh";
 document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
 
@@ -74,9 +74,8 @@ export const lang = () => chosen;
 export const words = () => (chosen === "zh" ? zh : en);
 export const say = (chinese, english) => (chosen === "zh" ? chinese : english);
 export function switchLanguage() {
-  localStorage.setItem("lang", chosen === "zh" ? "en" : "zh");
-  const url = new URL(location.href);
-  url.searchParams.delete("lang");
+  const other = chosen === "zh" ? "en" : "zh", url = new URL(location.href);
+  if (store("lang", other)) url.searchParams.delete("lang"); else url.searchParams.set("lang", other);
   location.replace(url);
 }
 
@@ -91,9 +90,9 @@ export const PLAYERS = {
   policy: ["策略模型", "the policy", "训练中的语言模型，水平随训练而变。", "The language model in training; its strength depends on the training so far."],
   expert: ["高手", "expert", "按每句话推算身份，会悍跳，会做局。最难赢。", "Computes role odds from every speech, claims false roles and sets traps. The strongest."],
   patient: ["耐心玩家", "patient", "拿不准时打成平票，多等一夜的查验。", "Ties the vote when unsure, to gain one more check."],
-  scripted: ["脚本玩家", "scripted", "按常理发言和投票，报查验、跟证据。适合第一局。", "Speaks and votes by rules, reports checks, follows evidence. Good for a first game."],
+  scripted: ["脚本玩家", "scripted", "按常理发言和投票，报查验，按证据站边。适合第一局。", "Speaks and votes by rules, reports checks, follows evidence. Good for a first game."],
   timid: ["胆小玩家", "timid", "按常理玩，但多半弃票。", "Plays like scripted, but mostly abstains."],
-  poser: ["悍跳玩家", "poser", "狼人首夜自刀再悍跳，村民会挡刀跳预言家。", "Wolves attack a mate, who then claims to be the seer; a villager claims it too."],
+  poser: ["悍跳玩家", "poser", "一名狼人悍跳预言家（有女巫时首夜先自刀），一名村民跳预言家挡刀。", "A wolf claims to be the seer (with a witch, the wolves attack it first); a villager claims it too."],
   follower: ["跟票玩家", "follower", "谁被点名最多就投谁。", "Votes for the seat that most speeches accuse."],
   random: ["随机玩家", "random", "随便选，什么都可能发生。", "Answers at random."],
   person: ["真人", "a person", "", ""],
@@ -113,7 +112,7 @@ export function policyName(id) {
 const REPLY_ERRORS = {
   empty: ["是空的", "empty"], no_choice: ["没有明确的选择", "no clear choice"], ambiguous: ["选了不止一个", "more than one choice"], negated: ["选择带有否定", "a negated choice"], illegal_target: ["不在可选范围内", "not among the choices"], cut: ["太长，被截断", "truncated"], only_thought: ["只有思考", "thought only"], no_speech: ["没有要说的话", "no speech"], defaulted: ["按默认行动", "default action"],
 };
-const STATES = { queuing: ["排队", "queued"], requeuing: ["重排", "requeued"], preparing: ["进行中", "playing"], running: ["进行中", "playing"], succeeded: ["结束", "finished"], failed: ["失败", "failed"], cancelled: ["取消", "cancelled"] };
+const STATES = { queuing: ["排队", "queued"], requeuing: ["重新排队", "requeued"], preparing: ["进行中", "playing"], running: ["进行中", "playing"], succeeded: ["结束", "finished"], failed: ["失败", "failed"], cancelled: ["取消", "cancelled"] };
 export const stateWord = (status) => (Object.hasOwn(STATES, status) ? say(...STATES[status]) : tidy(status));
 /** The reason of an invalid reply, by its code. */
 export const replyError = (code) => (Object.hasOwn(REPLY_ERRORS, code) ? say(...REPLY_ERRORS[code]) : tidy(code));
@@ -134,7 +133,7 @@ export function stepName(label) {
 }
 
 const NOT_THERE = {
-  game: ["这里没有这一局。", "There is no such game here."], run: ["这里没有这个训练。", "There is no such run here."], report: ["这里没有这份报告。", "There is no such report here."],
+  game: ["这里没有这一局。", "There is no such game here."], run: ["这里没有这个运行。", "There is no such run here."], report: ["这里没有这份报告。", "There is no such report here."],
   table: ["没有这张牌桌；半小时没人看，牌桌就会收起。", "There is no such table; tables are closed after half an hour without an open page."], seat: ["没有这个座位；半小时没人看，牌桌就会收起。", "There is no such seat; tables are closed after half an hour without an open page."],
 };
 

@@ -255,6 +255,7 @@ async def test_no_table_is_opened_that_calls_an_address_which_only_the_hub_names
     async with WebServer(tmp_path, hub=hub.url) as server:
         with pytest.raises(UnusableTable, match=r"--allow-address http://169\.254\.1\.1"):
             await server.tables.open(wanted)
+        assert (await server.tables.open(wanted | {"others": "scripted"}))["seats"]  # calls no model
     own = {"allowed": ["http://169.254.1.1"], "chat_models": ["own=m@https://8.8.8.8/v1"]}
     opponents = Opponents(client, hub=hub.url, **own)
     await opponents.addresses.check(await opponents.newest())

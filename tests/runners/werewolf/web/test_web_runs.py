@@ -79,6 +79,18 @@ def test_a_card_of_a_long_log_begins_with_its_first_value(runs, monkeypatch):
     assert (curve[0][:2], curve[-1][:2]) == ([0, 0.0], [99, 0.99]) and curve[1][0] > 50
 
 
+def test_a_long_log_is_read_in_parts(runs, monkeypatch):
+    monkeypatch.setattr("runners.werewolf.web.run_numbers._MOST_AT_ONCE", 1000)
+    log, numbers = runs / "first" / "metrics.jsonl", RunNumbers(RunFolders(runs))
+    lines = [json.dumps({"step": step, "data": {"reward/good": 0.5}}) + "\n" for step in range(40)]
+    log.write_text("".join(lines) + lines[0][:20])  # the last line is being written
+    steps, position, more = [], 0, True
+    while more:
+        part = numbers.of("first", position)
+        steps, position, more = steps + part["steps"], part["position"], part["more"]
+    assert [one["step"] for one in steps] == [*range(40)] and position == len("".join(lines))
+
+
 def test_a_log_that_a_resumed_run_wrote_anew_is_read_from_its_beginning(runs):
     log, numbers = runs / "first" / "metrics.jsonl", RunNumbers(RunFolders(runs))
     log.write_text("".join(json.dumps({"step": step, "data": {"reward/good": 0.5}}) + "\n" for step in range(1, 4)))
@@ -134,6 +146,7 @@ def test_a_game_belongs_to_the_evaluation_of_its_whole_label(runs):
     ("about", "read"),
     [
         ({"step": "step-0002"}, ["step-0002"]),  # its batch lacks it, so no other one has it
+        ({"step": "step-0003"}, []),  # a step without an update has no batch
         ({"game": "r-step0002-deal01-0"}, ["step-0002", "step-0010"]),  # of a hub: trained later than it was queued
         ({"game": "another"}, ["step-0001", "step-0002", "step-0010"]),
     ],
