@@ -105,6 +105,8 @@ class Attempt:
         for name in request.dropped:
             warn_once(name, "ignoring %r in an agent's requests: the run sets the sampling parameters", name)
         scope = asyncio.timeout(None)
+        retried: list[Exception] = []
+        RETRIED.set(retried)
         try:
             async with scope:
                 self._open_calls.add(scope)
@@ -112,6 +114,10 @@ class Attempt:
                     return await self._answer(request, on_part)
                 finally:
                     self._open_calls.discard(scope)
+        except asyncio.CancelledError:
+            if retried and not self._ended:  # the agent has its own timeout
+                self._fail(PolicyUnavailable(f"requests to the policy's server fail: {retried[-1]!r}"))
+            raise
         except (RequestRefused, ClientConnectionResetError):  # the latter by ``on_part``: the agent has left its stream
             raise
         except Exception as error:
@@ -197,14 +203,7 @@ class Attempt:
             prompt = [*known, *new_ids]
             reply_tokens = self._room(request, len(prompt))
             started = time.time()
-            retried: list[Exception] = []
-            RETRIED.set(retried)
-            try:
-                sampled, message = await server.reply(request, prompt, len(new_ids), reply_tokens, seed, on_part)
-            except asyncio.CancelledError:
-                if retried and not self._ended:  # the agent has its own timeout
-                    self._fail(PolicyUnavailable(f"requests to {server.server.endpoint} fail: {retried[-1]}"))
-                raise
+            sampled, message = await server.reply(request, prompt, len(new_ids), reply_tokens, seed, on_part)
             if self._ended:  # ``outcome`` has counted the calls
                 raise AttemptEnded
             ended = time.time()

@@ -220,24 +220,32 @@ async def test_a_call_that_the_agent_gives_up_is_broken_off_and_leaves_no_span(w
     assert [span.reply for span in world.spans] == ["fine", "fine"]
 
 
-@pytest.mark.parametrize("fails", [True, False])
+@pytest.mark.parametrize("fails", [None, "models", "render", "completions"])
 async def test_an_agent_that_gives_up_while_the_server_fails_is_not_to_blame(world, attempt, fails):
     """Its own timeout is shorter than an outage: the attempt is retried."""
+    world.servers._retry_seconds = 60.0
     async with world.gateway.serving(attempt) as address, client_of(address) as client:
-        await ask(client)
-        server = (await attempt._server("agent", "policy")).server
-        server.retry_seconds = 60.0
-        world.vllm.fail_next = 1000 * fails
-        world.vllm.gate.clear()
+        if fails != "models":
+            await ask(client)
+            server = (await attempt._server("agent", "policy")).server
+        has_begun = {
+            None: world.vllm.asked.is_set,
+            "models": lambda: world.vllm.signs_of_life > 1,
+            "render": lambda: server.retrying,
+            "completions": lambda: server.retrying,
+        }
+        world.vllm.asked.clear()
+        world.vllm.healthy = fails != "models"
+        world.vllm.refuse_render, world.vllm.render_status = "down" if fails == "render" else None, 503
+        world.vllm.fail_next = 1000 * (fails == "completions")
+        if not fails:
+            world.vllm.gate.clear()
         given_up = asyncio.create_task(ask(client, [*QUESTION, {"role": "user", "content": "more"}]))
-        await until(lambda: world.vllm.asked.is_set())
-        if fails:
-            world.vllm.gate.set()
-            await until(lambda: server.retrying)
+        await until(has_begun[fails])
         given_up.cancel()
         await asyncio.gather(given_up, return_exceptions=True)
         await until(lambda: attempt.failed_event.is_set() or not attempt._open_calls)
-        assert isinstance(attempt.fatal_error, PolicyUnavailable) == fails
+        assert isinstance(attempt.fatal_error, PolicyUnavailable) == bool(fails)
 
 
 @pytest.mark.parametrize(("status", "parts"), [(400, True), (500, True), (400, False), (500, False)])

@@ -62,7 +62,8 @@ def request_of(messages, model="policy", actor=None, tools=(), **changes):
 class FakeChatVllm(FakeVllm):
     """A fake of vLLM with the routes that render messages and parse replies, of a model with tools.
 
-    refuse_render: error of a render. renders: their number. parses_parts: as vLLM from 0.31 on.
+    refuse_render: error of a render, with status render_status. renders: their number.
+    parses_parts: as vLLM from 0.31 on.
     parsed: number of whole replies in each request that parses them; these wait while parse_gate is cleared, and fail
         with the text unparsable, with status unparsable_status.
     """
@@ -73,6 +74,7 @@ class FakeChatVllm(FakeVllm):
         super().__init__(tokenizer, answer)
         self.tokenizer_info = False
         self.refuse_render: str | None = None
+        self.render_status = 400
         self.renders = 0
         self.parses_parts = True
         self.parsed: list[int] = []
@@ -84,7 +86,9 @@ class FakeChatVllm(FakeVllm):
 
     async def _render(self, request: web.Request) -> web.Response:
         self.renders += 1
-        return await super()._render(request) if self.refuse_render is None else refusal(self.refuse_render)
+        if self.refuse_render is not None:
+            return refusal(self.refuse_render, self.render_status)
+        return await super()._render(request)
 
     async def _derender(self, request: web.Request) -> web.Response:
         body = await request.json()
