@@ -1,7 +1,7 @@
 """Requests and replies, independent of the API, and which request parameters are supported.
 
 Parameters that change the sampling distribution are ignored and counted: the run sets sampling, and log-probs under a
-grammar mask, a forced tool call or a penalty are not the policy's.
+grammar mask, a forced tool call or a penalty are not the policy's. Unsupported parameters with content are rejected.
 """
 
 import json
@@ -29,7 +29,18 @@ _DEFAULTS: Mapping[str, Any] = {
     "truncation": "disabled",
     "background": False,
     "top_p": 1,
+    "modalities": ["text"],
 }
+_IN_PLACE_OF_CONTENT: Mapping[str, str] = {
+    "functions": "tools",
+    "function_call": "tool_choice",
+    "conversation": "previous_response_id or input",
+    "prompt": "instructions",
+    "mcp_servers": "tools",
+    "modalities": "text alone",
+    "audio": "text alone",
+}
+"""Unsupported parameters without which the model would get another request, and what to send instead."""
 _MOST_LOGGED = 200
 _logged: set[str] = set()
 
@@ -147,6 +158,8 @@ class Api:
 
     def read(self, actor: str | None, sampling: Mapping[str, Any]) -> ModelRequest:
         """The request. Raises RequestRefused. actor: from the header. sampling: the run's parameters."""
+        supported = self.supported | {"model", "tools", "tool_choice", "stream", self.stop, *self.most}
+        dropped = _dropped_names(self.body, supported, sampling)
         body, stop = self.body, self.body.get(self.stop) or ()
         stop = [stop] if isinstance(stop, str) else list(stop)
         if not all(isinstance(text, str) and text for text in stop):
@@ -157,7 +170,6 @@ class Api:
         if not f"{model}{actor}".isprintable():
             raise RequestRefused("the names of model and actor must have printable characters only", param="model")
         tools, tools_dropped = _read_tools(self.tools())
-        supported = self.supported | {"model", "tools", "tool_choice", "stream", self.stop, *self.most}
         return ModelRequest(
             model=model,
             messages=messages,
@@ -165,7 +177,7 @@ class Api:
             **tools,
             reply_tokens=_whole_number(body, self.most),
             stop=tuple(stop),
-            dropped=(*_dropped_names(body, supported, sampling), *tools_dropped),
+            dropped=(*dropped, *tools_dropped),
         )
 
     def messages(self) -> list[Message]:
@@ -223,11 +235,11 @@ def text_of(content: Any, where: str) -> str:
 
 
 def _dropped_names(body: Mapping[str, Any], supported: Set[str], sampling: Mapping[str, Any]) -> tuple[str, ...]:
-    """Parameters of a request that are ignored and differ from their default.
+    """Parameters of a request that are ignored and differ from their default. Raises RequestRefused for content.
 
     supported: names that are not ignored. sampling: the run's parameters; equal values are not counted.
     """
-    return tuple(
+    names = tuple(
         name
         for name, value in body.items()
         if name not in supported
@@ -236,6 +248,10 @@ def _dropped_names(body: Mapping[str, Any], supported: Set[str], sampling: Mappi
         and (name not in _DEFAULTS or value != _DEFAULTS[name])
         and (name not in sampling or value != sampling[name])
     )
+    for name in names:
+        if name in _IN_PLACE_OF_CONTENT:
+            raise RequestRefused(f"{name} is not supported: use {_IN_PLACE_OF_CONTENT[name]}", param=name)
+    return names
 
 
 def warn_once(kind: str, message: str, *arguments: Any) -> None:

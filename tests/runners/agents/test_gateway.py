@@ -62,6 +62,8 @@ async def test_what_is_sampled_follows_the_run_and_not_the_agent(world, attempt,
         "parallel_tool_calls": True,
         "user": "me",
         "seed": 4,
+        "modalities": ["text"],
+        "functions": [],
     }
     with caplog.at_level(logging.WARNING):
         answer = await ask(openai, **asked)
@@ -148,6 +150,9 @@ async def test_what_vllm_refuses_to_render_is_the_agents_to_know(world, openai):
         ({"messages": QUESTION, "stop": 5}, "wrong type"),
         ({"messages": QUESTION, "tools": 5}, "wrong type"),
         ({"messages": QUESTION, "stream": True, "stream_options": [1]}, "wrong type"),
+        ({"messages": QUESTION, "functions": [TOOL["function"]]}, "functions is not supported: use tools"),
+        ({"messages": QUESTION, "function_call": {"name": "calculate"}}, "use tool_choice"),
+        ({"messages": QUESTION, "modalities": ["text", "audio"]}, "modalities is not supported: use text alone"),
         ({"messages": QUESTION, "max_tokens": True}, "must be an integer"),
         pytest.param("[" * 100_000, "recursion", id="deep"),
         (b"{}", "unknown encoding"),

@@ -113,6 +113,7 @@ async def test_sampling_and_forced_tools_are_left_out_and_counted(world, attempt
         ([{"role": "user", "content": []}], {}, "no message"),
         ([QUESTION], {"thinking": True}, "wrong type"),
         ([QUESTION], {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "'web_search_20250305'"),
+        ([QUESTION], {"extra_body": {"mcp_servers": [{"type": "url"}]}}, "mcp_servers is not supported: use tools"),
     ],
 )
 async def test_what_cannot_be_read_is_named_in_anthropics_form(messages, options, message, anthropic):

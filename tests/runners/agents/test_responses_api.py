@@ -65,17 +65,19 @@ async def test_sampling_and_formats_are_left_out_and_counted(attempt, openai):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "options", "message"),
     [
-        ([{"type": "item_reference", "id": "x"}], "'item_reference'"),
-        ([{"type": "function_call", "name": "x"}], "lacks 'call_id'"),
-        ([], "at least one item"),
-        ([{"role": "critic", "content": "x"}], "unknown role 'critic'"),
+        ([{"type": "item_reference", "id": "x"}], {}, "'item_reference'"),
+        ([{"type": "function_call", "name": "x"}], {}, "lacks 'call_id'"),
+        ([], {}, "at least one item"),
+        ([{"role": "critic", "content": "x"}], {}, "unknown role 'critic'"),
+        ("hi", {"conversation": "conv_1"}, "use previous_response_id or input"),
+        (None, {"prompt": {"id": "pmpt_1"}}, "prompt is not supported: use instructions"),
     ],
 )
-async def test_items_that_cannot_be_read_are_named(given, message, openai):
+async def test_what_cannot_be_read_is_named(given, options, message, openai):
     with pytest.raises(BadRequestError, match=message):
-        await ask(openai, given)
+        await ask(openai, given, **options)
 
 
 async def test_arguments_that_a_parser_broke_neither_end_a_conversation_nor_make_it_two(world, openai):
