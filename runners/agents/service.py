@@ -12,7 +12,7 @@ from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, w
 
 from runners.agents.agent_play import AgentFailed, AgentUnavailable, Session, in_thread, without_exit
 from runners.agents.rewards import dimensions_of
-from runners.errors import CannotPlay
+from runners.errors import CannotPlay, UnusableTask
 from store.schema import PROMPT_RESOURCE_PREFIX
 
 _POLL_SECONDS = 0.5
@@ -32,7 +32,7 @@ class ServicePlayer:
 
     A task is a JSON POST of the task's input with ``base_url``, ``model``, ``trace_id``, ``temperature`` and
     ``max_tokens`` added, and the published prompts by their names in the hub, such as ``prompt_template``; an input
-    that is not an object becomes the field ``input``.
+    that is not an object becomes the field ``input``, and one with a field of these names is an error.
     reward: computes the reward from the answer, decoded if it is JSON; None: the answer's field ``reward``.
     retry_seconds: how long to retry a service that refuses connections.
     """
@@ -46,11 +46,11 @@ class ServicePlayer:
     async def __call__(self, session: Session) -> Mapping[str, float]:
         """Send the task, and compute the reward of the answer.
 
-        Raises AgentFailed for an error of the service, AgentUnavailable if it is unreachable.
+        Raises AgentFailed for an error of the service, AgentUnavailable if it is unreachable, and UnusableTask.
         """
         given = session.task.input
-        body = {
-            **(given if isinstance(given, dict) else {"input": given}),
+        fields = given if isinstance(given, dict) else {"input": given}
+        added = {
             "base_url": session.base_url,
             "model": session.model,
             "trace_id": session.trace_id,
@@ -58,7 +58,12 @@ class ServicePlayer:
             "max_tokens": session.task.limits.reply_tokens,
             **{PROMPT_RESOURCE_PREFIX + name: text for name, text in session.resources.prompt_templates.items()},
         }
-        answer = await self._ask(body)
+        if taken := fields.keys() & added.keys():
+            raise UnusableTask(
+                f"rename {', '.join(sorted(taken))} of task {session.task.task_id} in its file (agents.train, "
+                f"agents.val or --tasks): the request to the service has fields of these names"
+            )
+        answer = await self._ask(fields | added)
         if self._reward is None:
             reward = answer.get("reward") if isinstance(answer, dict) else None
             return dimensions_of(reward, where=f"{self._url} (without --reward)")

@@ -370,6 +370,16 @@ async def test_a_service_plays_tasks_and_a_function_judges_its_answers(client, v
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("policy", 1.0, 300)
 
 
+@pytest.mark.parametrize("field", ["model", "temperature", "prompt_template"])
+async def test_a_field_of_a_task_that_the_request_to_a_service_would_replace_is_an_error(client, vllm, service, field):
+    task = task_of(input={"question": "?", field: "Golf VII"})
+    ((found, _, _),) = await played(
+        client, vllm, ServicePlayer(service.url, judge), task, prompts={"template": "be brief"}
+    )
+    assert found.status == "failed" and f"rename {field} of" in found.attempt.metadata["reason"]
+    assert not service.bodies
+
+
 class ReadsItsPrompt(LitAgent):
     def rollout(self, task, resources, rollout):
         return float(resources["prompt_template"].template == "be brief")
