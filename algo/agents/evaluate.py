@@ -2,13 +2,13 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
-from algo.agents.metrics import check_attempts, invalid_calls, of_policy
+from algo.agents.metrics import check_attempts, invalid_calls, of_policy, rewards_by_name
 from algo.agents.tasks import held_out_tasks
 from algo.evaluation.page import Page, Section, Table, share_text, signed_text, value_text
 from algo.evaluation.record import PAGE_FILE, Evaluation, Header, Record, Row, play_and_record
@@ -38,12 +38,8 @@ _OF_NAME = "reward/"
 
 
 def primary_rewards(evaluation: AgentEvaluation) -> list[float]:
-    """The primary reward of every row: the agent's first. Those of failures are in the order of the configuration."""
-    named = next((next(iter(row.rewards)) for row in evaluation.rows if not row.failure), None)
-    return [
-        next(iter(row.rewards.values())) if named is None or not row.failure else row.rewards.get(named, 0.0)
-        for row in evaluation.rows
-    ]
+    """The primary reward of every row: the agent's first."""
+    return [next(iter(given.values())) for given in _rewards_by_name(evaluation)]
 
 
 async def evaluate(
@@ -134,12 +130,15 @@ def figures_of(evaluation: AgentEvaluation) -> dict[str, Estimate | None]:
         "calls": mean(rows, calls, shares=False),
         "invalid_calls": mean(rows, [row.invalid for row in rows], calls),
     }
-    named = [row for row in rows if not row.failure] or rows
-    for name in dict.fromkeys(name for row in named for name in row.rewards):
-        # A failure earns 0 where ``configs.agents.AgentRewardConfig.failure`` has no value.
-        given = [row for row in rows if name in row.rewards or row.failure]
-        figures[f"{_OF_NAME}{name}"] = mean(given, [row.rewards.get(name, 0.0) for row in given])
+    named = _rewards_by_name(evaluation)
+    for name in dict.fromkeys(name for given in named for name in given):
+        among = [(row, given[name]) for row, given in zip(rows, named, strict=True) if name in given]
+        figures[f"{_OF_NAME}{name}"] = mean([row for row, _ in among], [reward for _, reward in among])
     return figures
+
+
+def _rewards_by_name(evaluation: AgentEvaluation) -> list[Mapping[str, float]]:
+    return rewards_by_name((row.rewards, row.failure) for row in evaluation.rows)
 
 
 def gain(before: AgentEvaluation, after: AgentEvaluation) -> Estimate | None:

@@ -1,7 +1,7 @@
 """Metrics of a step's tasks."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from algo.rollouts.played import AllRolloutsFailed, PlayedRollouts
@@ -26,18 +26,30 @@ def agent_metrics(played: PlayedRollouts) -> dict[str, float]:
         "agents/rejected_calls": float(sum(outcome.refused for outcome in outcomes)),
         "agents/seconds_mean": fmean(outcome.seconds for outcome in outcomes),
     }
-    named = [outcome for outcome in outcomes if not outcome.failure] or outcomes
-    for name in dict.fromkeys(name for outcome in named for name in outcome.dimensions):
-        # As in evaluations, a failure earns 0 where ``configs.agents.AgentRewardConfig.failure`` has no value.
-        given = [
-            outcome.dimensions.get(name, 0.0) for outcome in outcomes if name in outcome.dimensions or outcome.failure
-        ]
-        metrics[f"agents/reward/{name}"] = fmean(given)
+    rewards = rewards_by_name((outcome.dimensions, outcome.failure) for outcome in outcomes)
+    for name in dict.fromkeys(name for given in rewards for name in given):
+        metrics[f"agents/reward/{name}"] = fmean(given[name] for given in rewards if name in given)
     if turns:
         metrics["turns/valid_share"] = 1.0 - sum(map(invalid_calls, actors)) / turns
         metrics["turns/cut_share"] = sum(actor.facts.get("cut", 0.0) for actor in actors) / turns
         metrics["turns/segments_per_actor"] = fmean(actor.segments for actor in actors)
     return metrics
+
+
+def rewards_by_name(attempts: Iterable[tuple[Mapping[str, float], str]]) -> list[Mapping[str, float]]:
+    """The rewards of attempts, given as (rewards, failure), the primary one first; a failure's under the agent's names.
+
+    Names that a failure lacks have 0 (``configs.agents.AgentRewardConfig.failure``). If it has none of the agent's, its
+    first reward is the primary one, as in training.
+    """
+    attempts = list(attempts)
+    names = list(dict.fromkeys(name for given, failure in attempts if not failure for name in given))
+
+    def of_failure(given: Mapping[str, float]) -> Mapping[str, float]:
+        known = {names[0]: next(iter(given.values()))} if given.keys().isdisjoint(names) else given
+        return {name: known.get(name, 0.0) for name in names}
+
+    return [of_failure(given) if failure and names else given for given, failure in attempts]
 
 
 def check_attempts(outcomes: Sequence[AgentOutcome], trained: Collection[str] | None = None) -> None:

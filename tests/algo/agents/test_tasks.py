@@ -144,6 +144,9 @@ def test_without_weights_the_first_reward_counts_and_an_actor_is_compared_with_i
     (planner,) = rewards.values()
     assert (planner.total, planner.role, planner.side, planner.turns) == (0.5, "planner", "planner", {})
     assert planner.dimensions == {"b": 0.5, "a": 9.0, "invalid_calls": 0.0}
+    reward = config_of(reward={"failure": {"correct": -1}}).reward
+    (failed,) = agent_rewards(rollout_of(reward.failure_rewards(), [call_of("planner", 0)]), reward).values()
+    assert failed.total == -1.0
 
 
 def test_weights_by_name_and_by_actor_and_what_a_broken_call_costs():

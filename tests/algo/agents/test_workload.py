@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from agentlightning import rollout
@@ -102,11 +101,13 @@ async def test_actors_are_trained_by_name_and_have_their_own_baseline(world):
     assert metrics["agents/reward/cost"] == 0.5 and metrics["turns/valid_share"] == 1.0
 
     right, *others = played.finished
-    broken = {"dimensions": {"reward": 0.0}, "failure": "it broke"}
-    failed = [replace(each, outcome=each.outcome.model_copy(update=broken)) for each in others]
-    found = everyone.metrics(replace(played, finished=[right, *failed]))
-    assert found["agents/reward/right"] == right.outcome.dimensions["right"] / 6
-    assert found["agents/reward/cost"] == right.outcome.dimensions["cost"] / 6 and "agents/reward/reward" not in found
+    for earned in (0.0, -1.0):
+        broken = {"dimensions": {"reward": earned}, "failure": "it broke"}
+        failed = [replace(each, outcome=each.outcome.model_copy(update=broken)) for each in others]
+        found = everyone.metrics(replace(played, finished=[right, *failed]))
+        assert found["agents/reward/right"] == (right.outcome.dimensions["right"] + 5 * earned) / 6
+        assert found["agents/reward/cost"] == right.outcome.dimensions["cost"] / 6
+        assert "agents/reward/reward" not in found
 
     played = await policy.queue.play(everyone.tasks(2), policy.resources(), policy.refresh_endpoints, lambda now: None)
     found = build_trajectories(played.finished, everyone.rewards_of, 4000)
@@ -196,11 +197,24 @@ async def test_a_step_in_which_one_attempt_can_be_learned_from_goes_on(world, tm
     assert "agents/failed_share" in workload.config.watch
 
 
-def test_a_failure_is_scored_by_the_reward_that_agents_name_first():
-    failed = SimpleNamespace(rewards={"short": 0.0, "correct": -1.0}, failure="timeout")
-    solved = SimpleNamespace(rewards={"correct": 1.0, "short": 0.5}, failure="")
-    assert primary_rewards(SimpleNamespace(rows=[failed, solved])) == [-1.0, 1.0]
-    assert primary_rewards(SimpleNamespace(rows=[failed])) == [0.0]
+@pytest.mark.parametrize(
+    ("failed", "found", "primary", "named"),
+    [
+        ({"short": 0.0, "correct": -1.0}, {"correct": 1.0, "short": 0.5}, [-1.0, 1.0], {"correct": 0.0, "short": 0.25}),
+        ({"reward": 0.0}, {"correct": 1.0, "short": 0.5}, [0.0, 1.0], {"correct": 0.5, "short": 0.25}),
+        ({"correct": -1.0}, {"reward": 1.0}, [-1.0, 1.0], {"reward": 0.0}),  # as ``agent_rewards``
+        ({"short": 0.0, "correct": -1.0}, None, [0.0], {"short": 0.0, "correct": -1.0}),
+    ],
+)
+def test_a_failure_is_scored_by_the_reward_that_agents_name_first(failed, found, primary, named):
+    fields = dict(number=0, task_id="t", cluster=0, calls=1, invalid=0)
+    rows = [AttemptRow(rewards=failed, failure="timeout", **fields)]
+    rows += [AttemptRow(rewards=found, **fields)] if found else []
+    evaluation = made_evaluation(rows, planned={"held-out tasks": 1})
+    assert primary_rewards(evaluation) == primary
+    figures = figures_of(evaluation)
+    assert {name: figures[f"reward/{name}"].value for name in named} == named
+    assert {name for name in figures if name.startswith("reward/")} == {f"reward/{name}" for name in named}
 
 
 def test_calls_that_are_equal_in_all_attempts_have_no_interval_of_a_share():
