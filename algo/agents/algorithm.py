@@ -85,9 +85,13 @@ class AgentVerl(Algorithm):
 
     @staticmethod
     def _with_data(config: AgentConfig, train_set: Dataset[Any] | None, val_set: Dataset[Any] | None) -> AgentConfig:
-        """Write data sets to files named by content, so that a run is resumed only with the same ones."""
+        """Write data sets to files named by content, so that a run is resumed only with the same ones.
+
+        Without a validation set, a part of the training set is held out, not the configuration's own tasks.
+        """
         folder = config.run.dir / f"{config.run.name}-data"
-        given = {
+        given: dict[str, Path | None] = {} if train_set is None else {"val": None}
+        given |= {
             name: write_tasks((data[number] for number in range(len(data))), folder, name)
             for name, data in (("train", train_set), ("val", val_set))
             if data is not None

@@ -65,6 +65,13 @@ def test_the_trainers_processes_play_python_objects_through_the_gateway(tmp_path
     assert config.agents.val.parent == tmp_path / "objects-data" and algorithm.config.agents.train is None
 
 
+def test_given_tasks_replace_the_held_out_ones_of_the_configuration(tmp_path):
+    config = config_of(tmp_path)
+    config = config.model_copy(update={"agents": config.agents.model_copy(update={"val": tmp_path / "example.jsonl"})})
+    assert AgentVerl._with_data(config, [1], None).agents.val is None
+    assert AgentVerl._with_data(config, None, None).agents == config.agents
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
