@@ -142,5 +142,8 @@ def endpoint_of(resources: PolicyResources, name: str, caller: str, policy: str 
     own = [one for one in resources.policies if one.seated_as == name and policy in (None, one.name)]
     served = own[0] if own else resources
     if not served.endpoints:
-        raise PolicyUnavailable(f"the task seats {TRAINED_POLICY!r}, but {resources.resources_id} has no server of it")
+        raise PolicyUnavailable(
+            f"the task uses {TRAINED_POLICY!r}, but {resources.resources_id} has no server of it; for an agent's "
+            f"prompts, give algo.find_best_prompt --endpoint and --model"
+        )
     return served.endpoints[seed_of(caller) % len(served.endpoints)], served.model

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from algo.machine.ports import free_port
 from runners.errors import PolicyUnavailable
 from runners.policy.client import seed_of
-from runners.policy.connections import Policies
+from runners.policy.connections import Policies, endpoint_of
 from store.endpoints import ServedPolicy
 from store.schema import PolicyResources
 from store.token_spans import to_span
@@ -54,6 +54,11 @@ async def test_servers_of_a_policy_share_a_tokenizer_and_another_run_at_the_same
     other = await policies.serving(there.model_copy(update={"run_name": "other"}))  # its model may be another one
     assert other[0] not in dict(served) and other[1] not in dict(served).values()
     await policies.close()
+
+
+def test_a_policy_without_a_server_is_named_with_the_remedy_of_a_search():
+    with pytest.raises(PolicyUnavailable, match=r"has no server of it.* --endpoint and --model"):
+        endpoint_of(resources(), "policy", "task/agent")
 
 
 async def test_runs_that_ended_long_ago_are_forgotten_and_what_still_plays_goes_on(vllms):
