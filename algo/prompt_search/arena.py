@@ -143,8 +143,10 @@ class Arena:
             if one := finished.get(task.task_id):
                 reward = self.workload.reward(task, one)
                 if not low <= reward <= high:
+                    # LOW is the reward of failures in the journal (``run._check_plan``).
+                    remedy = "set the bounds with" if reward > high else "start another search (--resume never) with"
                     raise UnusableRollouts(
-                        f"task {task.task_id}: reward {reward:g} is not from {low:g} to {high:g}: set the bounds with "
+                        f"task {task.task_id}: reward {reward:g} is not from {low:g} to {high:g}: {remedy} "
                         f"--reward-range LOW HIGH, or fix the agent; a resumed search (--resume auto) plays it again"
                     )
                 failed, told = bool(one.outcome.own_failure), one.outcome

@@ -12,7 +12,7 @@ from algo.prompt_search.arena import Arena, Journal
 from algo.prompt_search.prompts import TEMPLATE, Candidate, Slot, Tree, format_names
 from algo.prompt_search.proposer import Proposer
 from algo.prompt_search.tasks import AgentTasks, Stage
-from algo.rollouts.played import AllRolloutsFailed
+from algo.rollouts.played import AllRolloutsFailed, UnusableRollouts
 from algo.rollouts.queue import RolloutQueue
 from runners.agents.agent_play import AgentPlay
 from runners.agents.lit import LitPlayer
@@ -53,11 +53,11 @@ class Play(AgentPlay):
 class Searches:
     """Processes of one search, one after the other."""
 
-    def __init__(self, client, folder, hard="hard"):
+    def __init__(self, client, folder, hard="hard", bounds=(0.0, 1.0)):
         self._client = client
         self._file = folder / "journal.jsonl"
         self._workload = AgentTasks(
-            ["easy"], ["easy", hard], BASE, TokenLimits(context_tokens=100, reply_tokens=10), seed=1, bounds=(0.0, 1.0)
+            ["easy"], ["easy", hard], BASE, TokenLimits(context_tokens=100, reply_tokens=10), seed=1, bounds=bounds
         )
 
     def input_of(self, stage, number):
@@ -102,6 +102,19 @@ async def test_a_reward_belongs_to_a_text_also_where_a_resumed_search_numbers_it
     assert await search.play(EASY, Candidate(1, GOOD)) == [[1.0, 1.0]]
     assert await search.play(EASY, Candidate(1, BAD), Candidate(2, GOOD)) == [[0.0, 0.0], [1.0, 1.0]]
     assert len(await client.query_rollouts()) == 4  # the good text's were not repeated
+
+
+@pytest.mark.usefixtures("worker")
+@pytest.mark.parametrize(
+    ("prompt", "bounds", "told"),
+    [
+        (GOOD, (-1.0, 0.5), "reward 1 is not from -1 to 0.5: set the bounds with --reward-range LOW HIGH, or"),
+        (BAD, (0.5, 1.0), r"start another search \(--resume never\) with --reward-range LOW HIGH, or"),
+    ],
+)
+async def test_a_reward_out_of_its_bounds_ends_a_search_with_a_remedy(client, tmp_path, prompt, bounds, told):
+    with pytest.raises(UnusableRollouts, match=told):
+        await Searches(client, tmp_path, bounds=bounds).play(EASY, Candidate(0, prompt))
 
 
 async def edits_by(url, journal):
