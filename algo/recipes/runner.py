@@ -241,7 +241,10 @@ def _copy_stages(opened: RecipeFolder, other: Path) -> None:
     theirs = read_recipe_folder(other)
     done, ends = theirs.done(), {try_["step"]: try_ for try_ in theirs.tries() if try_["status"] == 0}
     mine, known = {step.title: step for step in opened.steps()}, {step.title for step in theirs.steps()}
+    names = {stage.name for stage in theirs.recipe.stages}
     for step in opened.steps():
+        if step.stage.do == "imitate" and step.stage.name not in names:
+            raise ConfigError(f"--from {other}: its recipe has no stage {step.stage.name!r}; leave out --from")
         if step.stage.do == "imitate" and step.title not in known:
             raise ConfigError(f"--from {other}: it has no stage {step.title!r}; give the same --seeds")
     for step in theirs.steps():

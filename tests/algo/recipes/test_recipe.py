@@ -477,6 +477,9 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
         begin(recipe_file(tmp_path), [], [1, 2], tmp_path / "third", tmp_path, "c", other=first.directory)
     with pytest.raises(ConfigError, match="stage 'imitate of seed 1' is not done"):
         begin(recipe_file(tmp_path), [], None, tmp_path / "third", tmp_path, "c", other=empty.directory)
+    more = recipe_file(tmp_path, stages=[{"do": "imitate", "name": "lesson"}, *SMALL["stages"]])
+    with pytest.raises(ConfigError, match="its recipe has no stage 'lesson'; leave out --from"):
+        begin(more, [], None, tmp_path / "third", tmp_path, "c", other=first.directory)
 
 
 def test_what_cannot_be_compared_is_named(tmp_path, monkeypatch, capsys):
