@@ -24,6 +24,9 @@ from rich.markup import escape
 
 from algo.advantages.registry import check_estimator
 from algo.evaluate import check_matches
+from algo.evaluation.games import GameRow
+from algo.evaluation.panel import PANELS, matches_of
+from algo.evaluation.record import Record
 from algo.machine.atomic_files import make_private_folder, write_atomically
 from algo.machine.disk import disk_full
 from algo.machine.ports import free_port, is_taken
@@ -237,7 +240,10 @@ def _versions() -> str:
 
 
 def _copy_stages(opened: RecipeFolder, other: Path) -> None:
-    """Raises ConfigError where a stage of the other is not done for all seeds."""
+    """Except evaluations under other conditions, which are played again. Copied stages keep their settings.
+
+    Raises ConfigError where a stage of the other is missing or not done for all seeds.
+    """
     theirs = read_recipe_folder(other)
     done, ends = theirs.done(), {try_["step"]: try_ for try_ in theirs.tries() if try_["status"] == 0}
     mine, known = {step.title: step for step in opened.steps()}, {step.title for step in theirs.steps()}
@@ -254,10 +260,21 @@ def _copy_stages(opened: RecipeFolder, other: Path) -> None:
             continue
         if step.title not in done:
             raise ConfigError(f"--from {other}: its stage {step.title!r} is not done")
+        if step.stage.do == "evaluate" and not _has_conditions_of(opened, mine[step.title].stage, step.folder):
+            continue
         if step.folder.is_relative_to(other.resolve()):
             shutil.copytree(step.folder, mine[step.title].folder)
+        shutil.copyfile(*(one.directory / f"{step.stage.name}.yaml" for one in (theirs, opened)))
         if step.title in ends:
             _append(opened, ends[step.title])
+
+
+def _has_conditions_of(opened: RecipeFolder, stage: Stage, folder: Path) -> bool:
+    """Whether the newest evaluation in a folder is comparable with that of a stage."""
+    config, found = opened.config(stage), Record(folder, GameRow).read()
+    assert isinstance(config, WerewolfConfig)  # no recipe of agents has such a stage
+    conditions = matches_of(config, PANELS[stage.panel], "", "", stage.players).digest
+    return bool(found) and found[-1].header.digest == conditions
 
 
 def run(opened: RecipeFolder) -> int:

@@ -20,6 +20,7 @@ import yaml
 
 from algo.agents.evaluate import AttemptRow
 from algo.evaluation.games import GameRow
+from algo.evaluation.panel import PANELS, matches_of
 from algo.evaluation.record import EVALUATIONS_FILE, Record
 from algo.machine.disk import DiskFull
 from algo.recipe import main
@@ -389,8 +390,9 @@ def finished(opened, before=8, after=30, in_place=10):
             result.write_text(json.dumps({"held_out_loss": [2.0, 1.0]}))
         found = []
         if step.stage.do == "evaluate":
-            table = rows(in_place, good="scripted")
-            found = [made_evaluation(table, "place", "cross", ["scripted"])]
+            table, chosen = rows(in_place, good="scripted"), (PANELS["cross"], "", "", step.stage.players)
+            digest = matches_of(opened.config(step.stage), *chosen).digest
+            found = [made_evaluation(table, "place", "cross", ["scripted"], digest=digest)]
         elif step.stage.do == "train":
             found = [made_evaluation(rows(before), "step 0"), made_evaluation(rows(after), "step 3", step=3)]
             metrics = [{"step": n, "data": {"policy/good/games": 8.0, "policy/good/wins": n, "turns/valid_share": 1.0}}
@@ -480,6 +482,25 @@ def test_a_run_begins_with_the_stages_of_another_and_is_compared_with_it(tmp_pat
     more = recipe_file(tmp_path, stages=[{"do": "imitate", "name": "lesson"}, *SMALL["stages"]])
     with pytest.raises(ConfigError, match="its recipe has no stage 'lesson'; leave out --from"):
         begin(more, [], None, tmp_path / "third", tmp_path, "c", other=first.directory)
+
+
+@pytest.mark.parametrize(
+    ("setting", "played_again"),
+    [
+        ("evaluation.deals=7", True),
+        ("game.preset=7p", True),
+        ("game.rules.win_rule=parity", True),
+        ("game.opponent=timid", False),  # of training
+        ("warm_start.games=9", False),
+    ],
+)
+def test_of_another_run_only_evaluations_under_the_same_conditions_are_copied(tmp_path, setting, played_again):
+    first = finished(begun(tmp_path))
+    other = begin(recipe_file(tmp_path), [setting], None, tmp_path / "other", tmp_path, "c", other=first.directory)
+    assert ("place of seed 1" not in other.done()) == played_again
+    learned, played = ((first.directory / name).read_text() for name in ("imitate.yaml", "place.yaml"))
+    assert (other.directory / "imitate.yaml").read_text() == learned  # what the copied model was made with
+    assert ((other.directory / "place.yaml").read_text() != played) == played_again
 
 
 def test_what_cannot_be_compared_is_named(tmp_path, monkeypatch, capsys):

@@ -25,10 +25,10 @@ def made_row(wolf="policy", good="scripted", result="good", deal=1, single=None,
 
 def made_evaluation(rows, label="step 0", panel="run", opponents=("scripted",), step=0, **header):
     """The rows get their numbers in order."""
-    planned = header.pop("planned", {name: 0 for name in opponents})
+    header = {"planned": {name: 0 for name in opponents}, "digest": "d"} | header
     header = Header(
-        label=label, player=f"policy@{label}", step=step, policy_version=step, panel=panel, planned=planned, seed=1,
-        conditions={"opponents": list(opponents), "temperature": 1.0}, digest="d", **header,
+        label=label, player=f"policy@{label}", step=step, policy_version=step, panel=panel, seed=1,
+        conditions={"opponents": list(opponents), "temperature": 1.0}, **header,
     )  # fmt: skip
     numbered = [row.model_copy(update={"number": number}) for number, row in enumerate(rows)]
     return Evaluation(header=header, rows=tuple(numbered), ended=True)
