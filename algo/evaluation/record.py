@@ -39,6 +39,10 @@ class Row(Frozen):
     cluster: int
 
 
+class UnreadRow(Row, extra="allow"):
+    """Of any workload, for readers of headers alone."""
+
+
 AnyRow = TypeVar("AnyRow", bound=Row)
 
 
@@ -169,6 +173,13 @@ class Record(Generic[AnyRow]):
     def forget(self, header: Header) -> None:
         """Discard all rows so far: the evaluation restarts."""
         self._append({"of": header.key, "forgotten": True})
+
+    def forget_later(self, step: int) -> None:
+        """Discard the evaluations of later steps."""
+        for evaluation in self._read_all():
+            if (evaluation.header.step or 0) > step:
+                self.begin(evaluation.header)  # removes an incomplete line
+                self.forget(evaluation.header)
 
     def _append(self, document: Mapping[str, Any]) -> None:
         with self.path.open("ab") as file:

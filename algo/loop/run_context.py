@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict
 from verl.utils.tracking import Tracking
 
+from algo.evaluation.record import Record, UnreadRow
 from algo.league.league import League
 from algo.loop.agreement import PROBE_TOKENS, probe_of, score_probe
 from algo.loop.startup import open_tracking, start_league, start_policy
@@ -22,6 +23,7 @@ from algo.run.checkpoints import RunState
 from algo.run.folder import OpenedRun
 from algo.run.memory_plan import make_plan, other_servers
 from algo.run.names import EVALUATION_SUFFIX
+from algo.run.records import remove_later
 from algo.run.summary import RunSummary
 from algo.sequences.batch import build_batch
 from algo.sequences.trajectories import Trajectory
@@ -168,9 +170,11 @@ async def start(opened: OpenedRun, workload: Workload, summary: RunSummary, stac
     stack.push_async_callback(client.close)
     await client.wait_until_reachable()
     queue = RolloutQueue(client, workload.kind, config.rollout, opened.resumption)
-    if opened.is_resumed:  # games of lost weights, and of evaluations; those of step 0 are adopted
+    if opened.is_resumed:  # games and results of lost weights, and games of evaluations; those of step 0 are adopted
         run_id, version = opened.state.run_id, opened.state.policy_version
         await queue.cancel_later({run_id: version, run_id + EVALUATION_SUFFIX: -1 if opened.state.step else version})
+        remove_later(config.run_dir, opened.state.step)
+        Record(config.run_dir, UnreadRow).forget_later(opened.state.step)
     names = workload.frozen_names()
     own_server = frozen_with_own_server(config, names)
     check_public(config, own_server, pool_servers(config))

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import torch
 
 
+_OF_A_STEP = re.compile(r"(?:step|evaluation)-(\d+)")
+"""Name of a folder of transcripts, or of a batch."""
 Worths = Mapping[tuple[str, str, int], Worth]
 """(task, actor, turn) -> what the decision changed (``BranchCredit.worths``)."""
 
@@ -50,6 +53,13 @@ def write_transcripts_to(
                 if worth := worths.get((turn.task, turn.actor, turn.turn)):
                     written["worth"] = asdict(worth)
             write_atomically(folder / f"{name}.json", json.dumps(data, ensure_ascii=False))
+
+
+def remove_later(run_dir: Path, step: int) -> None:
+    """Remove the transcripts and batches of later steps: a repeated step may write others, and no batch at all."""
+    for path in (*run_dir.glob("transcripts/*"), *run_dir.glob("batches/*")):
+        if (found := _OF_A_STEP.fullmatch(path.stem)) and int(found[1]) > step:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def write_batch(
