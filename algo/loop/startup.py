@@ -26,7 +26,7 @@ from algo.serving.policies import PolicyServers
 from algo.serving.server_group import gather_or_cancel
 from algo.training.engine import Engine
 from algo.training.thread import TrainerThread
-from algo.training.verl_configs import check_engine
+from algo.training.verl_configs import actor_config, check_engine
 from configs.schema import Config
 from configs.section import ConfigError
 
@@ -38,6 +38,12 @@ _BACKENDS_WITH_A_PACKAGE = frozenset({"swanlab", "trackio", "mlflow", "wandb"})
 def check_before_starting(config: Config) -> None:
     """Raise ConfigError for errors that can be detected before anything starts."""
     check_engine(config)
+    check_settings(config)
+
+
+def check_settings(config: Config) -> None:
+    """Raise ConfigError for errors that can be detected without the model's folder and GPUs."""
+    actor_config(config.training, config.reference)
     check_estimator(config.advantage.estimator)
     check_branching(config.advantage)
     check_credit(config.advantage, config.training)

@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +23,6 @@ from typing import Any
 
 from rich.markup import escape
 
-from algo.advantages.registry import check_estimator
 from algo.evaluate import check_matches
 from algo.evaluation.games import GameRow
 from algo.evaluation.panel import PANELS, matches_of
@@ -414,13 +414,14 @@ def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
             check_matches(config, stage.players, f"stage {stage.name}")
         if stage.do != "train":
             continue
-        check_estimator(config.advantage.estimator)  # not only after hours of imitation
         evaluation = config.evaluation
         if not (evaluation.enabled and evaluation.at_start and evaluation.at_end):
             raise ConfigError(
                 f"recipe {recipe.name} compares before with after: set evaluation.deals (agents: evaluation.tasks) "
                 f"above 0, and evaluation.at_start and at_end to true"
             )
+        with ProcessPoolExecutor(1) as process:  # verl takes much memory, and this process lives for hours
+            process.submit(_check_training, config).result()
     if recipe.workload == "agents":
         config = configs[next(stage.name for stage in recipe.stages if stage.do == "train")]
         assert isinstance(config, AgentConfig)
@@ -428,6 +429,12 @@ def _check(recipe: Recipe, configs: Mapping[str, Config]) -> None:
             raise ConfigError("local.runner must name the agent that `python -m runners.agents` runs")
         for setting, text in (("local.service", config.local.service), ("local.runner", config.local.runner)):
             command_line(text or "", {"port": "0", "model": "model"}, setting)
+
+
+def _check_training(config: Config) -> None:
+    from algo.loop.startup import check_settings
+
+    check_settings(config)  # not only after hours of imitation
 
 
 def _set_aside(folder: Path, directory: Path) -> None:

@@ -22,6 +22,7 @@ from algo.agents.evaluate import AttemptRow
 from algo.evaluation.games import GameRow
 from algo.evaluation.panel import PANELS, matches_of
 from algo.evaluation.record import EVALUATIONS_FILE, Record
+from algo.loop.startup import check_settings
 from algo.machine.disk import DiskFull
 from algo.recipe import main
 from algo.recipes import runner
@@ -86,6 +87,7 @@ def test_every_shipped_recipe_can_be_run(path):
         config = stage_config(found, below, stage, overrides)
         if stage.do == "train":
             assert config.evaluation.enabled and config.evaluation.at_start and config.evaluation.at_end
+            check_settings(config)
     assert found.stages[0].do == "build" or (ROOT / found.model / "config.json").is_file()
     assert [stage.do for stage in found.stages if stage.do != "speech"][-1] == "train"
 
@@ -127,6 +129,19 @@ def test_a_recipe_extends_another_key_by_key(tmp_path):
         (
             {"config": {"evaluation": {"deals": 3}, "advantage": {"estimator": "rloo"}}},
             "estimator 'rloo' cannot be used",
+        ),
+        *(
+            ({"config": {"evaluation": {"deals": 3}} | settings}, message)
+            for settings, message in (
+                ({"rollout": {"rollouts_per_group": 1}}, "rollouts_per_group must be at least 2"),
+                ({"training": {"policy_loss": "nope"}}, "training.policy_loss 'nope' is not one of verl's"),
+                ({"advantage": {"credit": "turn", "estimator": "gdpo"}}, "credit=turn does not work with .*gdpo"),
+                ({"log": {"backends": ["clearml"]}}, r"log.backends \['clearml'\] cannot be used"),
+                (
+                    {"training": {"rollout_correction": {"rollout_is": "token", "rollout_is_threshold": "abc"}}},
+                    "training.rollout_correction: ",
+                ),
+            )
         ),
         ({"config": {"run": {"stps": 3}}}, r"stage build of recipe small.*did you mean 'steps'"),
         ({"stages": [{"do": "build", "command": "{pyhton} x"}]}, "placeholders: {python}, {model}"),
