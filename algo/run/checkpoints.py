@@ -30,6 +30,7 @@ from algo.rollouts.schedule import Group
 from algo.run.export import write_card
 from algo.run.names import RUN_FILE
 from algo.run.summary import evaluation_rows
+from configs.loading import as_override
 from configs.schema import Config
 from configs.section import ConfigError
 from configs.sections.policies import SOLE_LEARNER
@@ -148,13 +149,20 @@ def check_same_run(settings: Mapping[str, Any], config: Config, run_dir: Path) -
             before = {key: defaults[key] for key in value.keys() - before.keys() if key in defaults} | before
         if before == value:
             continue
-        changed = name
+        changed = {name: before}
         if isinstance(value, dict) and isinstance(before, dict):
-            changed = ", ".join(f"{name}.{key}" for key in before | value if value.get(key) != before.get(key))
+            differ = (key for key in before | value if value.get(key) != before.get(key))
+            changed = {f"{name}.{key}": before.get(key) for key in differ}
+        as_before = "".join(
+            f", or set {as_override(setting, old)}"
+            for setting, old in changed.items()
+            # Of files there is only a digest.
+            if len(changed) == 1 and name in settings and setting not in config.input_files
+        )
         raise ConfigError(
-            f"run {run_dir} cannot be resumed with another {changed}: "
+            f"run {run_dir} cannot be resumed with another {', '.join(changed)}: "
             f"{config.fixed.get(name, 'rollouts in flight use it')}. Start a new run instead, with "
-            f"model.path={run_dir / _CHECKPOINTS}/step-.../huggingface"
+            f"model.path={run_dir / _CHECKPOINTS}/step-.../huggingface{as_before}"
         )
 
 

@@ -139,6 +139,22 @@ def test_a_run_goes_on_only_with_what_it_began_with(config):
         check_same_run(settings, load_config(None, [override]), config.run_dir)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "remedy"),
+    [
+        (["model.dtype=bfloat16"], ', or set model.dtype="float32"'),
+        (["rollout.groups_per_step=7"], ", or set rollout.groups_per_step=4"),
+        (["run.seed=2"], ", or set run.seed=1"),
+        (["rollout.groups_per_step=7", "rollout.rollouts_per_group=9"], ""),
+    ],
+)
+def test_a_single_setting_may_be_set_as_it_was(config, overrides, remedy):
+    began = load_config(None, ["model.dtype=float32", "rollout.groups_per_step=4"])
+    other = load_config(None, ["model.dtype=float32", "rollout.groups_per_step=4", *overrides])
+    with pytest.raises(ConfigError, match=f"huggingface{remedy}$"):
+        check_same_run(json.loads(json.dumps(fixed_settings(began))), other, config.run_dir)
+
+
 def test_a_run_goes_on_with_the_prompts_that_it_read_when_it_was_opened(tmp_path):
     prompt = tmp_path / "wolf.txt"
     prompt.write_text("bold")
@@ -151,7 +167,7 @@ def test_a_run_goes_on_with_the_prompts_that_it_read_when_it_was_opened(tmp_path
     prompt.write_text("shy")
     without = load_config(None, [f"run.dir={tmp_path}"])
     for other in (opened.config, without):
-        with pytest.raises(ConfigError, match=r"another game\.prompts"):
+        with pytest.raises(ConfigError, match=r"another game\.prompts: .*huggingface$"):
             open_run(other, resume=True)
     moved = tmp_path / "moved.txt"
     moved.write_text("bold")
