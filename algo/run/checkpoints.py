@@ -194,7 +194,10 @@ def load_state(folder: Path) -> RunState:
     try:
         return RunState.model_validate_json(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"{file} is damaged, or from another version of this program: {error}") from error
+        remedy = "move its folder away to resume from the checkpoint before it"
+        if file.name == RUN_FILE:
+            remedy = "start a new run with another run.name"
+        raise ConfigError(f"{file} is damaged, or from another version of this program: {remedy}. {error}") from error
 
 
 def saved_states(run_dir: Path) -> Iterator[RunState]:

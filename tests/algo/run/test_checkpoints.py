@@ -155,6 +155,22 @@ def test_a_single_setting_may_be_set_as_it_was(config, overrides, remedy):
         check_same_run(json.loads(json.dumps(fixed_settings(began))), other, config.run_dir)
 
 
+@pytest.mark.parametrize(
+    ("damaged", "remedy"),
+    [
+        ("checkpoints/step-000010/state.json", "move its folder away to resume from the checkpoint before it"),
+        ("run.json", "start a new run with another run.name"),
+    ],
+)
+def test_a_state_that_cannot_be_read_is_named_with_the_remedy(config, damaged, remedy):
+    open_run(config, resume=True).lock.close()
+    save(config, 10)
+    file = config.run_dir / damaged
+    file.write_text(file.read_text()[:-9])
+    with pytest.raises(ConfigError, match=f"{file} is damaged.*: {remedy}"):
+        load_state(file.parent)
+
+
 def test_a_run_goes_on_with_the_prompts_that_it_read_when_it_was_opened(tmp_path):
     prompt = tmp_path / "wolf.txt"
     prompt.write_text("bold")
