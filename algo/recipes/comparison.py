@@ -5,13 +5,15 @@ from typing import Any
 
 from algo.evaluation.page import Table, cells, signed_text, value_text
 from algo.evaluation.statistics import paired_difference
+from algo.recipes.recipe import Stage
 from algo.recipes.report import DEAL, SIDE_TITLES, change_of, changes_of, games_won
 from algo.recipes.results import RecipeRun
+from algo.recipes.runner import RecipeFolder
 from configs.section import ConfigError
 from store.werewolf import SideName
 
 _OF_THE_PLACE = ("run.name", "run.dir", "run.seed", "model.path", "store.url", "serving.port")
-"""Settings that may differ without changing the training."""
+"""Settings that may differ without changing a stage."""
 
 
 def comparison_tables(runs: Sequence[RecipeRun]) -> list[Table]:
@@ -47,9 +49,24 @@ def _games(runs: Sequence[RecipeRun], side: SideName) -> Table:
 
 
 def _changed(run: RecipeRun, first: RecipeRun) -> str:
-    own, other = (dict(_named(each.config.model_dump(mode="json"))) for each in (run, first))
-    names = [name for name in own | other if own.get(name) != other.get(name) and name not in _OF_THE_PLACE]
-    return ", ".join(f"{name}={own.get(name)}" for name in names)
+    """The settings that differ, each once: with the names of its stages, unless training is among them."""
+    stages, others = run.opened.recipe.stages, {stage.name: stage for stage in first.opened.recipe.stages}
+    found: dict[str, list[str]] = {}
+    for stage in sorted(stages, key=lambda one: one.do != "train"):
+        if stage.name in others:
+            own, other = _settings(run.opened, stage), _settings(first.opened, others[stage.name])
+            for name in own | other:
+                if own.get(name) != other.get(name) and name not in _OF_THE_PLACE:
+                    where = "" if stage.do == "train" else stage.name
+                    found.setdefault(f"{name}={own.get(name)}", []).append(where)
+    changed = [text if "" in where else f"{'/'.join(where)}: {text}" for text, where in found.items()]
+    names = [stage.name for stage in stages]
+    return ", ".join(changed if names == [*others] else [*changed, f"stages={'/'.join(names)}"])
+
+
+def _settings(opened: RecipeFolder, stage: Stage) -> dict[str, object]:
+    """The settings of a stage by dotted name, and its command."""
+    return dict(_named(opened.config(stage).model_dump(mode="json") | {"command": stage.command}))
 
 
 def _named(section: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, object]]:

@@ -518,6 +518,28 @@ def test_of_another_run_only_evaluations_under_the_same_conditions_are_copied(tm
     assert ((other.directory / "place.yaml").read_text() != played) == played_again
 
 
+@pytest.mark.parametrize(
+    ("overrides", "stages", "settings"),
+    [
+        (["training.learning_rate=0.1"], {}, "training.learning_rate=0.1"),  # of all stages, named once
+        ([], {"imitate": {"config": {"warm_start": {"games": 9}}}}, "imitate: warm_start.games=9"),
+        ([], {"build": {"command": "{python} -c 1"}}, "build: command={python} -c 1"),
+        (
+            ["game.preset=7p"],
+            {name: {"config": {"training": {"epochs": 7}}} for name in ("imitate", "evaluate")},
+            "game.preset=7p, imitate/place: training.epochs=7",
+        ),
+        ([], {"imitate": {"name": "lesson"}}, "stages=build/lesson/place/train"),
+    ],
+)
+def test_a_comparison_names_the_settings_of_every_stage_that_differ(tmp_path, overrides, stages, settings):
+    first = finished(begun(tmp_path))
+    file = recipe_file(tmp_path, stages=[stage | stages.get(stage["do"], {}) for stage in SMALL["stages"]])
+    other = finished(begin(file, overrides, None, tmp_path / "other", tmp_path, "c"))
+    (same, changed) = comparison_tables([read_run(each.directory) for each in (first, other)])[0].rows
+    assert (same[5], changed[5]) == ("", settings)
+
+
 def test_what_cannot_be_compared_is_named(tmp_path, monkeypatch, capsys):
     game = finished(begun(tmp_path)).directory
     agents = begin(Path("agents"), [], None, tmp_path / "agents", tmp_path, "command").directory
