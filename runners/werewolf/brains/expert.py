@@ -5,7 +5,7 @@ them, and attacks the seat that is most likely a dangerous god.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from runners.werewolf.brains.beliefs import Beliefs
 from runners.werewolf.brains.odds import Odds, odds_of, wolf_odds
@@ -44,29 +44,38 @@ class ExpertBrain(ScriptedBrain):
         targets = [seat for seat in request.targets if seat != observation.seat]
         match request.decision:
             case Decision.SEER_CHECK if targets:
-                if observation.sheriff == observation.seat and usual.choice in self._memory.plan:
-                    return usual  # if it dies tonight its badge tells of the first planned check
+                if observation.sheriff in (observation.seat, None) and usual.choice in self._memory.plan:
+                    return usual  # if it dies tonight, the badge that it has or wins tomorrow tells of that check
                 wolf = wolf_odds(self._odds(observation, observation.role))
                 unknown = [seat for seat in targets if seat not in self._memory.found]
-                return Action(max(unknown, key=lambda seat: _uncertainty(wolf[seat]), default=None))
+                return Action(self._best(unknown, lambda seat: _uncertainty(wolf[seat])))
             case Decision.WITCH:
                 wolf = wolf_odds(self._odds(observation, observation.role))
                 if Option.SAVE in request.options and wolf[request.subject] < SAVES_BELOW:
                     return Action(Option.SAVE)
                 level = POISONS_AT if request.day < 3 else LATE_POISONS_AT
                 others = [seat for seat in targets if seat != request.subject]  # tonight's victim dies, most likely
-                return Action(_likeliest(wolf, others, level) if request.day > 1 else None)
+                return Action(self._likeliest(wolf, others, level) if request.day > 1 else None)
             case Decision.SHOT if observation.side is Side.GOOD:
-                return Action(_likeliest(wolf_odds(self._odds(observation, observation.role)), targets, SHOOTS_AT))
+                wolf = wolf_odds(self._odds(observation, observation.role))
+                return Action(self._likeliest(wolf, targets, SHOOTS_AT))
             case Decision.WOLF_KILL | Decision.WOLF_TALK if (
                 not self._memory.proposals and usual.choice in set(request.targets) - team
             ):
                 odds = self._odds(observation, observation.role)
                 prey = [seat for seat in targets if seat not in team]
-                best = max(prey, key=lambda seat: _worth(odds[seat]), default=usual.choice)
+                best = self._best(prey, lambda seat: _worth(odds[seat])) or usual.choice
                 text = usual.text.replace(f"{usual.choice}号", f"{best}号", 1)
                 return Action(best, text if len(text) <= request.speech_chars else "")
         return usual
+
+    def _best(self, seats: Iterable[int], value: Callable[[int], float]) -> int | None:
+        """The seat with the highest value; of equal ones a random one, since a fixed one could be foreseen."""
+        return max(seats, key=lambda seat: (round(value(seat), 9), self._rng.random()), default=None)
+
+    def _likeliest(self, wolf: Mapping[int, float], seats: Iterable[int], at_least: float) -> int | None:
+        best = self._best(seats, wolf.__getitem__)
+        return None if best is None or wolf[best] < at_least else best
 
     def _odds(self, observation: Observation, role: Role, *, publicly: bool = False) -> Odds:
         when = (observation.day, observation.request, observation.events, role, publicly)
@@ -102,11 +111,6 @@ class ExpertBrain(ScriptedBrain):
 def _worth(odds: Mapping[Role, float]) -> float:
     """Expected value of a seat's death for the wolves."""
     return sum(CARDS[role].worth * likely for role, likely in odds.items())
-
-
-def _likeliest(wolf: dict[int, float], seats: list[int], at_least: float) -> int | None:
-    best = max(seats, key=wolf.__getitem__, default=None)
-    return None if best is None or wolf[best] < at_least else best
 
 
 def _uncertainty(likely: float) -> float:
