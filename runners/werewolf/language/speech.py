@@ -216,6 +216,10 @@ _OF_A_SEER = re.compile(
 """The clause before another seat's check: 8号对跳,昨晚验1号."""
 _OF_ONE_WHO_CLAIMS = re.compile("(?!.*我).*[0-9]{1,2}号.*(?:预言家|起跳|对跳)")
 """The sentence before another seat's check: 7号警上跳了预言家。昨晚查验3号是狼人."""
+_OF_THE_SPEAKER = re.compile(
+    "我(?!们|是|也?(?:听|看|注意|发现|记得|知道|同意|认可|觉得|认为|感觉|理解|明白|支持))|死|刀|出局|倒牌"
+)
+"""A clause before the speaker's own check: about what the speaker does, or about a dead seat, which tells nothing."""
 _RETELLS = re.compile(f"(?!.*我){_BEGINS_WITH_A_CHECK.pattern}")
 _NOT_CHECKED = re.compile(
     rf"(?:预言家|他|她|你|(?<!我给)(?<!我给1){SEATS})(?:给的?|发的?|报的?|的)(?:金水|查杀)|被[^我]*查杀|[吃接]到?|给我|查杀我|认|所谓|[今明][晚夜]|"
@@ -326,7 +330,10 @@ def _understand_sentence(sentence: str) -> Heard:
         if mine and not last_asks and not _ASKS.search(clause) and not _ABOUT_ANOTHER.search(clause):
             if "号" not in clause and topic and re.match("倒?更?就?像|狼面|心态|视角|逻辑|状态|是", clause):
                 clause = topic + clause
+            own = any(part.claimed is Role.SEER or part.reports or part.next_checks for part in parts)
+            own = own or any(map(_OF_THE_SPEAKER.search, clauses[:number]))
             told = (parts and parts[-1].followed is not None) or (number and _OF_A_SEER.search(clauses[number - 1]))
+            told = told or not (own or topic in ("", *re.findall("[0-9]{1,2}号", clause)))
             if told and _BEGINS_WITH_A_CHECK.match(clause) and "我" not in clause:
                 continue  # 5号是预言家,查验3号是狼人
             following = clauses[number + 1] if number + 1 < len(clauses) else ""
