@@ -37,6 +37,8 @@ from runners.werewolf.prompts_zh.quoting import disarm, one_line
 _SPEECH_HEAD = re.compile(rf"^(?:{SPEECH_MARKER}\s*[:：]\s*|```\w*\s*|[\[{{]+\s*(?=[\"'“{{]|\Z))+")
 """A beginning of a speech that would be parsed as a label or as JSON in a reply."""
 _OWN_MARKER = re.compile(rf"{DECISION_MARKER}[\s*_`”\"】\]]*{COLON}")
+_CORRECTED = re.compile(rf"(?<![号“\"「『]){DECISION_MARKER}[是为]?[\s*_`”\"】\]]*{COLON}")
+"""In the lines after a decision, another of the writer: （修正）决定：; not of another seat, and no quotation."""
 _CUT_MARKER = re.compile(
     rf"(?:^|(?<=[\n。！？!?.]))[\s#【\[*]*(?:我的|最终)*(?:{DECISION_MARKER[0]}|{DECISION_MARKER})[*】\s]*$"
 )
@@ -330,13 +332,15 @@ def _read_choice(reply: str, request: Request, cut: bool) -> Choice:
 
 
 def _choice_in(sections: list[Section], request: Request, cut: bool) -> Choice:
-    marked = [section for section in sections if section.kind is Kind.DECISION][-1:]
-    marked = marked or [section for section in sections if section.kind is Kind.ANSWER]
+    decided = max((place for place, section in enumerate(sections) if section.kind is Kind.DECISION), default=0)
+    marked = [section for section in sections[decided:] if section.kind in (Kind.DECISION, Kind.ANSWER)]
     if len(marked) > _MOST_ANSWERS:
         raise ReplyError("ambiguous")
     choices: set[Choice] = set()
     for section in marked:
         answer, rest = _answer_of(section, cut and section is sections[-1] and not section.closed)
+        if section.kind is Kind.DECISION and _CORRECTED.search(simplified(rest)):
+            raise ReplyError("ambiguous")
         later = sections[sections.index(section) + 1 :]
         rest = "\n".join([rest, *(other.text for other in later if other.kind not in (Kind.REASON, Kind.DECISION))])
         try:

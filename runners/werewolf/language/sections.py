@@ -109,7 +109,7 @@ _SENTENCE = r"(?:^|(?<=[。！？!?；;.:：])|(?<=[。.！!？?][”\"*]))"
 """The beginning of a line, of a sentence, or of the text after another label."""
 _SO = (
     r"(?:所以|因此|那么?|综上(?:所述)?|最[终后]|我|的|本轮|今[天晚夜]|考虑|分析|"
-    r"好的?|就|以下是)*+[\s*_`“\"「『【\[]*+"
+    r"好的?|就|以下是|(?:更正|修正|修改|重新|新)后?)*+[\s*_`“\"「『【\[]*+"
 )
 """Words before the marker in its clause."""
 
