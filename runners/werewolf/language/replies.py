@@ -189,7 +189,7 @@ _PROPOSES = re.compile(
 )
 _SUBJECT = re.compile(
     "|".join(_WRITER)
-    + "|(?<![被是])(?:([0-9]+)号|[他她你]|(?<!我)(?<!我[这一]只)狼(?!人杀|坑|面)|悍跳的|好人|平民|村民|"
+    + "|(?<![被是给持])(?:([0-9]+)号|[他她你]|(?<!我)(?<!我[这一]只)狼(?!人杀|坑|面)|悍跳的|好人|平民|村民|"
     "其他人|别人|没有?身份的)"
 )
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
@@ -215,6 +215,7 @@ class _Clause(NamedTuple):
     earnest: whether its sentence, up to its end, is the writer's own, unconditional statement about the present.
     supposed: whether its sentence has a condition, a question or another one's words.
     of_writer: whether the last subject up to it, if there is one, is the writer; else it may tell what another does.
+        Of a clause that begins its sentence also the subjects of the line: 8号被查杀。自爆.
     begins: whether it is the first of its sentence.
     """
 
@@ -241,17 +242,19 @@ def _plain(text: str) -> str:
 
 
 def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
-    sentences: list[tuple[str, bool]] = []
+    sentences: list[tuple[str, bool, bool]] = []
     for line in plain.split("\n"):
         retold = False  # a model that continues the record writes the speeches of others
-        for sentence in filter(str.strip, _SENTENCE.findall(line)):
+        for place, sentence in enumerate(filter(str.strip, _SENTENCE.findall(line))):
             head = lexicon.RETOLD.match(sentence.strip())
             retold = retold or (head is not None and int(head[1]) != request.seat)
-            sentences.append((sentence, retold))
-    for number, (sentence, retold) in enumerate(sentences, start=1):
+            sentences.append((sentence, retold, place == 0))
+    subject = carried = None
+    for number, (sentence, retold, begins_line) in enumerate(sentences, start=1):
         doubtful = retold or lexicon.SUPPOSED.search(sentence) or _SAID_BY.search(sentence)
         of_others, read = lexicon.OF_OTHERS.search(sentence) or lexicon.of_another_day(sentence, request.day), 0
-        subject, later = None, [(found.end(), found[1] or found[0]) for found in _SUBJECT.finditer(sentence)][::-1]
+        subject, carried = None, None if begins_line else subject or carried
+        later = [(found.end(), found[1] or found[0]) for found in _SUBJECT.finditer(sentence)][::-1]
         parts = [part.strip() for part in _CLAUSE_END.split(sentence.rstrip("。!?; "))]
         # Drops empty parts, too; time grows with the square of a part's length.
         parts = [part for part in parts if len(part) > _LONGEST_CLAUSE or not _LEAD_IN.fullmatch(part)]
@@ -262,7 +265,7 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
             stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
             while later and later[-1][0] <= read:
                 _, subject = later.pop()
-            of_writer = subject in (None, *_WRITER, str(request.seat))
+            of_writer = (subject or (None if place else carried)) in (None, *_WRITER, str(request.seat))
             last = number == len(sentences)
             yield _Clause(part, stated, len(parts) == 1, last, earnest, bool(doubtful), of_writer, place == 0)
 
