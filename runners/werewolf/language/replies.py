@@ -179,8 +179,12 @@ _ASIDE = re.compile(
 _POISONS = re.compile("(?!.*[不别没留]).*(?:毒.*[0-9]号|[0-9]号.*毒|(?:使用|用|开)毒药)")
 _OF_ANOTHER = re.compile("[0-9]号|[你他她]")
 _NO_POTION = re.compile("(?<![解毒])药")
-_LATER = re.compile("稍后|待会|等会|一会|听完|发完言|(?:起?跳|发言|出来)(?:之?后|就|$)")
+_LATER = re.compile(
+    "稍后|待会|等会|一会|听完|发完言|(?<!我)报完|[的到]时候?$|后置位[^了]*[报跳]|(?:起?跳|发言|出来)(?:之?后|就|$)"
+)
 """听完发言，我就退水."""
+_THEN, _SINCE = re.compile("我?就(?:会|马上|立刻)?(?:自[爆曝]|退水)$"), re.compile("我|既然|因为|[没不被]")
+"""他当选，我就自爆; but 没有信息，我就退水."""
 _CHANGES = re.compile("[改转换](?:为|成)?[投刀杀验查守毒救带归]")
 _SAID_BY = re.compile(r"(?:号|[他她]|player [0-9]+ )(?:是?这[么样])?(?:说|讲|said|says)的?[。!\"]*$")
 _WRITER = ("我", "本人", "俺", "老子")
@@ -190,7 +194,7 @@ _PROPOSES = re.compile(
 _SUBJECT = re.compile(
     "|".join(_WRITER)
     + "|(?<![被是给持])(?:([0-9]+)号|[他她你]|(?<!我)(?<!我[这一]只)狼(?!人杀|坑|面)|悍跳的|好人|平民|村民|"
-    "其他人|别人|没有?身份的)"
+    "其他人|别人|没有?身份的|不是[^,我]{1,4}的(?=,)|警[上下]的[^,我]{0,3}牌)"
 )
 _NUMBERS, _LEAD_IN = re.compile(NUMBER), re.compile(lexicon.LEAD_IN)
 _NAMED_SEAT = rf"(?:第?{NUMBER}号(?:位|座)?(?:玩家|选手|同学)?|(?:玩家|座位|选手|player ?|seat ?|no\. ?|#){NUMBER}号?)"
@@ -262,6 +266,7 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
             # A reason after the choice may be about others and other days: 决定：3号，他昨天踩人没有道理.
             read = sentence.find(part, read) + len(part)
             earnest = not doubtful and (of_others is None or of_others.end() > read)
+            earnest = earnest and not (place and _THEN.match(part) and not _SINCE.match(parts[place - 1]))
             stated = _stated_in(in_digits(part)[: _LONGEST_CLAUSE + 1], request)
             while later and later[-1][0] <= read:
                 _, subject = later.pop()
