@@ -391,14 +391,16 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
     text = _plain(text)
     found: dict[str | Option | None, None] = {}
     refused: set[str | Option | None] = set()
-    problem = ""
+    problem = he = ""  # he: the seat that 他 means
     uses_nothing = False
     for clause in _clauses(text, request):
         stated = clause.stated
         if stated is None:
             problem = problem or ("negated" if (marked or found) and lexicon.DOUBT.fullmatch(clause.text) else "")
-            refused.add(_refused(clause.text, request))
+            refused.add(_refused(re.sub("[他她](?!们)", he, clause.text), request))
+            he = "".join(re.findall("[0-9]+号", clause.text)[-1:]) or he
             continue
+        he = stated.choice or he
         uses_nothing |= stated.choice is None and _NO_POTION.search(clause.text) is not None
         own = clause.alone and clause.last if stated.bare else stated.led_in or clause.alone
         # 8号被查杀，选择自爆 tells what another does, unless that is what is asked.
