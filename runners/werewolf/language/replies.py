@@ -16,6 +16,7 @@ import unicodedata
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from runners.werewolf.game import Action, Choice, Decision, Option, Request
@@ -472,12 +473,17 @@ def _take_apart(sections: list[Section], request: Request, cut: bool) -> tuple[s
     decision: str | None = None
     labelled = any(section.kind is Kind.SPEECH for section in sections)
     said: list[str] = []
-    for section in sections:
+    for before, section in pairwise([Section(Kind.PLAIN, ""), *sections]):
         answer, rest = _answer_of(section, cut and section is sections[-1] and section.kind is Kind.DECISION)
         is_choice = section.kind is Kind.ANSWER and (section.closed or _names_option(answer, request))
         if section.kind is Kind.DECISION or is_choice:
             decision = None if cut and section is sections[-1] and not answer else answer
-            said += [] if labelled else [rest]
+            # 我是女巫。我的决定：大家投7号, within a line that is said, is no answer if nothing is asked.
+            goes_on = "我" in section.label and "\n" not in f"{before.text[-1:]}{section.label}"
+            if goes_on and said[-1:] == [before.text] and not (request.targets or _names_option(answer, request)):
+                said.append(section.text)
+            elif not labelled:
+                said.append(rest)
         elif section.kind is Kind.SPEECH or (section.kind is Kind.PLAIN and not labelled):
             said.append(section.text)
         elif section.kind in (Kind.REASON, Kind.ANSWER) and (not labelled or said):

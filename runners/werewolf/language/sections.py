@@ -26,7 +26,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """text: everything up to the next label, with line breaks. label: as written.
+    """text: everything up to the next label, with line breaks. label: as written, with a line break before it.
 
     closed: whether the section's end was marked.
     """
@@ -161,7 +161,7 @@ def _labelled(text: str, request: Request) -> Iterator[Section]:
         if label.lastgroup == f"{Kind.THOUGHT}5" and label.start() >= last:
             continue  # **分析** without one of these after it is a part of a speech
         yield replace(current, text=text[start : label.start()].rstrip(_OPENING_SIGNS))
-        start, current = label.end(), Section(Kind(label.lastgroup[:-1]), "", text[label.start() : label.end()].strip())
+        start, current = label.end(), Section(Kind(label.lastgroup[:-1]), "", text[slice(*label.span())].rstrip())
     yield replace(current, text=text[start:])
 
 
