@@ -269,7 +269,7 @@ NEGATED = re.compile(
 SUPPOSED = re.compile(
     r"如果|假[如设若使]|倘若|(?<![倘般])若(?!无其事)|要是|万一|除非|只要|一旦|的话|就算|即[使便]|哪怕|要么|要不(?!得)|"
     r"否则|不如|与其|或者|必要的?时|\b(?:if|unless|suppose|assuming|would|whether|either|should)\b|"
-    r"(?:吗|么|呢|好不好|行不行|是不是|要不要|该不该)\"?$|\?|(?:^|,)等(?!于)"
+    r"(?:吗|么|呢|好不好|行不行|是不是|要不要|该不该)\"?$|\?|(?:^|,)(?:等(?!于)|或(?![许多]))"
 )
 """Anywhere in a sentence: it is a supposition or a question."""
 OF_OTHERS = re.compile(
