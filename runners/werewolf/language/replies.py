@@ -56,6 +56,8 @@ _NO_WORDS = re.compile("[\u2500-\u25ff\ufffd]")
 """Frames and shapes, and the sign of broken bytes: symbols as emoji are, but no words."""
 _DECORATION = " *_`#~。.!！,，;；:：\"'“”‘’「」『』【】[]()（）<>《》"
 """Characters around an answer that have no meaning."""
+_ONLY_ITEM = re.compile(r"\A(?:[-–•]|1[.)]) +(?=\S)(?!.*\n *(?:[-–•*]|[0-9]{1,2}[.)]) )", re.DOTALL)
+"""The sign of a list's only item: - 3号; not -3号."""
 
 
 class ReplyError(ValueError):
@@ -370,7 +372,7 @@ def _answer_of(section: Section, unfinished: bool) -> tuple[str, str]:
 
     unfinished: the reply was cut in this section, so that an incomplete last sentence does not count.
     """
-    answer, _, rest = section.text.lstrip(f"{_DECORATION}\n").partition("\n")
+    answer, _, rest = _ONLY_ITEM.sub("", section.text.lstrip(f"{_DECORATION}\n")).partition("\n")
     if unfinished and not rest:
         answer = answer[: max(answer.rfind(end) for end in "。;；!！?？)）") + 1]
     return answer.strip(_DECORATION), rest
