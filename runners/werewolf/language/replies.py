@@ -279,15 +279,20 @@ def _clauses(plain: str, request: Request) -> Iterator[_Clause]:
 
 
 @lru_cache
-def _forms(decision: Decision) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """Patterns of whole clauses after their lead-in: (nobody, a seat with a verb, a seat alone)."""
+def _forms(decision: Decision, saves: bool) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
+    """Patterns of whole clauses after their lead-in: (nobody, a seat with a verb, a seat alone).
+
+    saves: whether a witch may use the antidote, too, so that to poison nobody leaves that open.
+    """
     of = WORDS.get(decision, Words())
     word = re.escape(PASS_WORDS[decision]) if decision in PASS_WORDS else r"(?!)"
     chosen = rf"(?:{of.verbs})给?{SEAT}{of.aim}|{lexicon.TOWARDS}{SEAT}(?:{of.after}){of.aim}"
     bare = rf"(?:{_NAMED_SEAT}|{NUMBER}){of.aim}"
+    nobody = rf"{word}|{of.nobody}"
     if decision is Decision.WITCH:
         chosen, bare = lexicon.POISON, r"(?!)"
-    return tuple(re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for form in (rf"{word}|{of.nobody}", chosen, bare))
+        nobody += "" if saves else f"|{lexicon.NO_POISON}"
+    return tuple(re.compile(rf"(?:{form}){lexicon.LEAD_OUT}") for form in (nobody, chosen, bare))
 
 
 @lru_cache(maxsize=4096)
@@ -299,7 +304,7 @@ def _stated_in(clause: str, request: Request) -> _Stated | None:
     if core.startswith(own) and len(core) > len(own):  # 2号投3号
         core = _LEAD_IN.sub("", core[len(own) :].lstrip(), count=1)
     core = re.sub("我?自己", own, "守自己" if core == "自守" else core)
-    nobody, chosen, bare = _forms(request.decision)
+    nobody, chosen, bare = _forms(request.decision, Option.SAVE in request.options)
     led_in = core != text
     if nobody.fullmatch(core):
         return _Stated(None, led_in=led_in)
