@@ -405,8 +405,9 @@ def _stated(text: str, request: Request, *, marked: bool, rest: str = "") -> Cho
         stated = clause.stated
         if stated is None:
             problem = problem or ("negated" if (marked or found) and lexicon.DOUBT.fullmatch(clause.text) else "")
-            refused.add(_refused(re.sub("[他她](?!们)", he, clause.text), request))
-            he = "".join(re.findall("[0-9]+号", clause.text)[-1:]) or he
+            words = clause.text[: _LONGEST_CLAUSE + 1]
+            refused.add(_refused(re.sub("[他她](?!们)", he, words), request))
+            he = "".join(re.findall("[0-9]+号", words)[-1:]) or he
             continue
         he = stated.choice or he
         uses_nothing |= stated.choice is None and _NO_POTION.search(clause.text) is not None
