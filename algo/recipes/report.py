@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
@@ -37,9 +38,11 @@ SIDE_TITLES = {"wolf": "the wolves", "good": "the good side"}
 
 
 def write_report(run: RecipeRun) -> tuple[Path, Page]:
-    """Write the report into the recipe's folder; returns its path and the page."""
-    page = report_of(run)
-    return page.write(run.opened.directory / REPORT_FILE), page
+    """Write the report into the recipe's folder, and its first picture beside it; returns its path and the page."""
+    page, path = report_of(run), run.opened.directory / REPORT_FILE
+    if pictures := [picture for section in page.sections for picture in section.pictures]:
+        path.with_suffix(".png").write_bytes(pictures[0].png)
+    return page.write(path), page
 
 
 def report_of(run: RecipeRun) -> Page:
@@ -67,7 +70,7 @@ def report_of(run: RecipeRun) -> Page:
         verdict = " ".join(said)
     sections = [
         *(_agent_sections(run) if run.agents else _game_sections(run)),
-        Section("Training", pictures=[_curves(run)] if any(seed.steps for seed in run.seeds) else ()),
+        Section("Training", pictures=[*_curves(run)] if any(seed.steps for seed in run.seeds) else ()),
         Section("Settings", texts=[("of the training", as_yaml(run.config))]),
     ]
     return Page(recipe.title, sections, verdict, not unmet and not missing, facts=_facts(run))
@@ -306,8 +309,8 @@ def _sample_games(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Itera
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def _curves(run: RecipeRun) -> Picture:
-    """Win rates or rewards in training and evaluations, and conduct: a line for each seed."""
+def _curves(run: RecipeRun) -> Iterator[Picture]:
+    """What was learned: win rates (of agents rewards) in training and evaluations; then other metrics of training."""
     shown: dict[str, Callable[[Mapping[str, float]], float | None]] = {}
     evaluated: dict[str, Callable[[Evaluation], Estimate | None]] = {}
     for side in () if run.agents else run.sides:
@@ -315,12 +318,12 @@ def _curves(run: RecipeRun) -> Picture:
         shown[title] = lambda metrics, side=side: _won_share(metrics, side)
         evaluated[title] = lambda one, side=side: _won(one.rows, TRAINED_POLICY, run.opponent, side)
     for name in sorted({name for seed in run.seeds for _, metrics in seed.steps for name in metrics}):
-        if name.startswith(("reward/role/", "agents/reward/")) or name in ("reward/wolf", "reward/good"):
+        if name.startswith("agents/reward/") or name in ("reward/wolf", "reward/good"):
             shown[name] = lambda metrics, name=name: metrics.get(name)
         if name.startswith("agents/reward/"):
             evaluated[name] = lambda one, name=name: agent_figures(one).get(name.removeprefix("agents/"))
     shown["valid replies"] = lambda metrics: metrics.get("turns/valid_share")
-    charts = []
+    charts: dict[bool, list[Chart]] = {True: [], False: []}
     for title, value in shown.items():
         lines = {f"seed {seed.seed}": _smooth(seed.steps, value) for seed in run.seeds}
         of = evaluated.get(title, lambda one: None)
@@ -333,9 +336,31 @@ def _curves(run: RecipeRun) -> Picture:
             for seed in run.seeds
         }
         lines, points = ({label: known for label, known in each.items() if known} for each in (lines, points))
-        charts.append(Chart(title, lines, points, percent=not title.startswith(("reward", "agents/"))))
-    caption = "Lines: training, means over a tenth of the steps. Points: held-out evaluations."
-    return draw(charts, caption, "training steps")
+        chart = Chart(title, lines, points, percent=not title.startswith(("reward", "agents/")))
+        charts[title in evaluated].append(chart)
+    if not run.agents and run.complete and len(run.config.evaluation.opponents) > 1:
+        charts[True] += map(partial(_against_each, run), run.sides)
+    lines = "Lines: training, means over a tenth of the steps."
+    points = f"Points: held-out evaluations{'' if run.agents else f' against {run.opponent}'}."
+    if charts[True]:
+        yield draw(charts[True], f"{lines} {points}", "training steps")
+    yield draw(charts[False], lines, "training steps")
+
+
+def _against_each(run: RecipeRun, side: SideName) -> Chart:
+    """Win rates of all seeds together before and after training, by opponent."""
+    opponents = run.config.evaluation.opponents
+    changes = [change_of(run.complete, side, opponent) for opponent in opponents]
+    points = {
+        f"{when} training": [(place + shift, rate) for place, rate in enumerate(rates) if rate is not None]
+        for when, shift, rates in (
+            ("before", -0.1, [change.before for change in changes]),
+            ("after", 0.1, [change.after for change in changes]),
+        )
+    }
+    met = run.trained_against(side)
+    names = [name if name in met else f"{name}\n(not met)" for name in opponents]
+    return Chart("… against each opponent, all seeds", {}, points, percent=True, names=names)
 
 
 def _won_share(metrics: Mapping[str, float], side: SideName) -> float | None:

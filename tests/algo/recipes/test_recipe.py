@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from algo.recipe import main
 from algo.recipes import runner
 from algo.recipes.comparison import comparison_tables
 from algo.recipes.recipe import read_recipe, stage_config
-from algo.recipes.report import change_of, report_of, write_report
+from algo.recipes.report import _against_each, change_of, report_of, write_report
 from algo.recipes.results import read_run
 from algo.recipes.runner import begin, command_of, newest, read_recipe_folder, resume
 from algo.run.checkpoints import lock_run
@@ -436,7 +437,8 @@ def test_opponents_of_training_are_those_that_are_seated_and_else_the_default_on
 
 def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     config = {**SMALL["config"], "evaluation": {"deals": 3, "opponents": ["scripted", "expert"]}}
-    path, page = write_report(read_run(finished(begun(tmp_path, seeds=[1, 2], config=config)).directory))
+    run = read_run(finished(begun(tmp_path, seeds=[1, 2], config=config)).directory)
+    path, page = write_report(run)
     assert page.met and re.search(
         r"\+55\.0 points .*, from 20\.0 % before training to 75\.0 % after it; scripted wins 25\.0 %", page.verdict
     )
@@ -447,7 +449,12 @@ def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     assert together[1].startswith("20.0 %") and together[2].startswith("75.0 %") and together[3].startswith("+55.0")
     assert together[4].startswith("25.0 %") and losses.rows[0][1:] == ("2.000", "1.000")
     text = path.read_text(encoding="utf-8")
-    assert "Win table" in text and "data:image/png" in text and "learning_rate: 0.5" in text
+    assert "Win table" in text and "learning_rate: 0.5" in text
+    assert b64encode(path.with_suffix(".png").read_bytes()).decode() in text
+    chart = _against_each(run, "good")
+    shown = {when: [(round(place), rate.value) for place, rate in points] for when, points in chart.points.items()}
+    assert shown == {"before training": [(0, 0.2)], "after training": [(0, 0.75)]}  # no games against expert
+    assert chart.names == ["scripted", "expert\n(not met)"]
 
 
 @pytest.mark.parametrize(
