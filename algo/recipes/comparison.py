@@ -39,7 +39,7 @@ def _games(runs: Sequence[RecipeRun], side: SideName) -> Table:
         together, *by_seed = (
             change_of(seeds, side, first.opponent) for seeds in (run.complete, *((one,) for one in run.complete))
         )
-        after_all = (games_won(of.complete, 1, side, first.opponent) for of in (run, first))
+        after_all = (games_won(of.complete, 1, side, [first.opponent]) for of in (run, first))
         gained = "" if run is first else signed_text(paired_difference(*after_all, 1, DEAL), 100, 1)
         after = ", ".join(cells(*(change.after for change in by_seed), digits=1))
         name, changed = run.opened.directory.name, _changed(run, first)

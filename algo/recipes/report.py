@@ -1,7 +1,7 @@
 """The report of a recipe on one page: the policy before and after training."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
@@ -28,7 +28,7 @@ from store.schema import TRAINED_POLICY
 from store.werewolf import SideName
 
 Place = tuple[str, int]
-"""(seed and conditions of an evaluation, deal): games at the same place are compared.
+"""(seed, opponent and conditions of an evaluation, deal): games at the same place are compared.
 
 Where one seed lacks a game, another seed's of the same deal is no substitute.
 """
@@ -165,10 +165,14 @@ def _gain_sentences(run: RecipeRun) -> Iterator[str]:
         change, in_place = change_of(seeds, side, run.opponent), _in_its_place(run, side)
         baseline = f"; {run.opponent} wins {100 * in_place.value:.1f} % in its place" if in_place else ""
         yield change.sentence(f"Held-out games won as {SIDE_TITLES[side]} against {run.opponent}", name, baseline)
-        for opponent in run.config.evaluation.opponents:
+        opponents, met = run.config.evaluation.opponents, run.trained_against(side)
+        for opponent in opponents:
             if opponent != run.opponent:
-                met = "" if opponent in run.trained_against(side) else ", which no training game has"
-                yield change_of(seeds, side, opponent).sentence(f"Against {opponent}{met}", name)
+                what = f"Against {opponent}{'' if opponent in met else ', which no training game has'}"
+                yield change_of(seeds, side, opponent).sentence(what, name)
+        if len(held_out := [opponent for opponent in opponents if opponent not in met]) > 1:
+            what = f"Against the {len(held_out)} that no training game has together"
+            yield change_of(seeds, side, *held_out).sentence(what, name)
 
 
 def _agent_change(before: Evaluation, after: Evaluation) -> Change:
@@ -189,12 +193,12 @@ def _of_seed(seed: SeedRun, table: Table) -> Table:
     return replace(table, caption=f"seed {seed.seed}: {table.caption}")
 
 
-def change_of(seeds: Sequence[SeedRun], side: SideName, opponent: str) -> Change:
-    """Change of the policies of some seeds together, as one side against one opponent."""
+def change_of(seeds: Sequence[SeedRun], side: SideName, *opponents: str) -> Change:
+    """Change of the policies of some seeds together, as one side against some opponents together."""
     ends = list(zip(*(seed.ends for seed in seeds if seed.ends), strict=True))
     rows = [[row for evaluation in of for row in evaluation.rows] for of in ends] or [[], []]
-    before, after = (_won(of, TRAINED_POLICY, opponent, side) for of in rows)
-    gain = paired_difference(*(games_won(seeds, end, side, opponent) for end in (1, 0)), 1, DEAL)
+    before, after = (_won(of, TRAINED_POLICY, opponents, side) for of in rows)
+    gain = paired_difference(*(games_won(seeds, end, side, opponents) for end in (1, 0)), 1, DEAL)
     earlier, later = (conduct_of(of, [side], 1) for of in rows)
     flaws = {
         "invalid replies": (earlier.invalid_replies, later.invalid_replies),
@@ -203,12 +207,15 @@ def change_of(seeds: Sequence[SeedRun], side: SideName, opponent: str) -> Change
     return Change("win rate", before, after, gain, flaws)
 
 
-def games_won(seeds: Iterable[SeedRun], end: Literal[0, 1], side: SideName, opponent: str) -> dict[Place, float]:
-    """Whether the policy won as one side against one opponent. end: before or after training."""
+def games_won(
+    seeds: Iterable[SeedRun], end: Literal[0, 1], side: SideName, opponents: Sequence[str]
+) -> dict[Place, float]:
+    """Whether the policy won as one side against some opponents. end: before or after training."""
     return {
-        (f"{seed.seed} {seed.ends[end].header.digest}", row.cluster): float(row.result == side)
+        (f"{seed.seed} {opponent} {seed.ends[end].header.digest}", row.cluster): float(row.result == side)
         for seed in seeds
         if seed.ends
+        for opponent in opponents
         for row in games_of(seed.ends[end].rows, TRAINED_POLICY, side, opponent)
     }
 
@@ -216,11 +223,12 @@ def games_won(seeds: Iterable[SeedRun], end: Literal[0, 1], side: SideName, oppo
 def _in_its_place(run: RecipeRun, side: SideName) -> Estimate | None:
     """Win rate of the opponent as that side against itself, from evaluations of panel cross."""
     placed = [row for seed in run.seeds for evaluation in seed.placed for row in evaluation.rows]
-    return _won(placed, run.opponent, run.opponent, side)
+    return _won(placed, run.opponent, [run.opponent], side)
 
 
-def _won(rows: Iterable[GameRow], player: str, opponent: str, side: SideName) -> Estimate | None:
-    return Score.of_rows(games_of(rows, player, side, opponent), side).win_rate
+def _won(rows: Collection[GameRow], player: str, opponents: Sequence[str], side: SideName) -> Estimate | None:
+    played = [row for opponent in opponents for row in games_of(rows, player, side, opponent)]
+    return Score.of_rows(played, side).win_rate
 
 
 def _game_sections(run: RecipeRun) -> list[Section]:
@@ -316,7 +324,7 @@ def _curves(run: RecipeRun) -> Iterator[Picture]:
     for side in () if run.agents else run.sides:
         title = f"games won as {SIDE_TITLES[side]}"
         shown[title] = lambda metrics, side=side: _won_share(metrics, side)
-        evaluated[title] = lambda one, side=side: _won(one.rows, TRAINED_POLICY, run.opponent, side)
+        evaluated[title] = lambda one, side=side: _won(one.rows, TRAINED_POLICY, [run.opponent], side)
     for name in sorted({name for seed in run.seeds for _, metrics in seed.steps for name in metrics}):
         if name.startswith("agents/reward/") or name in ("reward/wolf", "reward/good"):
             shown[name] = lambda metrics, name=name: metrics.get(name)

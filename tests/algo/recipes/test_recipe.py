@@ -436,13 +436,15 @@ def test_opponents_of_training_are_those_that_are_seated_and_else_the_default_on
 
 
 def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
-    config = {**SMALL["config"], "evaluation": {"deals": 3, "opponents": ["scripted", "expert"]}}
+    config = {**SMALL["config"], "evaluation": {"deals": 3, "opponents": ["scripted", "expert", "poser"]}}
     run = read_run(finished(begun(tmp_path, seeds=[1, 2], config=config)).directory)
     path, page = write_report(run)
     assert page.met and re.search(
         r"\+55\.0 points .*, from 20\.0 % before training to 75\.0 % after it; scripted wins 25\.0 %", page.verdict
     )
     assert "Against expert, which no training game has, all seeds" in page.verdict
+    assert "Against the 2 that no training game has together, all seeds" in page.verdict
+    assert change_of(run.seeds, "good", "scripted", "expert") == change_of(run.seeds, "good", "scripted")
     (wins, losses) = page.sections[0].tables
     assert {row[0].split(",")[0] for row in wins.rows} == {"good"}  # no games were played as the wolves
     together = next(row for row in wins.rows if row[0] == "good, all seeds")
@@ -454,7 +456,7 @@ def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     chart = _against_each(run, "good")
     shown = {when: [(round(place), rate.value) for place, rate in points] for when, points in chart.points.items()}
     assert shown == {"before training": [(0, 0.2)], "after training": [(0, 0.75)]}  # no games against expert
-    assert chart.names == ["scripted", "expert\n(not met)"]
+    assert chart.names == ["scripted", "expert\n(not met)", "poser\n(not met)"]
 
 
 @pytest.mark.parametrize(
