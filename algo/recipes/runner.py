@@ -24,9 +24,6 @@ from typing import Any
 from rich.markup import escape
 
 from algo.evaluate import check_matches
-from algo.evaluation.games import GameRow
-from algo.evaluation.panel import PANELS, matches_of
-from algo.evaluation.record import Record
 from algo.machine.atomic_files import make_private_folder, write_atomically
 from algo.machine.disk import disk_full
 from algo.machine.ports import free_port, is_taken
@@ -271,6 +268,11 @@ def _copy_stages(opened: RecipeFolder, other: Path) -> None:
 
 def _has_conditions_of(opened: RecipeFolder, stage: Stage, folder: Path) -> bool:
     """Whether the newest evaluation in a folder is comparable with that of a stage."""
+    # These take seconds to import.
+    from algo.evaluation.games import GameRow
+    from algo.evaluation.panel import PANELS, matches_of
+    from algo.evaluation.record import Record
+
     config, found = opened.config(stage), Record(folder, GameRow).read()
     assert isinstance(config, WerewolfConfig)  # no recipe of agents has such a stage
     conditions = matches_of(config, PANELS[stage.panel], "", "", stage.players).digest
