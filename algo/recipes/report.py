@@ -68,9 +68,12 @@ def report_of(run: RecipeRun) -> Page:
         elif recipe.success and not missing:
             said.append("Criterion met.")
         verdict = " ".join(said)
+    pictures = [*_curves(run)] if any(seed.steps for seed in run.seeds) else []
+    first, *others = _agent_sections(run) if run.agents else _game_sections(run)
     sections = [
-        *(_agent_sections(run) if run.agents else _game_sections(run)),
-        Section("Training", pictures=[*_curves(run)] if any(seed.steps for seed in run.seeds) else ()),
+        replace(first, pictures=pictures[:1]),
+        *others,
+        Section("Training", pictures=pictures[1:]),
         Section("Settings", texts=[("of the training", as_yaml(run.config))]),
     ]
     return Page(recipe.title, sections, verdict, not unmet and not missing, facts=_facts(run))
@@ -155,7 +158,10 @@ def changes_of(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
 
 
 def _gain_sentences(run: RecipeRun) -> Iterator[str]:
-    """Gain with interval and opponent: of all seeds together in the game, of each seed for agents."""
+    """Gain with interval and opponent: of all seeds together in the game, of each seed for agents.
+
+    Then that against the opponents that training has not met; ``_opponents_table`` has each.
+    """
     if run.agents:
         for name, change, _ in changes_of(run):
             yield change.sentence("Mean reward on held-out tasks", name)
@@ -165,13 +171,9 @@ def _gain_sentences(run: RecipeRun) -> Iterator[str]:
         change, in_place = change_of(seeds, side, run.opponent), _in_its_place(run, side)
         baseline = f"; {run.opponent} wins {100 * in_place.value:.1f} % in its place" if in_place else ""
         yield change.sentence(f"Held-out games won as {SIDE_TITLES[side]} against {run.opponent}", name, baseline)
-        opponents, met = run.config.evaluation.opponents, run.trained_against(side)
-        for opponent in opponents:
-            if opponent != run.opponent:
-                what = f"Against {opponent}{'' if opponent in met else ', which no training game has'}"
-                yield change_of(seeds, side, opponent).sentence(what, name)
-        if len(held_out := [opponent for opponent in opponents if opponent not in met]) > 1:
-            what = f"Against the {len(held_out)} that no training game has together"
+        met = {run.opponent, *run.trained_against(side)}
+        if held_out := [opponent for opponent in run.config.evaluation.opponents if opponent not in met]:
+            what = f"Against {', '.join(held_out)}, which no training game has"
             yield change_of(seeds, side, *held_out).sentence(what, name)
 
 
@@ -232,7 +234,9 @@ def _won(rows: Collection[GameRow], player: str, opponents: Sequence[str], side:
 
 
 def _game_sections(run: RecipeRun) -> list[Section]:
-    sections = [Section("Before and after", tables=[_changes_table(run), _imitations_table(run)])]
+    sections = [
+        Section("Before and after", tables=[_changes_table(run), _opponents_table(run), _imitations_table(run)])
+    ]
     placed: dict[str, list[GameEvaluation]] = {}
     for evaluation in (evaluation for seed in run.seeds for evaluation in seed.placed):
         placed.setdefault(evaluation.header.label, []).append(evaluation)
@@ -270,6 +274,18 @@ def _changes_table(run: RecipeRun) -> Table:
             rows.append(cells(who, change.before, change.after, gained, place, invalid, digits=1))
     head = ("as", "before", "after", "points, deal by deal", f"{run.opponent} in its place", "invalid replies")
     return Table(f"Games won against {run.opponent} on held-out deals, with 95 % intervals", head, rows)
+
+
+def _opponents_table(run: RecipeRun) -> Table:
+    rows = []
+    for side in run.sides if len(run.config.evaluation.opponents) > 1 else ():
+        name, seeds = run.groups()[-1]
+        for opponent in run.config.evaluation.opponents:
+            change = change_of(seeds, side, opponent)
+            who = f"{side} against {opponent}{'' if opponent in run.trained_against(side) else ' (not met)'}, {name}"
+            rows.append(cells(who, change.before, change.after, signed_text(change.gain, 100, 1), digits=1))
+    head = ("as", "before", "after", "points, deal by deal")
+    return Table("Games won against each opponent of the evaluations", head, rows)
 
 
 def _imitations_table(run: RecipeRun) -> Table:

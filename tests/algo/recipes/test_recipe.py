@@ -442,10 +442,15 @@ def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     assert page.met and re.search(
         r"\+55\.0 points .*, from 20\.0 % before training to 75\.0 % after it; scripted wins 25\.0 %", page.verdict
     )
-    assert "Against expert, which no training game has, all seeds" in page.verdict
-    assert "Against the 2 that no training game has together, all seeds" in page.verdict
+    assert "Against expert, poser, which no training game has, all seeds" in page.verdict
     assert change_of(run.seeds, "good", "scripted", "expert") == change_of(run.seeds, "good", "scripted")
-    (wins, losses) = page.sections[0].tables
+    (wins, each, losses) = page.sections[0].tables
+    assert [row[0] for row in each.rows] == [
+        "good against scripted, all seeds",
+        "good against expert (not met), all seeds",
+        "good against poser (not met), all seeds",
+    ]
+    assert each.rows[0][1].startswith("20.0 %") and each.rows[0][3].startswith("+55.0")
     assert {row[0].split(",")[0] for row in wins.rows} == {"good"}  # no games were played as the wolves
     together = next(row for row in wins.rows if row[0] == "good, all seeds")
     assert together[1].startswith("20.0 %") and together[2].startswith("75.0 %") and together[3].startswith("+55.0")
