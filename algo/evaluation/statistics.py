@@ -7,6 +7,7 @@ resample whole deals. Independent of the workload.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -232,6 +233,7 @@ def half_width(deals: float) -> float:
     return _Z / (2 * math.sqrt(deals))
 
 
+@lru_cache(maxsize=4)  # most estimates of an evaluation have the same clusters
 def _draws(clusters: int, resamples: int, seed: int) -> NDArray[np.int64]:
     """Draws of each cluster: shape (resamples, clusters)."""
     return np.random.default_rng(seed).multinomial(clusters, np.full(clusters, 1 / clusters), resamples)

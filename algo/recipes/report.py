@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
@@ -68,8 +67,9 @@ def report_of(run: RecipeRun) -> Page:
         elif recipe.success and not missing:
             said.append("Criterion met.")
         verdict = " ".join(said)
-    pictures = [*_curves(run)] if any(seed.steps for seed in run.seeds) else []
-    first, *others = _agent_sections(run) if run.agents else _game_sections(run)
+    against = {} if run.agents else {side: _by_opponent(run, side) for side in run.sides}
+    pictures = [*_curves(run, against)] if any(seed.steps for seed in run.seeds) else []
+    first, *others = _agent_sections(run) if run.agents else _game_sections(run, against)
     sections = [
         replace(first, pictures=pictures[:1]),
         *others,
@@ -160,7 +160,7 @@ def changes_of(run: RecipeRun) -> Iterator[tuple[str, Change, Estimate | None]]:
 def _gain_sentences(run: RecipeRun) -> Iterator[str]:
     """Gain with interval and opponent: of all seeds together in the game, of each seed for agents.
 
-    Then that against the opponents that training has not met; ``_opponents_table`` has each.
+    Then that against the opponents that training has not met; a table has each.
     """
     if run.agents:
         for name, change, _ in changes_of(run):
@@ -209,6 +209,21 @@ def change_of(seeds: Sequence[SeedRun], side: SideName, *opponents: str) -> Chan
     return Change("win rate", before, after, gain, flaws)
 
 
+ByOpponent = Mapping[str, Change]
+"""Of all seeds together; the name has "(not met)" where no training game has the opponent.
+
+Empty for a single opponent, and without a complete seed.
+"""
+
+
+def _by_opponent(run: RecipeRun, side: SideName) -> ByOpponent:
+    opponents, met = run.config.evaluation.opponents, run.trained_against(side)
+    return {
+        f"{opponent}{'' if opponent in met else ' (not met)'}": change_of(run.complete, side, opponent)
+        for opponent in (opponents if len(opponents) > 1 and run.complete else ())
+    }
+
+
 def games_won(
     seeds: Iterable[SeedRun], end: Literal[0, 1], side: SideName, opponents: Sequence[str]
 ) -> dict[Place, float]:
@@ -233,10 +248,9 @@ def _won(rows: Collection[GameRow], player: str, opponents: Sequence[str], side:
     return Score.of_rows(played, side).win_rate
 
 
-def _game_sections(run: RecipeRun) -> list[Section]:
-    sections = [
-        Section("Before and after", tables=[_changes_table(run), _opponents_table(run), _imitations_table(run)])
-    ]
+def _game_sections(run: RecipeRun, against: Mapping[SideName, ByOpponent]) -> list[Section]:
+    tables = [_changes_table(run), _opponents_table(run, against), _imitations_table(run)]
+    sections = [Section("Before and after", tables=tables)]
     placed: dict[str, list[GameEvaluation]] = {}
     for evaluation in (evaluation for seed in run.seeds for evaluation in seed.placed):
         placed.setdefault(evaluation.header.label, []).append(evaluation)
@@ -276,14 +290,13 @@ def _changes_table(run: RecipeRun) -> Table:
     return Table(f"Games won against {run.opponent} on held-out deals, with 95 % intervals", head, rows)
 
 
-def _opponents_table(run: RecipeRun) -> Table:
-    rows = []
-    for side in run.sides if len(run.config.evaluation.opponents) > 1 else ():
-        name, seeds = run.groups()[-1]
-        for opponent in run.config.evaluation.opponents:
-            change = change_of(seeds, side, opponent)
-            who = f"{side} against {opponent}{'' if opponent in run.trained_against(side) else ' (not met)'}, {name}"
-            rows.append(cells(who, change.before, change.after, signed_text(change.gain, 100, 1), digits=1))
+def _opponents_table(run: RecipeRun, against: Mapping[SideName, ByOpponent]) -> Table:
+    rows = [
+        cells(f"{side} against {name}, {seeds}", of.before, of.after, signed_text(of.gain, 100, 1), digits=1)
+        for seeds, _ in run.groups()[-1:]
+        for side, changes in against.items()
+        for name, of in changes.items()
+    ]
     head = ("as", "before", "after", "points, deal by deal")
     return Table("Games won against each opponent of the evaluations", head, rows)
 
@@ -333,7 +346,7 @@ def _sample_games(run: RecipeRun, seed: SeedRun, *ends: GameEvaluation) -> Itera
 # --- curves -----------------------------------------------------------------------------------------------------------
 
 
-def _curves(run: RecipeRun) -> Iterator[Picture]:
+def _curves(run: RecipeRun, against: Mapping[SideName, ByOpponent]) -> Iterator[Picture]:
     """What was learned: win rates (of agents rewards) in training and evaluations; then other metrics of training."""
     shown: dict[str, Callable[[Mapping[str, float]], float | None]] = {}
     evaluated: dict[str, Callable[[Evaluation], Estimate | None]] = {}
@@ -362,8 +375,7 @@ def _curves(run: RecipeRun) -> Iterator[Picture]:
         lines, points = ({label: known for label, known in each.items() if known} for each in (lines, points))
         chart = Chart(title, lines, points, percent=not title.startswith(("reward", "agents/")))
         charts[title in evaluated].append(chart)
-    if not run.agents and run.complete and len(run.config.evaluation.opponents) > 1:
-        charts[True] += map(partial(_against_each, run), run.sides)
+    charts[True] += [_against_each(changes) for changes in against.values() if changes]
     lines = "Lines: training, means over a tenth of the steps."
     points = f"Points: held-out evaluations{'' if run.agents else f' against {run.opponent}'}."
     if charts[True]:
@@ -371,19 +383,15 @@ def _curves(run: RecipeRun) -> Iterator[Picture]:
     yield draw(charts[False], lines, "training steps")
 
 
-def _against_each(run: RecipeRun, side: SideName) -> Chart:
-    """Win rates of all seeds together before and after training, by opponent."""
-    opponents = run.config.evaluation.opponents
-    changes = [change_of(run.complete, side, opponent) for opponent in opponents]
+def _against_each(changes: ByOpponent) -> Chart:
     points = {
         f"{when} training": [(place + shift, rate) for place, rate in enumerate(rates) if rate is not None]
         for when, shift, rates in (
-            ("before", -0.1, [change.before for change in changes]),
-            ("after", 0.1, [change.after for change in changes]),
+            ("before", -0.1, [change.before for change in changes.values()]),
+            ("after", 0.1, [change.after for change in changes.values()]),
         )
     }
-    met = run.trained_against(side)
-    names = [name if name in met else f"{name}\n(not met)" for name in opponents]
+    names = [name.replace(" ", "\n", 1) for name in changes]
     return Chart("… against each opponent, all seeds", {}, points, percent=True, names=names)
 
 

@@ -29,7 +29,7 @@ from algo.recipe import main
 from algo.recipes import runner
 from algo.recipes.comparison import comparison_tables
 from algo.recipes.recipe import read_recipe, stage_config
-from algo.recipes.report import _against_each, change_of, report_of, write_report
+from algo.recipes.report import _against_each, _by_opponent, change_of, report_of, write_report
 from algo.recipes.results import read_run
 from algo.recipes.runner import begin, command_of, newest, read_recipe_folder, resume
 from algo.run.checkpoints import lock_run
@@ -458,7 +458,7 @@ def test_the_report_begins_with_the_gain_and_fits_on_one_page(tmp_path):
     text = path.read_text(encoding="utf-8")
     assert "Win table" in text and "learning_rate: 0.5" in text
     assert b64encode(path.with_suffix(".png").read_bytes()).decode() in text
-    chart = _against_each(run, "good")
+    chart = _against_each(_by_opponent(run, "good"))
     shown = {when: [(round(place), rate.value) for place, rate in points] for when, points in chart.points.items()}
     assert shown == {"before training": [(0, 0.2)], "after training": [(0, 0.75)]}  # no games against expert
     assert chart.names == ["scripted", "expert\n(not met)", "poser\n(not met)"]
@@ -611,6 +611,12 @@ def test_a_training_that_goes_on_has_no_result_and_other_seeds_are_no_failure(tm
     assert not page.met and "Criterion" not in page.verdict
     assert page.verdict.endswith("Incomplete: no evaluation before or none after the training of seed 2.")
     assert "seed 1: +55.0" in page.verdict
+
+
+def test_without_a_result_no_opponent_has_one(tmp_path):
+    config = {**SMALL["config"], "evaluation": {"deals": 3, "opponents": ["scripted", "expert"]}}
+    page = report_of(read_run(begun(tmp_path, config=config).directory))
+    assert page.verdict.startswith("No result yet") and not page.sections[0].tables[1].rows
 
 
 def test_versions_are_those_of_the_run_and_win_tables_those_of_each_policy(tmp_path, monkeypatch):
